@@ -7,7 +7,6 @@ use fl_server::{Evaluated, Event};
 use serde::{Deserialize, Serialize};
 
 use crate::json;
-use crate::wire::LinkTime;
 
 /// One round of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,6 +67,18 @@ pub struct Score {
     /// Seconds that the rounds would take over given links; empty if real sockets carried the messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<LinkTime>,
+}
+
+/// Seconds of a run in which every client has this link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkTime {
+    /// Megabits a second in each direction.
+    pub mbit: f64,
+    /// Milliseconds of one way.
+    pub latency_ms: f64,
+    /// From the opening of the first round to the close of the last.
+    pub seconds: f64,
 }
 
 impl Score {

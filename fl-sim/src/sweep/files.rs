@@ -8,8 +8,7 @@ use super::page::{Section, page};
 use super::statistics::Quality;
 use super::summary::Group;
 use super::trial::Record;
-use crate::score::{RoundLine, Score};
-use crate::wire::LinkTime;
+use crate::score::{LinkTime, RoundLine, Score};
 
 /// Writes `trials.csv`, `rounds.csv`, `times.csv`, `trials.json` and `sweep.html`. `groups`: the trials of each phase of `outcome`.
 ///

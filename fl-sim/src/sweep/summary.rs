@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::statistics::{Estimate, Quality, Spread};
 use super::trial::Record;
-use crate::score::{RoundLine, Score};
-use crate::wire::LinkTime;
+use crate::score::{LinkTime, RoundLine, Score};
 
 /// The trials of a point in one phase.
 #[derive(Debug, Clone)]

@@ -4,8 +4,10 @@
 //! link that loses a share of its packets takes 1 / (1 - loss) times as long for the same bytes.
 
 use anyhow::{Context as _, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use toml::{Table, Value};
+
+use crate::score::LinkTime;
 
 /// A link, and how long the clients on it train.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,18 +39,6 @@ pub(crate) struct Clock {
     /// The link of each client.
     links: Vec<Link>,
     seconds_per_example: f64,
-}
-
-/// Seconds of a run in which every client has this link.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkTime {
-    /// Megabits a second in each direction.
-    pub mbit: f64,
-    /// Milliseconds of one way.
-    pub latency_ms: f64,
-    /// From the opening of the first round to the close of the last.
-    pub seconds: f64,
 }
 
 /// The links of the table "time against link", as in the evaluation of the hybrid method.

@@ -12,5 +12,4 @@ mod traffic;
 mod work;
 
 pub use engine::{Engine, Wire};
-pub use links::LinkTime;
 pub use model::run;

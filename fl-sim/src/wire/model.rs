@@ -12,11 +12,11 @@ use fl_server::ledger::Flow;
 use tokio::sync::Semaphore;
 
 use super::engine::Engine;
-use super::links::{Clock, LinkTime, Load, table};
+use super::links::{Clock, Load, table};
 use super::traffic::Traffic;
 use super::work::{self, Done, Lane, works};
 use crate::federation::{self, News, Setup};
-use crate::score::{RoundLine, Score};
+use crate::score::{LinkTime, RoundLine, Score};
 
 struct Federation<N> {
     run: LocalRun,

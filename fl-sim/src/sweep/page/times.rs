@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::svg::escape;
+use crate::score::LinkTime;
 use crate::sweep::outcome::PhaseOutcome;
 use crate::sweep::summary::Summary;
-use crate::wire::LinkTime;
 
 /// The table of a phase; empty if real sockets carried the messages.
 pub(super) fn table(outcome: &PhaseOutcome) -> String {
