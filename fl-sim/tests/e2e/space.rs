@@ -1,7 +1,10 @@
 //! Runs with `train.space`: a few values travel, and the model that the server exports is the one that the clients evaluate.
 
+use std::path::Path;
+
 use fl_client::weights;
 use fl_sim::federation::{self, Setup};
+use fl_sim::wire;
 use fl_sim::workload::Workload;
 
 use crate::fixtures::process::{done, fails, sim};
@@ -27,8 +30,8 @@ fn run(space: &str) -> String {
 async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
     let (workload, dir) = (workload(), tempfile::tempdir().unwrap());
     let (layout, first) = workload.initial(3).unwrap();
-    let setup = Setup {
-        dir: dir.path().to_owned(),
+    let setup = |dir: &Path| Setup {
+        dir: dir.to_owned(),
         run: run(space),
         layout: layout.clone(),
         weights: first.clone(),
@@ -37,7 +40,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
         sync: false,
         live: None,
     };
-    let score = federation::run(setup, |_| {}).await.unwrap();
+    let score = federation::run(setup(dir.path()), |_| {}).await.unwrap();
     assert!(score.balanced(), "{}", score.summary(false));
     let (first_loss, last) = (score.rounds[0].test_loss.unwrap(), score.rounds.last().unwrap());
     assert!(last.test_loss.unwrap() < first_loss, "{}", score.summary(false));
@@ -59,6 +62,9 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
         examples += evaluation.examples;
     }
     assert_eq!(score.accuracy(), Some(correct as f64 / examples as f64));
+
+    let in_memory = wire::run(setup(&dir.path().join("memory")), |_| {}).await.unwrap();
+    assert_eq!(in_memory.model, score.model);
 
     let report = done(sim(["server", "report", fed, "--format", "json"]));
     let report: fl_server::report::Report = serde_json::from_str(&report).unwrap();
