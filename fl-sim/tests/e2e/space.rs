@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fl_client::weights;
 use fl_sim::federation::{self, Setup};
-use fl_sim::wire;
+use fl_sim::wire::{self, Engine};
 use fl_sim::workload::Workload;
 
 use crate::fixtures::process::{done, fails, sim};
@@ -63,7 +63,9 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
     }
     assert_eq!(score.accuracy(), Some(correct as f64 / examples as f64));
 
-    let in_memory = wire::run(setup(&dir.path().join("memory")), |_| {}).await.unwrap();
+    let in_memory = wire::run(setup(&dir.path().join("memory")), &Engine::default(), |_| {})
+        .await
+        .unwrap();
     assert_eq!(in_memory.model, score.model);
 
     let report = done(sim(["server", "report", fed, "--format", "json"]));
