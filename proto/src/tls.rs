@@ -167,7 +167,9 @@ pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, Tl
     let (chain, key) = own.read()?;
     let provider = provider();
     let roots = Arc::new(roots(authority)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+    // A client has one certificate, and needs no hint which to choose.
+    let verifier = verifier.clear_root_hint_subjects().build();
     let verifier = verifier.map_err(|e| TlsError::pem("the authority's certificate", &e))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&VERSIONS)?

@@ -9,7 +9,7 @@ pub(super) type Cost = (u64, u64);
 
 /// Opening a connection, beside the messages of joining: the handshake with both certificates, settings, the headers of `Join`
 /// and `Watch`.
-pub(super) const OPENING: Cost = (1_191, 1_240);
+pub(super) const OPENING: Cost = (1_191, 1_120);
 
 /// Closing a connection after a run.
 pub(super) const CLOSING: Cost = (63, 60);
