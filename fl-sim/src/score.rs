@@ -272,14 +272,20 @@ impl RoundLine {
         }
     }
 
-    /// As [`RoundLine::quality`], of the average of the last versions; `None` if the run has none.
+    /// A figure of the averaged model; `None` if the run has none.
+    pub fn average(&self, name: &str) -> Option<f64> {
+        self.metrics.get(&format!("evaluation/average_{name}")).copied()
+    }
+
+    /// As [`RoundLine::quality`], of the averaged model; `None` if the run has none.
     fn quality_of_average(&self) -> Option<String> {
-        let of = |name: &str| self.metrics.get(&format!("evaluation/average_{name}")).copied();
-        Some(match (of("accuracy"), of("rmse"), of("loss")?) {
-            (Some(share), ..) => format!("{:.2} %", 100.0 * share),
-            (None, Some(rmse), _) => format!("{} rmse", significant(rmse)),
-            (None, None, loss) => format!("{} ppl", significant(loss.exp())),
-        })
+        Some(
+            match (self.average("accuracy"), self.average("rmse"), self.average("loss")?) {
+                (Some(share), ..) => format!("{:.2} %", 100.0 * share),
+                (None, Some(rmse), _) => format!("{} rmse", significant(rmse)),
+                (None, None, loss) => format!("{} ppl", significant(loss.exp())),
+            },
+        )
     }
 
     /// The line of a table under [`header`].

@@ -7,15 +7,17 @@ use super::summary::Summary;
 const EQUAL: f64 = 0.02;
 
 /// Index in `rows` of the best row of `variant`. With `max_loss`, the one with the fewest bytes of those that lose at
-/// most so much to the baseline, and of these that cost the same, the one with the best mean of the last three rounds.
-/// Without it, or if none does, the one with the best mean, and of equal means the one with the fewest bytes. Of equal
+/// most so much to the baseline, and of these that cost the same, the one with the best models by [`Summary::judged`].
+/// Without it, or if none does, the one with the best models, and of equal ones the one with the fewest bytes. Of equal
 /// rows the first. A row with a failed trial is not chosen. `None` if there is no other.
 pub(super) fn best(rows: &[Summary], variant: &str, quality: Quality, max_loss: Option<f64>) -> Option<usize> {
-    let goodness = |row: &Summary| row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
+    let goodness = |row: &Summary| row.judged().map_or(f64::NAN, |judged| quality.goodness(judged.mean));
     let is_whole = |row: &Summary| row.variant == variant && row.failed == 0 && goodness(row).is_finite();
     let own: Vec<usize> = (0..rows.len()).filter(|&at| is_whole(&rows[at])).collect();
     let is_within = |row: &Summary| {
-        let loss = row.tail_difference.map(|difference| -quality.goodness(difference.mean));
+        let loss = row
+            .judged_difference()
+            .map(|difference| -quality.goodness(difference.mean));
         loss.zip(max_loss).is_some_and(|(loss, most)| loss <= most)
     };
     let most = |of: &[usize]| {
@@ -48,6 +50,26 @@ mod tests {
             .iter()
             .map(|one| one.summary(Some(ACCURACY), groups.first(), 0.5))
             .collect()
+    }
+
+    #[test]
+    fn where_versions_are_averaged_the_averaged_model_decides() {
+        let mut groups = [
+            group("fp32", 0, &[&[0.9]], 1000),
+            group("ours", 0, &[&[0.85]], 100),
+            group("ours", 1, &[&[0.9]], 50),
+        ];
+        for (group, averaged) in groups.iter_mut().zip([0.91, 0.908, 0.88]) {
+            let last = group.records[0].score.rounds.last_mut().unwrap();
+            last.metrics.insert("evaluation/average_accuracy".to_owned(), averaged);
+        }
+        let rows = rows(&groups);
+        assert_eq!(best(&rows, "ours", ACCURACY, Some(0.5)), Some(1));
+        let difference = rows[1].averaged_difference.unwrap().mean;
+        assert!(
+            (difference + 0.2).abs() < 1e-9,
+            "to the baseline's average: {difference}"
+        );
     }
 
     #[test]

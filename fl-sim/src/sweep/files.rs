@@ -86,6 +86,8 @@ struct RunLine<'a> {
     rmse: Option<f64>,
     /// The same quality, mean of the last three rounds.
     last_3: Option<f64>,
+    /// The same quality, of the averaged model.
+    averaged: Option<f64>,
     rounds: usize,
     clients: u64,
     parameters: u64,
@@ -114,6 +116,7 @@ impl<'a> RunLine<'a> {
             perplexity: score.perplexity(),
             rmse: score.rmse(),
             last_3: Quality::of(&std::iter::once(score)).and_then(|quality| quality.tail(score)),
+            averaged: Quality::of(&std::iter::once(score)).and_then(|quality| quality.averaged(score)),
             rounds: score.rounds.len(),
             clients: score.clients,
             parameters: score.parameters,

@@ -119,18 +119,27 @@ impl PhaseOutcome {
             Some(share) => format!("validation part, {} % of the training examples", 100.0 * share),
             None => "test set".to_owned(),
         };
+        let judged = match self.has_average() {
+            true => "averaged model",
+            false => "last 3 rounds",
+        };
         let rule = match (self.phase, self.max_loss) {
             (Phase::Report, _) => String::new(),
-            (Phase::Choose, None) => format!("; {mark} best by the last 3 rounds"),
+            (Phase::Choose, None) => format!("; {mark} best by the {judged}"),
             (Phase::Choose, Some(most)) => {
                 let unit = self.quality.map_or("", Quality::unit);
-                format!("; {mark} fewest bytes that lose at most {most} {unit} in the last 3 rounds")
+                format!("; {mark} fewest bytes that lose at most {most} {unit} in the {judged}")
             }
         };
         format!(
             "seeds {seeds}; {on}; wire {}; ± deviation, differences to {} with 95 % intervals{rule}",
             self.wire, self.baseline
         )
+    }
+
+    /// Whether a run averages its last versions.
+    pub(super) fn has_average(&self) -> bool {
+        self.rows.iter().any(|row| row.averaged.is_some())
     }
 
     /// The heading of the bytes to reach the baseline's quality.

@@ -52,10 +52,14 @@ pub struct Summary {
     pub last: Option<Spread>,
     /// Mean quality of the last three rounds' models.
     pub tail: Option<Spread>,
+    /// Quality of the averaged model, where the run has one.
+    pub averaged: Option<Spread>,
     /// `last` less that of the baseline under the same seed; `None` for the baseline.
     pub last_difference: Option<Estimate>,
     /// `tail` less that of the baseline under the same seed.
     pub tail_difference: Option<Estimate>,
+    /// `averaged` less that of the baseline under the same seed.
+    pub averaged_difference: Option<Estimate>,
     /// Bytes on the sockets from the clients, mean of the seeds.
     pub bytes_up: f64,
     /// Bytes on the sockets to the clients, mean of the seeds.
@@ -72,6 +76,21 @@ pub struct Summary {
     pub seconds: Option<f64>,
     /// Seconds of the rounds over other links, mean of the seeds.
     pub times: Vec<LinkTime>,
+}
+
+impl Summary {
+    /// The quality by which a point is chosen: that of the averaged model or, without one, of the last three rounds.
+    pub(super) fn judged(&self) -> Option<Spread> {
+        self.averaged.or(self.tail)
+    }
+
+    /// [`Summary::judged`] less that of the baseline under the same seed.
+    pub(super) fn judged_difference(&self) -> Option<Estimate> {
+        match self.averaged {
+            Some(_) => self.averaged_difference,
+            None => self.tail_difference,
+        }
+    }
 }
 
 /// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's
@@ -142,8 +161,10 @@ impl Group {
             failed: self.failed,
             last: spread(Quality::last),
             tail: spread(Quality::tail),
+            averaged: spread(Quality::averaged),
             last_difference: difference(Quality::last),
             tail_difference: difference(Quality::tail),
+            averaged_difference: difference(Quality::averaged),
             bytes_up: mean(|score| score.server_socket.0 as f64),
             bytes_down: mean(|score| score.server_socket.1 as f64),
             bits: (mean(|score| score.bits().0), mean(|score| score.bits().1)),

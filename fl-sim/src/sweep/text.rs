@@ -38,8 +38,20 @@ pub(super) fn cells(outcome: &PhaseOutcome) -> Vec<Vec<String>> {
     ];
     let header = header.map(str::to_owned).to_vec();
     let rows = outcome.rows.iter().map(|row| line(row, outcome.quality));
-    std::iter::once(header).chain(rows).collect()
+    let mut lines: Vec<_> = std::iter::once(header).chain(rows).collect();
+    if outcome.has_average() {
+        let digits = outcome.quality.map_or(2, Quality::digits);
+        let of = |row: &Summary| [spread(row.averaged, digits), estimate(row.averaged_difference, digits)];
+        let all = std::iter::once(["averaged", "of averaged"].map(str::to_owned)).chain(outcome.rows.iter().map(of));
+        for (line, cells) in lines.iter_mut().zip(all) {
+            line.splice(AVERAGED..AVERAGED, cells);
+        }
+    }
+    lines
 }
+
+/// Where the columns of the averaged model are, after those of the last rounds.
+const AVERAGED: usize = 6;
 
 pub(super) fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
     let digits = quality.map_or(2, Quality::digits);

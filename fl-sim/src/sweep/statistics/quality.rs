@@ -49,6 +49,16 @@ impl Quality {
         Some(last.iter().sum::<f64>() / last.len() as f64)
     }
 
+    /// That of the mean of the last versions, where the run averages them.
+    pub fn averaged(self, score: &Score) -> Option<f64> {
+        let last = score.rounds.last()?;
+        match self {
+            Self::Accuracy => last.average("accuracy").map(|share| 100.0 * share),
+            Self::Perplexity => last.average("loss").map(f64::exp),
+            Self::Rmse => last.average("rmse"),
+        }
+    }
+
     /// Grows with the model's quality.
     pub fn goodness(self, value: f64) -> f64 {
         match self {
