@@ -248,12 +248,14 @@ mod tests {
         let (dir, file) = written("budget=\"a, b\"");
         let trials = file(dir.path(), "trials.csv");
         let mut lines = trials.lines();
-        let head = "phase,variant,point,label,seed,accuracy,perplexity,rmse,last_3,rounds,clients,parameters,bytes_up,bytes_down,\
-                    bits_up,bits_down,ratio,ratio_without_first,seconds,model,build";
+        let head = "phase,variant,point,label,seed,accuracy,perplexity,rmse,last_3,averaged,rounds,clients,parameters,\
+                    bytes_up,bytes_down,bits_up,bits_down,ratio,ratio_without_first,seconds,model,build";
         assert_eq!(lines.next(), Some(head));
         assert_eq!(
             lines.next(),
-            Some("report,fp32,0,,0,80.0,,,65.0,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,,")
+            Some(
+                "report,fp32,0,,0,80.0,,,65.0,,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,,"
+            )
         );
         assert_eq!(lines.count(), 3);
         assert!(trials.contains("ours,0,\"budget=\"\"a, b\"\"\",1,80.0,"), "{trials}");
