@@ -103,11 +103,17 @@ fn legend(section: &Section<'_>) -> String {
 fn write_table(out: &mut String, outcome: &PhaseOutcome) {
     let quality = outcome.quality.map_or("quality", Quality::name);
     let against = escape(&outcome.baseline);
+    let averaged = match outcome.has_average() {
+        true => format!(
+            "<th>{quality}<small>averaged model</small></th><th>less {against}<small>averaged model, 95 %</small></th>"
+        ),
+        false => String::new(),
+    };
     let _ = write!(
         out,
         "<div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>point</th><th>{quality}<small>last model</small></th>\
          <th>{quality}<small>last 3 rounds</small></th><th>less {against}<small>last model, 95 %</small></th>\
-         <th>less {against}<small>last 3 rounds, 95 %</small></th><th>bytes</th><th>bits a value<small>up / down</small></th>\
+         <th>less {against}<small>last 3 rounds, 95 %</small></th>{averaged}<th>bytes</th><th>bits a value<small>up / down</small></th>\
          <th>ratio<small>to fp32 averaging</small></th><th>ratio<small>without its first download</small></th>\
          <th>ratio<small>bytes {}</small></th></tr></thead>\n<tbody>\n",
         escape(&outcome.reach_heading())
@@ -119,4 +125,30 @@ fn write_table(out: &mut String, outcome: &PhaseOutcome) {
         let _ = writeln!(out, "<tr{class}>{}</tr>", line.concat());
     }
     out.push_str("</tbody></table></div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::file::tests::{FILE, read};
+    use crate::sweep::summary::tests::group;
+
+    #[test]
+    fn a_table_has_a_heading_for_each_cell_with_and_without_averaged_models() {
+        let mut groups = [group("fp32", 0, &[&[0.9]], 1000), group("ours", 0, &[&[0.85]], 100)];
+        for averages in [false, true] {
+            if averages {
+                for group in &mut groups {
+                    let last = group.records[0].score.rounds.last_mut().unwrap();
+                    last.metrics.insert("evaluation/average_accuracy".to_owned(), 0.9);
+                }
+            }
+            let outcome = PhaseOutcome::of(&read(FILE).unwrap(), Phase::Report, &groups);
+            assert_eq!(outcome.has_average(), averages);
+            let mut table = String::new();
+            write_table(&mut table, &outcome);
+            let count = |what: &str| table.matches(what).count();
+            assert_eq!(count("<th>") * outcome.rows.len(), count("<td>"), "{table}");
+        }
+    }
 }
