@@ -228,6 +228,7 @@ mod tests {
             let (kind, again, bytes) = pair.connect().await.unwrap();
             assert_eq!(kind, Some(HandshakeKind::Resumed));
             assert_eq!(again, certificate);
+            eprintln!("handshake: {first} bytes in full, {bytes} resumed");
             assert!(2 * bytes < first, "{bytes} of {first}");
         }
     }

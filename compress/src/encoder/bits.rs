@@ -9,16 +9,11 @@
 //! of the distribution, and u the energy per value relative to lambda. The network is trained on samples: of all sections in the
 //! first frames, then of one section in turn, so seldom that measuring stays a small part of encoding.
 
-use crate::code::method::Code;
+use crate::encoder::measured::{COUNT, FEATURES, Measured, cheapest, costs, is_kept, measure};
 use crate::encoder::task::EncodeTask;
 use crate::error::Error;
-use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::numbers::sum_of_squares;
-use crate::quantize::recipe::Quantize;
-use crate::quantize::uniform::Uniform;
-use crate::reduce::method::Sends;
-use crate::rng::KeyedRng;
 use crate::rules::bits::{BitsBy, BitsRule, CHOICES};
 use crate::rules::network::Network;
 use crate::section::input::{Encoded, Input};
@@ -26,8 +21,6 @@ use crate::threads;
 use crate::wire::{Reader, Writer};
 
 const VERSION: u8 = 1;
-const FEATURES: usize = 3;
-const COUNT: usize = CHOICES.len();
 /// Frames that measure samples of all sections.
 const WARM_UP: u32 = 2;
 /// Most values of a sample, in those frames and later.
@@ -38,74 +31,8 @@ const MEASURED: f64 = 0.04;
 const STEPS: usize = 50;
 /// Most sections of a training step.
 const EXAMPLES: usize = 32;
-/// Share of a new sample in the mean of the samples of its section.
-const FRESH: f64 = 0.3;
 /// Change of the logarithm of lambda for a rate that is off by a factor of e.
 const GAIN: f64 = 1.5;
-
-/// Error and bits of each choice, per unit of energy and per value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Measured {
-    errors: [f64; COUNT],
-    bits: [f64; COUNT],
-    /// Logarithm of the measured share of the energy over that of the values: 0 unless a reducer keeps a part.
-    shift: f64,
-    /// Logarithms of the largest magnitude over the root mean square, and of the kurtosis.
-    peak: f64,
-    kurtosis: f64,
-}
-
-impl Measured {
-    /// Cost of each choice, up to a factor.
-    fn costs(&self, u: f64) -> [f64; COUNT] {
-        costs(&self.errors, &self.bits, u + self.shift)
-    }
-
-    fn features(&self, len: usize) -> [f64; FEATURES] {
-        [
-            self.peak - 1.5,
-            self.kurtosis / 2.0 - 0.8,
-            ((len as f64).ln() - 9.0) / 3.0,
-        ]
-    }
-
-    /// What the network predicts: numbers of like size.
-    fn targets(&self) -> [f64; 2 * COUNT] {
-        std::array::from_fn(|at| match at < COUNT {
-            true => self.errors[at].max(1e-12).ln(),
-            false => self.bits[at - COUNT] * std::f64::consts::LN_2,
-        })
-    }
-
-    /// Moves towards a newer measurement.
-    fn follow(&mut self, now: &Self) {
-        let toward = |old: &mut f64, now: f64| *old += FRESH * (now - *old);
-        let pairs = self
-            .errors
-            .iter_mut()
-            .zip(now.errors)
-            .chain(self.bits.iter_mut().zip(now.bits));
-        pairs.for_each(|(old, now)| toward(old, now));
-        toward(&mut self.shift, now.shift);
-        toward(&mut self.peak, now.peak);
-        toward(&mut self.kurtosis, now.kurtosis);
-    }
-
-    fn is_finite(&self) -> bool {
-        let sums = self.errors.iter().chain(&self.bits).sum::<f64>() + self.shift + self.peak + self.kurtosis;
-        sums.is_finite()
-    }
-}
-
-fn costs(errors: &[f64], bits: &[f64], u: f64) -> [f64; COUNT] {
-    let price = (-u).exp() / 32.0;
-    std::array::from_fn(|at| errors[at] + price * bits[at])
-}
-
-/// The cheapest choice; the one of fewest bits among equals.
-fn cheapest(costs: &[f64; COUNT]) -> usize {
-    (0..COUNT).fold(0, |best, at| if costs[at] < costs[best] { at } else { best })
-}
 
 /// Chooses bits, and learns from what it measures.
 #[derive(Debug, Clone, PartialEq)]
@@ -352,111 +279,12 @@ impl BitsController {
     }
 }
 
-fn is_kept(input: &Input<'_>) -> bool {
-    matches!(input.chosen.sends, Sends::All | Sends::Components)
-}
-
-/// Measures every choice on at most `limit` neighboring values of `input`, which begin in another place for each `start`;
-/// `None` if they are all zero.
-fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<Option<Measured>, Error> {
-    let QuantizeSpec::Uniform(uniform) = input.tensor.quantize else {
-        return Ok(None);
-    };
-    let (values, rng) = (input.tensor.values, input.tensor.rng);
-    let code = input.code.candidates()[0];
-    let of = |parts: &[(&[f32], Shape)]| -> Result<Option<Measured>, Error> {
-        let kept: f64 = parts.iter().map(|(values, _)| sum_of_squares(values)).sum();
-        let count: usize = parts.iter().map(|(values, _)| values.len()).sum();
-        let sampled: Vec<(&[f32], Shape)> = parts.iter().map(|part| sample(*part, limit, start)).collect();
-        let energy: f64 = sampled.iter().map(|(values, _)| sum_of_squares(values)).sum();
-        if energy <= 0.0 || kept <= 0.0 {
-            return Ok(None);
-        }
-        let is_whole = limit >= count;
-        let (mut errors, mut bits) = ([0.0; COUNT], [0.0; COUNT]);
-        let len: usize = sampled.iter().map(|(values, _)| values.len()).sum();
-        for (at, &choice) in CHOICES.iter().enumerate() {
-            for &(values, shape) in &sampled {
-                let (error, cost) = trial(uniform.with_bits(choice), values, shape, code, rng, is_whole)?;
-                errors[at] += error / energy;
-                bits[at] += cost / len as f64;
-            }
-        }
-        let moment = |power| -> f64 {
-            let values = sampled.iter().flat_map(|(values, _)| values.iter());
-            values.map(|value| f64::from(value.abs()).powi(power)).sum::<f64>() / len as f64
-        };
-        let largest = sampled
-            .iter()
-            .flat_map(|(values, _)| values.iter())
-            .fold(0.0f32, |most, value| most.max(value.abs()));
-        let square = energy / len as f64;
-        let whole = sum_of_squares(values) / values.len() as f64;
-        Ok(Some(Measured {
-            errors,
-            bits,
-            shift: (kept / count as f64 / whole).ln(),
-            peak: (f64::from(largest) / square.sqrt()).ln(),
-            kurtosis: (moment(4) / (square * square)).ln(),
-        }))
-    };
-    if is_kept(input) {
-        return of(&[(values, input.tensor.shape)]);
-    }
-    let reduced = match input.chosen.reduce(&input.tensor, &mut None) {
-        // Encoding falls back to the exact values.
-        Err(Error::NotFinite(_)) => return Ok(None),
-        reduced => reduced?,
-    };
-    let parts: Vec<(&[f32], Shape)> = reduced.parts.iter().map(|part| (&*part.values, part.shape)).collect();
-    of(&parts)
-}
-
-/// At most `limit` neighboring values.
-fn sample((values, shape): (&[f32], Shape), limit: usize, start: usize) -> (&[f32], Shape) {
-    if values.len() <= limit {
-        return (values, shape);
-    }
-    let places = values.len() - limit + 1;
-    // The golden ratio spreads the starts evenly.
-    let first = (start as f64 * 0.618_033_988_749_895).fract() * places as f64;
-    let first = (first as usize).min(places - 1);
-    (&values[first..first + limit], Shape::row(limit))
-}
-
-/// Squared error and bits of `values` under `uniform`: coded if `is_whole`, else without the tables of the coder, which a sample
-/// would overrate.
-fn trial(
-    uniform: Uniform,
-    values: &[f32],
-    shape: Shape,
-    code: Code,
-    rng: KeyedRng,
-    is_whole: bool,
-) -> Result<(f64, f64), Error> {
-    if values.is_empty() {
-        return Ok((0.0, 0.0));
-    }
-    let quantize = QuantizeSpec::Uniform(uniform);
-    let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
-    let size = quantize.method().encode(values, shape, code, rng, &mut bytes);
-    let plane = Quantize::of(&quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
-    plane.open()?.read(&mut out)?;
-    let pairs = values.iter().zip(&out);
-    let error = pairs
-        .map(|(value, out)| (f64::from(*value) - f64::from(*out)).powi(2))
-        .sum();
-    let bits = match (is_whole, code) {
-        (true, _) => bytes.len() as f64,
-        (false, Code::Pack) => size.plain as f64,
-        (false, _) => size.bound,
-    };
-    Ok((error, 8.0 * bits))
-}
-
 #[cfg(test)]
 mod tests {
     use std::ops::Range;
+
+    use crate::layout::Shape;
+    use crate::rng::KeyedRng;
 
     use super::*;
     use crate::code::method::CodeSpec;

@@ -3,6 +3,7 @@
 pub(crate) mod bits;
 pub(crate) mod fit;
 pub(crate) mod group;
+pub(crate) mod measured;
 pub(crate) mod save;
 pub(crate) mod split_low_rank;
 pub(crate) mod task;

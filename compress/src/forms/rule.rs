@@ -150,6 +150,15 @@ impl Table {
         )))
     }
 
+    /// Removes the seed: a whole number of 32 bits, which TOML and JSON hold exactly; 0 by default.
+    pub(crate) fn seed(&mut self) -> Result<u32, Error> {
+        let seed = self.number("seed", 0.0, 0.0..=f64::from(u32::MAX))?;
+        match seed.fract() == 0.0 {
+            true => Ok(seed as u32),
+            false => Err(Error::Usage(format!("`seed` must be a whole number, not {seed}"))),
+        }
+    }
+
     /// Removes the clip: a magnitude that fits in an `f32`.
     pub(crate) fn clip(&mut self) -> Result<Option<f64>, Error> {
         let clip = self.numbers.remove("clip");

@@ -8,8 +8,9 @@
 use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
-use crate::forms::rule::{self, Table};
+use crate::forms::rule::Table;
 use crate::rng::KeyedRng;
+use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
@@ -29,19 +30,15 @@ const NAME: &str = "bandit";
 /// Kind of state, as numbered in the state file.
 const KIND: u32 = 7;
 const ARMS: usize = 5;
-const DENSITY: f64 = 0.01;
 const WORTH: f64 = 1.0;
 const EXPLORE: f64 = 0.1;
 /// Weight of a reward after one more frame.
 const DISCOUNT: f64 = 0.95;
-const SEEDS: std::ops::RangeInclusive<f64> = 0.0..=4_294_967_295.0;
 
-/// The rule `{ by = "bandit", .. }`. Invariant: `least <= density <= most`.
+/// The rule `{ by = "bandit", .. }`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BanditRule {
-    density: Density,
-    least: Density,
-    most: Density,
+    range: DensityRange,
     worth: f64,
     explore: f64,
     seed: u32,
@@ -62,34 +59,18 @@ struct Arms {
 
 impl DensityRule for BanditRule {
     fn read(table: &mut Table) -> Result<Self, Error> {
-        let density = table.density("density", DENSITY)?;
-        let seed = table.number("seed", 0.0, SEEDS)?;
-        let rule = Self {
-            density,
-            least: table.density("least", rule::tenth(density))?,
-            most: table.density("most", rule::ten_times(density))?,
+        Ok(Self {
+            range: DensityRange::read(table)?,
             worth: table.number("worth", WORTH, 0.0..=1000.0)?,
             explore: table.number("explore", EXPLORE, 0.0..=1.0)?,
-            seed: seed as u32,
+            seed: table.seed()?,
             clip: table.clip()?,
-        };
-        if seed.fract() != 0.0 {
-            return Err(Error::Usage(format!("`seed` must be a whole number, not {seed}")));
-        }
-        if rule.least > density || density > rule.most {
-            let [least, density, most] = [rule.least, density, rule.most].map(f64::from);
-            return Err(Error::Usage(format!(
-                "`least` <= `density` <= `most` must hold, not {least}, {density}, {most}"
-            )));
-        }
-        Ok(rule)
+        })
     }
 
     fn table(&self) -> Table {
-        Table::by(NAME)
-            .with("density", self.density.into(), DENSITY)
-            .with("least", self.least.into(), rule::tenth(self.density))
-            .with("most", self.most.into(), rule::ten_times(self.density))
+        self.range
+            .in_table(Table::by(NAME))
             .with("worth", self.worth, WORTH)
             .with("explore", self.explore, EXPLORE)
             .with("seed", self.seed.into(), 0.0)
@@ -145,9 +126,9 @@ impl BanditRule {
     }
 
     fn density_of(&self, arm: usize) -> Density {
-        let (least, most) = (f64::from(self.least), f64::from(self.most));
+        let (least, most) = (f64::from(self.range.least), f64::from(self.range.most));
         let density = least * (most / least).powf(arm as f64 / (ARMS - 1) as f64);
-        Density::new(density.min(1.0)).unwrap_or(self.density)
+        Density::new(density.min(1.0)).unwrap_or(self.range.density)
     }
 }
 

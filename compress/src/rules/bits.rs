@@ -13,8 +13,6 @@ pub(crate) const CHOICES: [u32; 6] = [1, 2, 3, 4, 6, 8];
 const MOST: u32 = 8;
 const TARGET: f64 = 2.0;
 const TARGETS: RangeInclusive<f64> = 0.001..=8.0;
-/// Seeds are exact in a TOML number.
-const SEEDS: RangeInclusive<f64> = 0.0..=4_294_967_295.0;
 const NAMES: [(&str, BitsBy); 2] = [("oracle", BitsBy::Oracle), ("learned", BitsBy::Learned)];
 
 /// Bits per value: `4`, or `{ by = "learned" | "oracle", target = 2.0 }`.
@@ -73,13 +71,9 @@ impl NumberOrRule for BitsSpec {
         };
         let target = table.number("target", TARGET, TARGETS)?;
         let seed = match by {
-            BitsBy::Learned => table.number("seed", 0.0, SEEDS)?,
-            BitsBy::Oracle => 0.0,
+            BitsBy::Learned => table.seed()?,
+            BitsBy::Oracle => 0,
         };
-        if seed.fract() != 0.0 {
-            return Err(Error::Usage(format!("`seed` must be a whole number, not {seed}")));
-        }
-        let seed = seed as u32;
         Ok(Some(Self::Rule(BitsRule { by, target, seed })))
     }
 }

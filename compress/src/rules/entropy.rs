@@ -10,6 +10,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
+use crate::rules::density_range::DensityRange;
 use crate::rules::magnitude::{largest, percentile, reaching};
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
@@ -39,7 +40,6 @@ const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
 const ALPHA: f64 = 0.9;
 const BETA: f64 = 0.9;
 const EPS: f64 = 1e-8;
-const DENSITY: f64 = 0.01;
 const Q: f64 = 97.0;
 const WARM_UP: u32 = 3;
 
@@ -57,12 +57,9 @@ enum Form {
     Literal(Literal),
 }
 
-/// Invariant: `least <= density <= most`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Effective {
-    density: Density,
-    least: Density,
-    most: Density,
+    range: DensityRange,
     beta: f64,
     warm_up: u32,
 }
@@ -159,37 +156,26 @@ impl Effective {
         };
         rule_state.claim(EFFECTIVE);
         rule_state.observe(now, self.beta, self.warm_up);
-        let wanted = f64::from(self.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
+        let wanted = f64::from(self.range.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
         // The factor keeps rounding errors of the logarithms from raising an exact integer by one.
         let k = (wanted * (1.0 - 1e-9)).ceil() as usize;
-        Selection::Count(k.clamp(self.least.count(values.len()), self.most.count(values.len())))
+        Selection::Count(self.range.clamp(k, values.len()))
     }
 
     fn read(table: &mut Table) -> Result<Self, Error> {
-        let density = table.density("density", DENSITY)?;
-        let form = Self {
-            density,
-            least: table.density("least", rule::tenth(density))?,
-            most: table.density("most", rule::ten_times(density))?,
+        Ok(Self {
+            range: DensityRange::read(table)?,
             beta: table.number("beta", BETA, 0.0..=1.0)?,
             warm_up: table.rounds("warm_up", WARM_UP)?,
-        };
-        if form.least > density || density > form.most {
-            let [least, density, most] = [form.least, density, form.most].map(f64::from);
-            return Err(Error::Usage(format!(
-                "`least` <= `density` <= `most` must hold, not {least}, {density}, {most}"
-            )));
-        }
-        Ok(form)
+        })
     }
 
     fn table(&self) -> Table {
-        Table::by(NAME)
-            .with("density", self.density.into(), DENSITY)
-            .with("least", self.least.into(), rule::tenth(self.density))
-            .with("most", self.most.into(), rule::ten_times(self.density))
-            .with("beta", self.beta, BETA)
-            .with("warm_up", self.warm_up.into(), WARM_UP.into())
+        self.range.in_table(Table::by(NAME)).with("beta", self.beta, BETA).with(
+            "warm_up",
+            self.warm_up.into(),
+            WARM_UP.into(),
+        )
     }
 }
 

@@ -7,6 +7,7 @@
 pub(crate) mod bandit;
 pub(crate) mod bits;
 pub(crate) mod density;
+pub(crate) mod density_range;
 pub(crate) mod differential;
 pub(crate) mod entropy;
 pub(crate) mod entropy_rank;

@@ -4,10 +4,10 @@
 //! Ours: `k = clamp(ceil(density n (EMA(var) / anchor)^alpha), least n, most n)`, where the anchor is the mean variance of the
 //! warm-up. At alpha 0.5, k follows the deviation, as EDGC's rank does. At alpha 0 it is plain top-k.
 
-use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
-use crate::forms::rule::{self, Table};
+use crate::forms::rule::Table;
+use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
@@ -29,15 +29,12 @@ const KIND: u32 = 6;
 
 const ALPHA: f64 = 0.5;
 const BETA: f64 = 0.9;
-const DENSITY: f64 = 0.01;
 const WARM_UP: u32 = 3;
 
-/// The rule `{ by = "variance", .. }`. Invariant: `least <= density <= most`.
+/// The rule `{ by = "variance", .. }`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VarianceRule {
-    density: Density,
-    least: Density,
-    most: Density,
+    range: DensityRange,
     alpha: f64,
     beta: f64,
     warm_up: u32,
@@ -46,30 +43,18 @@ pub struct VarianceRule {
 
 impl DensityRule for VarianceRule {
     fn read(table: &mut Table) -> Result<Self, Error> {
-        let density = table.density("density", DENSITY)?;
-        let rule = Self {
-            density,
-            least: table.density("least", rule::tenth(density))?,
-            most: table.density("most", rule::ten_times(density))?,
+        Ok(Self {
+            range: DensityRange::read(table)?,
             alpha: table.number("alpha", ALPHA, 0.0..=2.0)?,
             beta: table.number("beta", BETA, 0.0..=1.0)?,
             warm_up: table.rounds("warm_up", WARM_UP)?,
             clip: table.clip()?,
-        };
-        if rule.least > density || density > rule.most {
-            let [least, density, most] = [rule.least, density, rule.most].map(f64::from);
-            return Err(Error::Usage(format!(
-                "`least` <= `density` <= `most` must hold, not {least}, {density}, {most}"
-            )));
-        }
-        Ok(rule)
+        })
     }
 
     fn table(&self) -> Table {
-        Table::by(NAME)
-            .with("density", self.density.into(), DENSITY)
-            .with("least", self.least.into(), rule::tenth(self.density))
-            .with("most", self.most.into(), rule::ten_times(self.density))
+        self.range
+            .in_table(Table::by(NAME))
             .with("alpha", self.alpha, ALPHA)
             .with("beta", self.beta, BETA)
             .with("warm_up", self.warm_up.into(), WARM_UP.into())
@@ -87,8 +72,8 @@ impl DensityRule for VarianceRule {
         let ratio = (rule_state.mean / rule_state.anchor).powf(self.alpha);
         let ratio = if ratio.is_finite() { ratio } else { 1.0 };
         // The factor keeps a rounding error from raising an exact integer by one.
-        let wanted = f64::from(self.density) * len as f64 * ratio * (1.0 - 1e-9);
-        Selection::Count((wanted.ceil() as usize).clamp(self.least.count(len), self.most.count(len)))
+        let wanted = f64::from(self.range.density) * len as f64 * ratio * (1.0 - 1e-9);
+        Selection::Count(self.range.clamp(wanted.ceil() as usize, len))
     }
 
     fn counts(&self) -> bool {

@@ -23,14 +23,7 @@ pub(super) async fn evaluate(
 
 /// Whether an evaluation of this run counts. Idempotent.
 pub(super) async fn book(service: &Service, client: &ClientId, report: EvaluationReport) -> Result<bool, Status> {
-    let input = Input::Evaluation {
-        client: client.clone(),
-        version: report.version,
-        examples: report.examples,
-        loss: report.loss,
-        correct: report.correct,
-        metrics: report.metrics,
-    };
+    let input = Input::evaluation(client.clone(), report);
     let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
     Ok(matches!(reply, Reply::Evaluation { counted: true }))
 }

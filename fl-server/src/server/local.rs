@@ -205,14 +205,7 @@ impl LocalRun {
     /// # Errors
     /// `Records` if the run contradicts itself.
     pub fn evaluate(&mut self, client: &ClientId, report: EvaluationReport, now: Millis) -> Result<bool, ServeError> {
-        let input = Input::Evaluation {
-            client: client.clone(),
-            version: report.version,
-            examples: report.examples,
-            loss: report.loss,
-            correct: report.correct,
-            metrics: report.metrics,
-        };
+        let input = Input::evaluation(client.clone(), report);
         let reply = self.decide(input, now)?;
         Ok(matches!(reply, Reply::Evaluation { counted: true }))
     }

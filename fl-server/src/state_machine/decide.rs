@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
-use fl_proto::{ClientId, Metrics, Refusal, UpdateReply};
+use fl_proto::{ClientId, EvaluationReport, Metrics, Refusal, UpdateReply};
 
 use crate::clock::Millis;
 use crate::config::limits::MAX_LOSS;
@@ -52,6 +52,20 @@ pub enum Input {
     },
     /// The server started on a run that has records. Sent once, before any other input.
     Resume,
+}
+
+impl Input {
+    /// What a client reports of a version.
+    pub fn evaluation(client: ClientId, report: EvaluationReport) -> Self {
+        Self::Evaluation {
+            client,
+            version: report.version,
+            examples: report.examples,
+            loss: report.loss,
+            correct: report.correct,
+            metrics: report.metrics,
+        }
+    }
 }
 
 /// The reply to the sender of an input, sent once the records are durable.

@@ -88,6 +88,11 @@ fn refusals_name_key_value_and_rule() {
         ("rounds = 2", "rounds = 0", "`rounds = 0`: must be 1"),
         ("rounds = 2", "rounds = -1", "rounds"),
         ("rounds = 2", "rounds = 2\nruonds = 3", "unknown field `ruonds`"),
+        (
+            "rounds = 2",
+            "rounds = 2\naverage = { last = 2 }\nevaluate = false",
+            "`average = last=2`: needs `evaluate = true`",
+        ),
         ("rounds = 2", "rounds = 2\naverage = { last = 1 }", "`last` is 1"),
         ("rounds = 2", "rounds = 2\naverage = { ema = 1.0 }", "`ema` is 1"),
         (

@@ -149,6 +149,11 @@ impl RunPlan {
             })?;
             rule(raw.evaluate, "stop_at", &share, || "needs `evaluate = true`".to_owned())?;
         }
+        if let Some(average) = raw.average.filter(|_| !raw.evaluate) {
+            let why = "needs `evaluate = true`: clients average versions to evaluate them; `fl-server export --average` works \
+                       without it";
+            return Err(value("average", &average, why.to_owned()));
+        }
         let key = raw.model.key();
         let model = raw.model.checked()?;
         let RawCompression {
