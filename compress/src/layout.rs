@@ -257,6 +257,12 @@ impl Tensor {
             _ => Shape::row(self.len),
         }
     }
+
+    /// Values for each pair of an output and an input of a convolution: the product of the dimensions after the second; 1 if
+    /// there are none.
+    pub(crate) fn places(&self) -> usize {
+        self.shape.iter().skip(2).product()
+    }
 }
 
 /// The tensors of a model that travel: trained tensors first, then buffers, then counters, each sorted by name, without

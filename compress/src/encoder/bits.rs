@@ -323,6 +323,7 @@ mod tests {
                 squared_gradients: None,
                 residual: None,
                 shape: Shape::row(values.len()),
+                places: 1,
                 quantize,
                 rng: KeyedRng::new(1, 0),
                 unbiased: false,

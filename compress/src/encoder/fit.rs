@@ -209,6 +209,7 @@ mod tests {
                 squared_gradients: None,
                 residual: None,
                 shape: Shape { rows: 4, cols },
+                places: 1,
                 quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 rng: KeyedRng::new(0, 0),
                 unbiased: false,

@@ -222,7 +222,7 @@ impl Encoder {
         extras: Extras,
     ) -> Result<(Vec<u8>, Stages), Error> {
         let model = self.memory.input(delta);
-        let (unbiased, threads) = (self.unbiased, self.threads);
+        let (unbiased, threads, layout) = (self.unbiased, self.threads, &self.layout);
         let inner = threads.div_ceil(self.groups.len().max(1));
         let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(|state| state.group.values(model)).collect();
         let squared = |state: &GroupState| match given.squared_gradients {
@@ -256,6 +256,10 @@ impl Encoder {
                     squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
                     residual: residual.as_deref(),
                     shape: state.group.shape,
+                    places: match state.group.tensors.as_slice() {
+                        [only] => layout.tensors()[*only].places(),
+                        _ => 1,
+                    },
                     quantize: *quantize,
                     rng: KeyedRng::new(header.seed, at),
                     unbiased,

@@ -120,6 +120,7 @@ pub fn encode_section(
         squared_gradients: None,
         residual: None,
         shape: shape(of),
+        places: 1,
         quantize: *quantize,
         rng: KeyedRng::new(seed, 0),
         unbiased,

@@ -74,7 +74,7 @@ pub(crate) fn split<'v>(tensor: &TensorValues<'v>, leading: &LeadingComponents) 
     parts.push(ReducedPart::plain(left, rows, cols));
     Ok(Reduced {
         form: METHOD.form,
-        numbers: [rank as u32, 0, 0],
+        numbers: [rank as u32, 0, 0, 0],
         parts,
     })
 }

@@ -14,8 +14,8 @@
 
 use crate::layout::Shape;
 use crate::quantize::dead_zone::WORTH;
-use crate::reduce::eigen::{eigen, gram};
-use crate::reduce::low_rank::{Factors, factors, product, remainder};
+use crate::reduce::low_rank::{factors, remainder};
+use crate::reduce::singular::Singular;
 use crate::rng::KeyedRng;
 
 /// Components looked for at first; more are looked for while all of them pay.
@@ -79,35 +79,9 @@ impl Components {
 
     /// The first `rank`, by one step of subspace iteration.
     fn search(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
-        let Factors { p, q } = factors(values, shape, rank, warm, rng);
-        let rank = q.len() / shape.cols;
-        let (squares, vectors) = eigen(gram(&q, rank, shape.cols), rank);
-        let mut order: Vec<usize> = (0..rank).collect();
-        order.sort_by(|&a, &b| squares[b].total_cmp(&squares[a]));
-        let squares: Vec<f64> = order.iter().map(|&at| squares[at].max(0.0)).collect();
-        let vectors: Vec<&[f64]> = order.iter().map(|&at| &vectors[at * rank..][..rank]).collect();
-        let mut new_p = Vec::with_capacity(p.len());
-        for row in p.chunks_exact(rank) {
-            for (vector, square) in vectors.iter().zip(&squares) {
-                new_p.push(cut(product(row, vector) * square.sqrt()));
-            }
-        }
-        let mut new_q = Vec::with_capacity(q.len());
-        for vector in vectors {
-            let mut sums = vec![0.0; shape.cols];
-            for (weight, row) in vector.iter().zip(q.chunks_exact(shape.cols)) {
-                sums.iter_mut()
-                    .zip(row)
-                    .for_each(|(sum, &value)| *sum += weight * f64::from(value));
-            }
-            new_q.extend(sums.into_iter().map(cut));
-        }
-        Self {
-            rank,
-            p: new_p,
-            q: new_q,
-            squares,
-        }
+        let found = Singular::new(&factors(values, shape, rank, warm, rng), shape.cols, f64::sqrt);
+        let Singular { rank, p, q, squares } = found;
+        Self { rank, p, q, squares }
     }
 
     /// What the next search may begin with, if `rank` of them pay now: those, and some that may pay then.
@@ -161,10 +135,6 @@ pub(crate) fn normalize(q: &mut [f32], cols: usize) {
                 .for_each(|value| *value = (f64::from(*value) / length) as f32);
         }
     }
-}
-
-fn cut(value: f64) -> f32 {
-    value.clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }
 
 #[cfg(test)]

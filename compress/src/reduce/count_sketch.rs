@@ -71,8 +71,8 @@ pub(crate) const METHOD: Entry = Entry {
                 f32::from_bits(bits).is_finite() && f32::from_bits(bits).is_sign_positive()
             }),
         ],
-        words: |[rows, cols, _], _| format!("count sketch {rows} x {cols}"),
-        parts: |[rows, cols, _], _| vec![Part::plain(rows as usize, cols as usize)],
+        words: |[rows, cols, ..], _| format!("count sketch {rows} x {cols}"),
+        parts: |[rows, cols, ..], _| vec![Part::plain(rows as usize, cols as usize)],
         decode,
     },
     stream: 3,
@@ -100,7 +100,7 @@ impl Reducer for CountSketch {
             let threshold = estimates.threshold(tensor.values.len(), k);
             Ok(Reduced::plain(
                 METHOD.form,
-                [rows, cols as u32, threshold.to_bits()],
+                [rows, cols as u32, threshold.to_bits(), 0],
                 table,
                 shape,
             ))
@@ -108,7 +108,7 @@ impl Reducer for CountSketch {
     }
 }
 
-fn decode([rows, cols, threshold]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+fn decode([rows, cols, threshold, _]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
     let (table, threshold) = (planes.part(0)?.whole()?, f32::from_bits(threshold));
     let estimates = Estimates::new(&table, rows, cols as usize, planes.rng);
     planes.fill(sink, |start, block| {

@@ -13,7 +13,7 @@ use crate::threads::both;
 use crate::wire::{Reader, Writer};
 
 /// The numbers of a form in their order; those that it does not have are 0.
-pub(crate) type Numbers = [u32; 3];
+pub(crate) type Numbers = [u32; 4];
 
 /// One form of a section.
 pub(crate) struct Form {

@@ -37,7 +37,7 @@ pub(crate) const METHOD: Entry = Entry {
 
 /// Every value of `tensor`.
 pub(crate) fn reduced<'v>(tensor: &TensorValues<'v>) -> Reduced<'v> {
-    Reduced::plain(METHOD.form, [0; 3], tensor.values, tensor.shape)
+    Reduced::plain(METHOD.form, [0; 4], tensor.values, tensor.shape)
 }
 
 /// The choice to send every value.

@@ -69,11 +69,11 @@ pub(crate) const METHOD: Entry = Entry {
         second: None,
         minor: 1,
         numbers: &[RANK, K],
-        words: |[rank, k, _], len| match k {
+        words: |[rank, k, ..], len| match k {
             0 => format!("low rank {rank}"),
             _ => format!("low rank {rank} and support {k} of {len}"),
         },
-        parts: |[rank, k, _], Shape { rows, cols }| {
+        parts: |[rank, k, ..], Shape { rows, cols }| {
             let rank = rank as usize;
             vec![Part::plain(rows, rank), Part::plain(rank, cols), Part::indexed(k)]
         },
@@ -145,13 +145,13 @@ fn reduce<'v>(
     }
     Ok(Reduced {
         form: METHOD.form,
-        numbers: [rank as u32, sent as u32, 0],
+        numbers: [rank as u32, sent as u32, 0, 0],
         parts,
     })
 }
 
 /// Row by row, so that the remainder is added before anything reaches the sink.
-fn decode([rank, k, _]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+fn decode([rank, k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
     let (p, q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
     let mut remainder = match k {
         0 => None,
@@ -225,7 +225,7 @@ pub(crate) struct Factors {
 }
 
 /// Whether the factors hold fewer numbers than the matrix.
-fn pays(shape: Shape, rank: usize) -> bool {
+pub(crate) fn pays(shape: Shape, rank: usize) -> bool {
     rank > 0 && rank.saturating_mul(shape.rows + shape.cols) < shape.len()
 }
 

@@ -82,6 +82,8 @@ pub(crate) struct TensorValues<'a> {
     /// What waited in the residual of error feedback and is now a part of `values`, for reducers that want it.
     pub(crate) residual: Option<&'a [f32]>,
     pub(crate) shape: Shape,
+    /// Values for each pair of an output and an input of a convolution ([`crate::layout::Tensor::places`]).
+    pub(crate) places: usize,
     pub(crate) quantize: QuantizeSpec,
     pub(crate) rng: KeyedRng,
     /// Without memory, what is not sent is lost: the method must be unbiased.

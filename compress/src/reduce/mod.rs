@@ -15,8 +15,10 @@ pub(crate) mod planes;
 pub(crate) mod projection;
 pub(crate) mod random_k;
 pub(crate) mod recipe;
+pub(crate) mod singular;
 pub(crate) mod spectrum;
 pub(crate) mod support;
+pub(crate) mod tensor_train;
 pub(crate) mod threshold;
 pub(crate) mod top_k;
 
@@ -48,6 +50,8 @@ methods! {
         Adacomp = adacomp,
         /// Two factors of a matrix, and perhaps the largest values of what they leave.
         LowRank = low_rank,
+        /// Four cores of a tensor train.
+        TensorTrain = tensor_train,
         /// Signed sums under several hashes.
         CountSketch = count_sketch,
         /// Random signed sums of blocks.

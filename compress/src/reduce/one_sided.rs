@@ -66,6 +66,7 @@ mod tests {
             squared_gradients: None,
             residual: None,
             shape: Shape::row(values.len()),
+            places: 1,
             quantize: QuantizeSpec::Exact,
             rng: KeyedRng::new(0, 0),
             unbiased: false,

@@ -75,7 +75,7 @@ impl Reducer for Projection {
                 shrink_all(tensor.values.len(), k, &mut sums);
             }
             let shape = Shape::row(sums.len());
-            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0], sums, shape))
+            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0, 0], sums, shape))
         })
     }
 }

@@ -65,7 +65,7 @@ impl Reducer for RandomK {
             let mut places = vec![0; k];
             Places::new(*rng, len).fill(0, &mut places);
             let sent: Vec<f32> = places.iter().map(|&place| values[place as usize] * scale).collect();
-            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0], sent, Shape::row(k)))
+            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0, 0], sent, Shape::row(k)))
         })
     }
 

@@ -23,7 +23,7 @@ impl Reduce {
     /// Every value: no indices.
     pub const KEEP: Self = Self {
         form: keep::METHOD.form,
-        numbers: [0; 3],
+        numbers: [0; 4],
     };
 
     pub(crate) fn new(form: &'static Form, numbers: Numbers) -> Self {
@@ -48,7 +48,7 @@ impl Reduce {
 
     /// Whether no value is sent: all are zero.
     pub fn is_zero(&self) -> bool {
-        self.is_support() && self.numbers == [0; 3]
+        self.is_support() && self.numbers == [0; 4]
     }
 
     /// Two bits of a recipe's tag.
@@ -91,7 +91,7 @@ impl Reduce {
         };
         let form = { forms }.find(|form| form.second == second);
         let form = form.ok_or_else(|| reader.corrupt("reduce"))?;
-        let mut numbers = [0; 3];
+        let mut numbers = [0; 4];
         for (at, of) in form.numbers.iter().enumerate() {
             numbers[at] = of.read(numbers, reader, shape)?;
         }

@@ -39,7 +39,7 @@ where
         }
         Ok(Reduced {
             form: &FORM,
-            numbers: [part.values.len() as u32, 0, 0],
+            numbers: [part.values.len() as u32, 0, 0, 0],
             parts: vec![part],
         })
     })
@@ -49,7 +49,7 @@ where
 pub(crate) fn empty() -> Reduced<'static> {
     Reduced {
         form: &FORM,
-        numbers: [0; 3],
+        numbers: [0; 4],
         parts: Vec::new(),
     }
 }

@@ -81,7 +81,7 @@ fn memory_is_bounded_by_the_tensor() {
                 for second in varints {
                     let mut section = vec![tag];
                     if tag & 3 == 3 {
-                        section.push(second[0] % 3);
+                        section.push(second[0] % 5);
                     }
                     section.extend(first);
                     section.extend(second);

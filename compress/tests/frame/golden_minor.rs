@@ -22,6 +22,7 @@ struct Golden {
 }
 
 const MATRIX: &[(&str, &[usize])] = &[("weight", &[6, 8])];
+const CONVOLUTION: &[(&str, &[usize])] = &[("weight", &[8, 5, 3, 3])];
 const ROW: &[(&str, &[usize])] = &[("weight", &[160])];
 const SMALL: &[(&str, &[usize])] = &[
     ("a.bias", &[3]),
@@ -135,6 +136,18 @@ const FRAMES: &[Golden] = &[
         "merged",
         "default = {}\nsmall = { below = 10, use = { reduce = { top_k = 0.5 }, quantize = 'bf16' } }",
         SMALL,
+    ),
+    since(
+        5,
+        "tensor-train",
+        "default = { reduce = { tensor_train = 0.7 }, quantize = 'bf16' }",
+        MATRIX,
+    ),
+    since(
+        5,
+        "tensor-train-convolution",
+        "default = { reduce = { tensor_train = { ranks = [2, 3, 2] } }, quantize = 'half', code = 'rice' }",
+        CONVOLUTION,
     ),
     since(3, "codebook", "default = { quantize = { codebook = 2 } }", MATRIX),
     since(

@@ -167,7 +167,10 @@ fn zeros_take_at_most_32_bytes_unless_sent_as_fp32() {
     for (layout, per_method) in [(one_tensor(20_000), every_method()), (tensors(20_000), some_methods())] {
         let zeros = vec![0.0; layout.len()];
         for method in per_method {
-            let whole = matches!(method.reduce, ReduceSpec::Keep | ReduceSpec::LowRank(_));
+            let whole = matches!(
+                method.reduce,
+                ReduceSpec::Keep | ReduceSpec::LowRank(_) | ReduceSpec::TensorTrain(_)
+            );
             if method.quantize != QuantizeSpec::Exact || method.code != CodeSpec::Pack || !whole {
                 let pending = encode(&layout, &method, &zeros);
                 assert!(pending.stages.coded <= 32 * layout.tensors().len() as u64, "{method:?}");

@@ -24,6 +24,7 @@ fn every_method_with_memory_comes_nearer() {
         ("reduce = { random_k = 0.05 }", 0.0),
         ("reduce = { low_rank = 3 }", 0.0),
         ("reduce = { low_rank = { rank = 3, remainder = 0.02 } }", 0.02),
+        ("reduce = { tensor_train = 0.3 }", 0.0),
         ("reduce = { count_sketch = 0.3 }", 0.0),
         (
             "reduce = { count_sketch = { density = 0.3, rows = 3, top = 0.1 } }",
@@ -44,6 +45,7 @@ fn every_method_with_memory_comes_nearer() {
         ("reduce = { top_k = 0.05 }, quantize = 'sign'", 0.0),
         ("reduce = { top_k = 0.05 }, quantize = { uniform = 3 }", 0.0),
         ("reduce = { low_rank = 3 }, quantize = 'half'", 0.0),
+        ("reduce = { tensor_train = 0.3 }, quantize = 'half'", 0.0),
     ] {
         for (name, values) in hard(N) {
             for code in ["pack", "auto"] {
@@ -80,6 +82,7 @@ fn projections_lose_what_is_at_right_angles() {
     for method in [
         "reduce = { top_k = 0.1 }",
         "reduce = { low_rank = 3 }",
+        "reduce = { tensor_train = 0.3 }",
         "quantize = 'sign'",
         "quantize = { sign = 'split' }",
         "quantize = 'ternary'",
