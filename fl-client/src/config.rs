@@ -25,6 +25,8 @@ pub struct ClientConfig {
     pub sync: bool,
     /// The model is written to disk every so many versions, which saves a download after a restart; 0: only at a graceful stop.
     pub keep_model_every: u64,
+    /// Largest frame of an update in bytes, whatever the run and the server ask for; `None`: no limit.
+    pub max_update_bytes: Option<u64>,
     /// Back-off between attempts to connect.
     pub backoff: Backoff,
     /// Give up after so long without a server; `None`: never.
@@ -55,6 +57,7 @@ impl ClientConfig {
             models: None,
             sync: true,
             keep_model_every: 10,
+            max_update_bytes: None,
             backoff: Backoff::default(),
             give_up_after: None,
             exit_when_done: true,

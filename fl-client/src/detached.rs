@@ -3,13 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
 use fl_compress::{Ack, Digest, FrameKind};
 use fl_proto::{Assembler, EvaluationReport, FramePart, Joined, ModelDigest, UpdateHeader, max_frame};
 
-use crate::client::{ClientState, PendingUpdate};
+use crate::client::{Asked, ClientState, PendingUpdate};
 use crate::error::Error;
 use crate::event::Sink;
 use crate::learner::Progress;
@@ -86,13 +85,13 @@ impl Detached {
         }))
     }
 
-    /// Trains from the held model in `attempt` of `round`. The update is pending until [`Detached::settle`].
+    /// Trains from the held model in `attempt` of `round`. `budget`: most bytes of the frame, in place of the run's budget. The update is pending until [`Detached::settle`].
     ///
     /// # Errors
     /// `Learner` if training or encoding fails; `State` if the update cannot be stored.
-    pub fn train(&mut self, round: u64, attempt: u32) -> Result<(UpdateHeader, Bytes), Error> {
-        let attempt = AtomicU32::new(attempt);
-        let update = self.client.train(round, &attempt, None, &Arc::default())?;
+    pub fn train(&mut self, round: u64, attempt: u32, budget: Option<u64>) -> Result<(UpdateHeader, Bytes), Error> {
+        let asked = Asked::new(attempt, budget);
+        let update = self.client.train(round, &asked, None, &Arc::default())?;
         let PendingUpdate { header, frame } = update;
         Ok((header, frame))
     }

@@ -35,6 +35,10 @@ pub struct RoundLine {
     pub frames_down: u64,
     /// Wall-clock seconds from the round's opening to its close.
     pub seconds: f64,
+    /// Seconds from the arrival of the round's first update to that of its last, on the virtual clock; `None` if real sockets
+    /// carried them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
     /// Metrics of the learners, averaged over the clients: `train/NAME` and `evaluation/NAME`.
     #[serde(deserialize_with = "json::numbers")]
     pub metrics: BTreeMap<String, f64>,
@@ -85,6 +89,12 @@ impl Score {
     /// Seconds of all rounds on the virtual clock; `None` if real sockets carried the messages.
     pub fn virtual_seconds(&self) -> Option<f64> {
         (!self.times.is_empty()).then(|| self.rounds.iter().map(|round| round.seconds).sum())
+    }
+
+    /// Mean over the rounds of the seconds between the first update and the last; `None` as of `virtual_seconds`.
+    pub fn spread(&self) -> Option<f64> {
+        let spreads: Vec<f64> = self.rounds.iter().filter_map(|round| round.spread).collect();
+        (!spreads.is_empty()).then(|| spreads.iter().sum::<f64>() / spreads.len() as f64)
     }
 
     /// Bytes of all sockets in both directions.
@@ -245,6 +255,7 @@ impl RoundLine {
             frames_up: round.flow.frames_up(),
             frames_down: round.flow.frames_down(),
             seconds: round.seconds,
+            spread: None,
             metrics: prefixed("train", &round.metrics).collect(),
         })
     }
@@ -380,6 +391,7 @@ mod tests {
             frames_up: 4 * 1_000_000_000,
             frames_down: 4 * 1_000_000_000,
             seconds: 999.99,
+            spread: None,
             metrics: BTreeMap::new(),
         };
         assert_eq!(round.text(1_000_000).chars().count(), 79);
@@ -433,6 +445,7 @@ mod tests {
             frames_up: 1_000,
             frames_down: 500,
             seconds: 0.0,
+            spread: None,
             metrics: BTreeMap::new(),
         };
         let score = |fixed: &[u64]| Score {
@@ -464,6 +477,7 @@ mod tests {
             frames_up: 0,
             frames_down: 0,
             seconds: 0.0,
+            spread: None,
             metrics: BTreeMap::new(),
         };
         let score = Score {

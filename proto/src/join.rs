@@ -231,7 +231,8 @@ mod tests {
         assert!(JoinRequest::try_from(request.clone()).is_ok());
         request.protocol_major = 7;
         let text = JoinRequest::try_from(request).unwrap_err().to_string();
-        assert!(text.contains("7.99") && text.contains("1.5"), "{text}");
+        let ours = format!("{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}");
+        assert!(text.contains("7.99") && text.contains(&ours), "{text}");
     }
 
     #[test]

@@ -112,6 +112,8 @@ pub struct RoundState {
     pub message: String,
     /// The frame of the model update that makes `version` from the version before it, or empty.
     pub step: Bytes,
+    /// Most bytes of the frame of this client's update, in place of the run's budget.
+    pub budget: Option<u64>,
 }
 
 impl From<RoundState> for wire::RoundState {
@@ -133,6 +135,7 @@ impl From<RoundState> for wire::RoundState {
             message: state.message,
             step: state.step,
             reply: None,
+            budget: state.budget,
         }
     }
 }
@@ -164,6 +167,7 @@ impl TryFrom<wire::RoundState> for RoundState {
             left: (state.left_ms > 0).then(|| Duration::from_millis(state.left_ms)),
             message: state.message,
             step: state.step,
+            budget: state.budget,
         })
     }
 }
@@ -211,6 +215,7 @@ mod tests {
                 left: (i == 1).then(|| Duration::from_millis(250)),
                 message: "text".into(),
                 step: Bytes::from(vec![7; i]),
+                budget: (i > 2).then_some(i as u64 * 1000),
             };
             assert_eq!(
                 RoundState::try_from(wire::RoundState::from(state.clone())).unwrap(),

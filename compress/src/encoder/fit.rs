@@ -32,6 +32,29 @@ pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<V
     threads::map(tasks, threads, work).into_iter().collect()
 }
 
+/// Encodes the tasks within `limit`, or within `most` if the sections take more than that.
+///
+/// # Errors
+/// Those of [`encode_within`].
+pub(crate) fn encode_limited(
+    limit: Option<ByteLimit>,
+    most: Option<ByteLimit>,
+    mut tasks: Vec<EncodeTask<'_>>,
+    threads: usize,
+) -> Result<Vec<Encoded>, Error> {
+    let of = |tasks| match limit {
+        None => encode_all(tasks, threads),
+        Some(limit) => encode_within(limit, tasks, threads),
+    };
+    let Some(most) = most else { return of(tasks) };
+    let sections = of(tasks.iter_mut().map(EncodeTask::again).collect())?;
+    let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+    if bytes <= most.bytes {
+        return Ok(sections);
+    }
+    encode_within(most, tasks, threads)
+}
+
 /// Encodes the tasks so that their sections together take at most `limit`.
 ///
 /// # Errors
@@ -42,7 +65,7 @@ pub(crate) fn encode_within(
     threads: usize,
 ) -> Result<Vec<Encoded>, Error> {
     let places: Vec<bool> = tasks.iter().map(|task| Curve::has_knob(&task.input)).collect();
-    let is_counted = |task: &EncodeTask<'_>| limit.is_firm || task.role == Role::Trained;
+    let is_counted = |task: &EncodeTask<'_>| limit.counts_aside || task.role == Role::Trained;
     let (mut free, mut fixed) = (Vec::new(), Vec::new());
     for (task, &is_free) in tasks.into_iter().zip(&places) {
         if is_free { free.push(task) } else { fixed.push(task) }
@@ -71,7 +94,11 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    let least = if limit.is_firm { 0 } else { SECTION * tasks.len() as u64 };
+    let least = if limit.counts_aside {
+        0
+    } else {
+        SECTION * tasks.len() as u64
+    };
     let left = limit.bytes.max(least);
     let goal = left as f64 * AIM;
     let limited = |mut curve: Curve| {
@@ -255,6 +282,7 @@ mod tests {
     fn limit(bytes: u64) -> ByteLimit {
         ByteLimit {
             bytes,
+            counts_aside: false,
             is_firm: false,
             error: None,
         }

@@ -17,12 +17,26 @@ pub(crate) struct EncodeTask<'a> {
     pub(crate) ratio: &'a mut f64,
 }
 
+impl EncodeTask<'_> {
+    /// The same task, to be encoded before this one.
+    pub(crate) fn again(&mut self) -> EncodeTask<'_> {
+        EncodeTask {
+            input: self.input.clone(),
+            warm: &mut *self.warm,
+            ratio: &mut *self.ratio,
+            ..*self
+        }
+    }
+}
+
 /// Limit on the bytes of all sections of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteLimit {
     pub(crate) bytes: u64,
-    /// Whether to fail if the sections take more. Otherwise buffers and counters come on top of the limit, and sections
-    /// of trained tensors without a knob may exceed it; the others then get almost nothing.
+    /// Whether buffers and counters count toward `bytes`. Otherwise they come on top.
+    pub(crate) counts_aside: bool,
+    /// Whether to fail if the sections take more than `bytes`. Otherwise they are as small as they can be: sections without
+    /// a knob exceed the limit, and the others get almost nothing.
     pub(crate) is_firm: bool,
     /// Largest relative error of a section with a knob (a step or a density). It takes precedence over `bytes`.
     pub(crate) error: Option<f64>,

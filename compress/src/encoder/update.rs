@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
 use crate::encoder::bits::{self, BitsController};
-use crate::encoder::fit::{encode_all, encode_within};
+use crate::encoder::fit::encode_limited;
 use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::encoder::weight::{self, Weighed};
@@ -52,6 +52,40 @@ pub struct Given<'a> {
     /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
     /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
     pub squared_gradients: Option<&'a [f32]>,
+    /// Bytes of this frame, those of buffers and counters included, in place of the spec's budget and its limit of the
+    /// error. A frame that cannot be so small is as small as it can be.
+    pub budget: Option<u64>,
+    /// Largest size of this frame. It takes precedence over every budget and over a budget's limit of the error, with the
+    /// same exception.
+    pub most: Option<u64>,
+}
+
+impl Given<'_> {
+    /// Target size of a frame whose spec asks for `of_spec` bytes.
+    fn asked(&self, of_spec: Option<u64>) -> Option<u64> {
+        let asked = self.budget.or(of_spec);
+        asked.into_iter().chain(self.most).min()
+    }
+
+    /// What the sections of a frame with `head` other bytes may take: by its budget, and at most. `values`: trained ones.
+    fn limits(&self, of_spec: Option<Budget>, values: usize, head: usize) -> [Option<ByteLimit>; 2] {
+        let of_frame = |bytes: u64| ByteLimit {
+            bytes: bytes.saturating_sub(head as u64),
+            counts_aside: true,
+            is_firm: false,
+            error: None,
+        };
+        let of_spec = of_spec.map(|budget| {
+            let is_firm = matches!(budget, Budget::Bytes(_));
+            ByteLimit {
+                bytes: budget.bytes(values).saturating_sub(head as u64),
+                counts_aside: is_firm,
+                is_firm,
+                error: budget.error(),
+            }
+        });
+        [self.budget.map(of_frame).or(of_spec), self.most.map(of_frame)]
+    }
 }
 
 impl Encoder {
@@ -107,7 +141,7 @@ impl Encoder {
     ) -> Result<Pending, Error> {
         let given = Given {
             predictor,
-            squared_gradients: None,
+            ..Given::default()
         };
         self.encode_given(given, delta, header)
     }
@@ -176,7 +210,7 @@ impl Encoder {
             frame,
             digest,
             stages,
-            asked: self.asked(),
+            asked: given.asked(self.asked()),
             fidelity,
         })
     }
@@ -199,7 +233,7 @@ impl Encoder {
         self.groups.iter().any(GroupState::wants_squared_gradients)
     }
 
-    /// Target size of a frame under the budget.
+    /// Target size of a frame under the budget of the spec.
     pub(crate) fn asked(&self) -> Option<u64> {
         let aside = aside_bytes(self.groups.iter().map(GroupState::codec));
         self.budget
@@ -243,6 +277,7 @@ impl Encoder {
             squared_gradients: squared.as_deref(),
         });
         let weights = weight::factors(&weighed.collect::<Vec<_>>());
+        let bytes = given;
         let given = values.iter().zip(&squared).zip(residuals.iter().zip(weights));
         let groups = self.groups.iter_mut().zip(given);
         let groups: Vec<_> = groups.enumerate().collect();
@@ -291,18 +326,9 @@ impl Encoder {
         }
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, tasks.len(), extras, &mut frame);
-        let sections = match self.budget {
-            None => encode_all(tasks, threads)?,
-            Some(budget) => {
-                let most = budget.bytes(self.layout.trained().len());
-                let limit = ByteLimit {
-                    bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
-                    is_firm: matches!(budget, Budget::Bytes(_)),
-                    error: budget.error(),
-                };
-                encode_within(limit, tasks, threads)?
-            }
-        };
+        let values = self.layout.trained().len();
+        let [limit, most] = bytes.limits(self.budget, values, frame.len() + CHECKSUM_BYTES);
+        let sections = encode_limited(limit, most, tasks, threads)?;
         if let Some(bits) = &mut self.bits {
             bits.coded(&sections, ruled.into_iter());
         }

@@ -10,6 +10,7 @@ mod extremes;
 mod fidelity;
 mod golden;
 mod golden_minor;
+mod handed;
 mod laws;
 mod memory;
 mod merged;

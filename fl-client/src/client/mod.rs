@@ -2,6 +2,7 @@
 //! [`ClientActor`] calls every method on the blocking pool.
 
 mod actor;
+mod asked;
 mod evaluate;
 mod model;
 mod pending_update;
@@ -11,6 +12,7 @@ mod state;
 mod train;
 
 pub(crate) use actor::ClientActor;
+pub(crate) use asked::Asked;
 pub(crate) use pending_update::PendingUpdate;
 pub(crate) use run::same_run;
 pub(crate) use state::ClientState;

@@ -22,6 +22,8 @@ pub(crate) struct ClientState {
     pub(super) tasks: Tasks,
     pub(super) events: Sink,
     pub(super) keep_model_every: u64,
+    /// Largest frame of an update; no limit if `None`.
+    pub(super) max_update_bytes: Option<u64>,
     /// The frozen tensors of models.
     pub(crate) bases: BaseStore,
     joined: Option<Arc<Joined>>,
@@ -42,6 +44,7 @@ impl ClientState {
             tasks,
             events,
             keep_model_every: config.keep_model_every,
+            max_update_bytes: config.max_update_bytes,
             bases: BaseStore::new(&config.state, config.models.clone(), disk),
             joined: None,
             base: None,
@@ -76,6 +79,7 @@ impl ClientState {
             tasks,
             events,
             keep_model_every: 0,
+            max_update_bytes: None,
             bases: BaseStore::new(state, None, Disk { sync }),
             joined: None,
             base: None,

@@ -1,13 +1,13 @@
 //! One round of a client: load, fit, subtract, encode, make durable.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use fl_compress::weights::{handed_out, round_role_to_types};
 use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Given, Layout, Role};
 use fl_proto::MAX_EXAMPLES;
 
+use super::asked::Asked;
 use super::pending_update::PendingUpdate;
 use super::state::ClientState;
 use crate::error::Error;
@@ -17,8 +17,8 @@ use crate::optimizer_state::OptimizerState;
 use crate::state::{UpdateMetadata, most_moments};
 
 impl ClientState {
-    /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `attempt`: the
-    /// attempt in which the server asks the client; read at the time of encoding, because the frame belongs to that attempt.
+    /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `asked`: read
+    /// at the time of encoding, because the frame belongs to that attempt.
     /// `deadline`: when the round closes.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl ClientState {
     pub(crate) fn train(
         &mut self,
         round: u64,
-        attempt: &AtomicU32,
+        asked: &Asked,
         deadline: Option<Instant>,
         progress: &Arc<Progress>,
     ) -> Result<PendingUpdate, Error> {
@@ -73,7 +73,7 @@ impl ClientState {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
-        let attempt = attempt.load(Ordering::Acquire);
+        let (attempt, budget) = (asked.attempt(), asked.budget());
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
@@ -101,6 +101,8 @@ impl ClientState {
             let given = Given {
                 predictor: predictor.as_ref(),
                 squared_gradients: squared_gradients.as_deref(),
+                budget,
+                most: self.max_update_bytes,
             };
             run.encoder.encode_given(given, &mut delta, header)
         });
@@ -121,6 +123,7 @@ impl ClientState {
                 "the update is larger than its budget"
             );
         }
+        log_excess(round, pending.frame.len() as u64, budget, self.max_update_bytes);
         let encode_ms = started.elapsed().as_millis() as u64;
 
         let metadata = UpdateMetadata {
@@ -141,6 +144,26 @@ impl ClientState {
         let bytes = update.header.len;
         self.events.send(Event::Encoded { round, bytes });
         Ok(update)
+    }
+}
+
+/// A frame that exceeds a limit is the smallest that the run's compression can make.
+fn log_excess(round: u64, bytes: u64, budget: Option<u64>, most: Option<u64>) {
+    if let Some(budget) = budget.filter(|budget| bytes > *budget) {
+        tracing::warn!(
+            round,
+            bytes,
+            budget,
+            "the smallest possible update is larger than the server's budget for it"
+        );
+    }
+    if let Some(most) = most.filter(|most| bytes > *most) {
+        tracing::warn!(
+            round,
+            bytes,
+            most,
+            "the smallest possible update is larger than `max_update_bytes`"
+        );
     }
 }
 

@@ -82,6 +82,7 @@ struct Raw {
     device: DeviceChoice,
     sync: bool,
     keep_model_every: u64,
+    max_update_bytes: Option<u64>,
     give_up_after_s: Option<f64>,
     otlp: String,
     tasks: BTreeMap<String, TaskEntry>,
@@ -99,6 +100,7 @@ impl Default for Raw {
             device: DeviceChoice::Auto,
             sync: true,
             keep_model_every: 10,
+            max_update_bytes: None,
             give_up_after_s: None,
             otlp: "off".to_owned(),
             tasks: BTreeMap::new(),
@@ -152,6 +154,7 @@ impl ClientFile {
         config.models = raw.models.map(|models| base.join(models));
         config.sync = raw.sync;
         config.keep_model_every = raw.keep_model_every;
+        config.max_update_bytes = raw.max_update_bytes;
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
         config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
         config.exit_when_done = false;
@@ -270,6 +273,9 @@ fn parse(text: &str) -> Result<Raw, String> {
     for (name, entry) in &raw.tasks {
         entry.check().map_err(|why| format!("`tasks.{name}{why}"))?;
     }
+    if raw.max_update_bytes == Some(0) {
+        return Err("`max_update_bytes` must be above 0; delete the key for no limit".to_owned());
+    }
     if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
     }
@@ -331,6 +337,8 @@ mod tests {
             ("server = 'a:99999'", "`server`"),
             ("device = 'gpu'", "device"),
             ("give_up_after_s = 0", "give_up_after_s"),
+            ("max_update_bytes = 0", "max_update_bytes"),
+            ("max_update_bytes = -1", "max_update_bytes"),
             ("otlp = '127.0.0.1:4317'", "`otlp` is \"127.0.0.1:4317\""),
             ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
             (

@@ -170,7 +170,7 @@ impl Connection<'_> {
     /// Starts what the state asks for and stops a training that it no longer asks for.
     async fn act(&mut self, state: &RoundState, watch: &RoundWatch) -> Result<(), Error> {
         if let Some(training) = self.session.training.as_ref().filter(|training| training.is_for(state)) {
-            training.asked_in(state.attempt);
+            training.asked_again(state);
             return Ok(());
         }
         if self.session.training.take().is_some() {

@@ -1,13 +1,12 @@
 //! Training in the background. It outlives the connection, because the round may do so too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use fl_proto::{ModelDigest, Phase, RoundState};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::client::{ClientActor, ClientState, PendingUpdate};
+use crate::client::{Asked, ClientActor, ClientState, PendingUpdate};
 use crate::error::Error;
 use crate::learner::Progress;
 
@@ -16,8 +15,7 @@ use crate::learner::Progress;
 pub(super) struct Training {
     pub(super) round: u64,
     model: ModelDigest,
-    /// The attempt of the round in which the server asks the client.
-    attempt: Arc<AtomicU32>,
+    asked: Arc<Asked>,
     progress: Arc<Progress>,
     result: oneshot::Receiver<Result<PendingUpdate, Error>>,
 }
@@ -34,8 +32,8 @@ impl Training {
         let (actor, gate, round) = (actor.clone(), Arc::clone(gate), state.round);
         let deadline = state.left.map(|left| Instant::now() + left);
         let shared = Arc::clone(&progress);
-        let attempt = Arc::new(AtomicU32::new(state.attempt));
-        let asked_in = Arc::clone(&attempt);
+        let asked = Arc::new(Asked::new(state.attempt, state.budget));
+        let latest = Arc::clone(&asked);
         tokio::spawn(async move {
             let mut reply = reply;
             let permit = tokio::select! {
@@ -44,7 +42,7 @@ impl Training {
             };
             let job = move |client: &mut ClientState| {
                 let _permit = permit;
-                client.train(round, &asked_in, deadline, &shared)
+                client.train(round, &latest, deadline, &shared)
             };
             let result = actor.call(job).await.and_then(|result| result);
             // If the receiver is gone, the next round finds the update pending.
@@ -53,7 +51,7 @@ impl Training {
         Self {
             round,
             model: state.model,
-            attempt,
+            asked,
             progress,
             result,
         }
@@ -67,14 +65,14 @@ impl Training {
             && (self.round, self.model) == (state.round, state.model)
     }
 
-    /// The server asked again: an update that is not encoded yet will belong to this attempt.
-    pub(super) fn asked_in(&self, attempt: u32) {
-        self.attempt.store(attempt, Ordering::Release);
+    /// The server asked again: an update that is not encoded yet will belong to this attempt, and have this budget.
+    pub(super) fn asked_again(&self, state: &RoundState) {
+        self.asked.renew(state);
     }
 
     /// The round and the attempt in which the server asks.
     pub(super) fn asked(&self) -> (u64, u32) {
-        (self.round, self.attempt.load(Ordering::Acquire))
+        (self.round, self.asked.attempt())
     }
 
     /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.

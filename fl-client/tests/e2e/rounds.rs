@@ -273,3 +273,30 @@ async fn a_client_without_the_run_s_task_ends_if_it_was_to_end_with_this_run() {
     let ended = fl_client::run(config, tasks, |_| {}, std::future::pending()).await;
     assert!(matches!(ended, Err(fl_client::Error::OtherTask(_))), "{ended:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_keeps_to_the_servers_budget_and_to_the_clients_own() {
+    let mut sizes = Vec::new();
+    for (budget, most) in [
+        (None, None),
+        (Some(90), None),
+        (None, Some(80)),
+        (Some(90), Some(80)),
+        (Some(80), Some(90)),
+    ] {
+        let certificates = Certificates::new("fed");
+        let server = TestServer::start(&certificates, World::new(3));
+        server.world().budget = budget;
+        server.world().publish();
+        let state = tempfile::tempdir().unwrap();
+        let mut config = config(&server, &certificates, state.path());
+        config.max_update_bytes = most;
+        let client = Client::start(config, Arithmetic::new());
+        assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
+        let world = server.world();
+        is_all_of(&world, state.path(), 1..=3);
+        sizes.push(world.headers.iter().map(|header| header.len).max().unwrap());
+    }
+    assert!(sizes[0] > 90, "{sizes:?}");
+    assert!(sizes[1] <= 90 && sizes[2..].iter().all(|size| *size <= 80), "{sizes:?}");
+}

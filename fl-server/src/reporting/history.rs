@@ -227,7 +227,11 @@ impl History {
                 sums.losses.remove(client);
                 sums.metrics.remove(client);
             }
-            Record::Gathered { .. } | Record::RoundClosing { .. } | Record::EvaluationOpened { .. } => {}
+            Record::Gathered { .. }
+            | Record::RoundClosing { .. }
+            | Record::EvaluationOpened { .. }
+            | Record::BudgetsSet { .. }
+            | Record::UploadMeasured { .. } => {}
         }
     }
 

@@ -17,6 +17,7 @@ use crate::coordinator::command::Command;
 use crate::model::run_metadata::Aside;
 use crate::rpc::door::Caller;
 use crate::rpc::last_step::LastStep;
+use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::transfers::Limits;
@@ -50,6 +51,7 @@ pub(crate) struct Service {
     pub(crate) tuning: Tuning,
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) handed_out: HandedOut,
     /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
     /// The model update that was read last to travel with the state of a round.

@@ -11,6 +11,7 @@ mod fetch_base;
 pub(crate) mod join;
 pub(crate) mod last_step;
 mod leave;
+pub(crate) mod measure;
 mod offer;
 mod pace;
 mod peer;

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fl_compress::{Digest, Layout, Stages};
@@ -12,6 +13,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
+use super::measure::Begun;
 use super::pace::Pace;
 use super::peer::Peer;
 use super::turns::{Kind, Turn};
@@ -21,7 +23,7 @@ use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
 use crate::rpc::transfers::LAPSE;
-use crate::state_machine::{Accepted, Input, Millis, Reply};
+use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
 
@@ -32,7 +34,7 @@ pub(super) async fn submit(
     let peer = service.peer(&request)?;
     let counters = Arc::clone(&peer.counters);
     // A separate task: it outlives the connection, so that received bytes are kept.
-    let receive = receive(service, peer, request.into_inner());
+    let receive = receive(service, peer, request.into_inner(), None);
     let reply = tokio::spawn(receive).await.map_err(internal)??.into();
     counters.answered(&reply);
     Ok(reply)
@@ -58,12 +60,19 @@ pub(super) async fn whole(
     if let Some(id) = header.id.as_mut().filter(|id| id.run.is_empty()) {
         id.run = service.plan.name.to_string();
     }
+    let begun = Begun::of_message(&peer.meter, header.len);
     let parts = [Part::Header(header), Part::Data(frame)].map(|part| Ok(wire::UpdateChunk { part: Some(part) }));
-    let receive = receive(service, peer, tokio_stream::iter(parts));
+    let receive = receive(service, peer, tokio_stream::iter(parts), begun);
     tokio::spawn(receive).await.map_err(internal)?
 }
 
-async fn receive<S: Chunks>(service: Arc<Service>, peer: Peer, mut stream: S) -> Result<UpdateReply, Status> {
+/// `begun`: when the upload began, if that was before its header was read.
+async fn receive<S: Chunks>(
+    service: Arc<Service>,
+    peer: Peer,
+    mut stream: S,
+    begun: Option<Begun>,
+) -> Result<UpdateReply, Status> {
     let mut turn = service.turns.take(&peer.client, Kind::Submit);
     let mut pace = Pace::up(&service.tuning, &peer.meter);
     let mut header = match next(&mut pace, &mut turn, &mut stream).await? {
@@ -73,6 +82,8 @@ async fn receive<S: Chunks>(service: Arc<Service>, peer: Peer, mut stream: S) ->
         }
         _ => return Err(ProtocolError::Missing("header").into()),
     };
+    // Of an upload that is resumed, the beginning is not known.
+    let begun = begun.or_else(|| (header.offset == 0).then(|| Begun::now(&peer.meter)));
     // Before the update, which may end the round, and the evaluations with it.
     let evaluation = header.evaluation.take();
     if let Some(report) = evaluation.filter(|report| report.run == service.plan.name) {
@@ -105,6 +116,7 @@ async fn receive<S: Chunks>(service: Arc<Service>, peer: Peer, mut stream: S) ->
         pace,
         turn,
         place: None,
+        waited: Duration::ZERO,
     };
     parts.take_place().await?;
     let upload = {
@@ -127,7 +139,10 @@ async fn receive<S: Chunks>(service: Arc<Service>, peer: Peer, mut stream: S) ->
     if upload.offset() < header.len {
         return offer::standing(&service, &peer.client, &header.id, header.len);
     }
-    let reply = settle(&service, &peer, header, upload, account).await?;
+    let handed_out = service.handed_out.at(&peer.client, header.id.round);
+    let transfer = begun.zip(handed_out);
+    let transfer = transfer.and_then(|(begun, handed_out)| begun.end(&peer.meter, handed_out, parts.waited));
+    let reply = settle(&service, &peer, header, upload, (account, transfer)).await?;
     span.answered(&reply);
     Ok(reply)
 }
@@ -171,7 +186,7 @@ async fn settle(
     peer: &Peer,
     header: UpdateHeader,
     upload: Upload,
-    account: UploadAccount,
+    (account, transfer): (UploadAccount, Option<Transfer>),
 ) -> Result<UpdateReply, Status> {
     let round = header.id.round;
     // An upload may last long, and verification may queue: check again that the client is admitted.
@@ -205,6 +220,7 @@ async fn settle(
                 round,
                 attempt: header.id.attempt,
                 update,
+                transfer,
             };
             let fidelity = figures(&firsts, &header.fidelity);
             let submit = |reply| Command::Update {
@@ -308,6 +324,8 @@ struct Parts<'a, S> {
     turn: Turn,
     /// Held while chunks arrive.
     place: Option<SemaphorePermit<'a>>,
+    /// Time without a permit.
+    waited: Duration,
 }
 
 impl<S: Chunks> Parts<'_, S> {
@@ -342,6 +360,7 @@ impl<S: Chunks> Parts<'_, S> {
             };
             self.place = Some(place);
             self.pace.excuse(begun.elapsed());
+            self.waited += begun.elapsed();
         }
         Ok(())
     }

@@ -62,7 +62,12 @@ async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, m
     if let Some(requests) = requests {
         tokio::spawn(answer(service.clone(), peer.clone(), requests, messages.clone(), over));
     }
-    let sent = |message: &wire::RoundState| counters.told(message);
+    let sent = |message: &wire::RoundState| {
+        counters.told(message);
+        if service.plan.handout.is_some() {
+            service.handed_out.told(client, message);
+        }
+    };
     let told = tokio::select! {
         told = tell(state, stop, view, steps, admit, sent, &messages) => told,
         status = turn.over() => Err(status),

@@ -30,6 +30,7 @@ use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::rpc::last_step::LastStep;
+use crate::rpc::measure::HandedOut;
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
@@ -83,7 +84,7 @@ impl Server {
         let (stopping, stop) = watch::channel(false);
         let (commands, queue) = mpsc::channel(QUEUE);
         let tuning = options.tuning;
-        let plan = Arc::new(options.plan);
+        let plan = Arc::new(options.plan.with_layout(&started.layout));
         let (tracer, exporter) = trace::start(options.otlp.as_ref(), &plan, started.instance);
         let shared = Shared {
             model_values: model_values(StoredSpace::of(&plan), &started.layout, &started.aside.tensors),
@@ -187,6 +188,7 @@ impl Shared {
             tuning: self.tuning,
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
+            handed_out: HandedOut::default(),
             largest_of_step: LargestOfStep::default(),
             last_step: LastStep::default(),
             tracer: self.tracer.clone(),

@@ -21,7 +21,7 @@ use crate::model::space::first_weights;
 use crate::reporting::history::History;
 use crate::rpc::fetch::{Form, form, smaller};
 use crate::rpc::{join, predictor, push, submit, verify, watch};
-use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, decide};
+use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, Transfer, decide};
 use crate::telemetry::event::Event;
 
 /// A run in memory. Every client that joins stays connected.
@@ -63,6 +63,7 @@ impl LocalRun {
             base: first.base.map(|base| base.digest),
         };
         let layout = Arc::new(first.layout);
+        let plan = plan.with_layout(&layout);
         let global = GlobalModel::initial(Arc::clone(&layout), first.values, &plan).map_err(ServeError::FirstModel)?;
         let mut run = Self {
             layout,
@@ -219,7 +220,8 @@ impl LocalRun {
         self.tick(now)
     }
 
-    /// Takes a whole update, with the evaluation that travels with it, and closes the round if it is the last one.
+    /// Takes a whole update, with the evaluation that travels with it, and closes the round if it is the last one. `transfer`: how
+    /// its upload went.
     ///
     /// # Errors
     /// `Records` if the run contradicts itself; `Model` if the round cannot be closed.
@@ -228,6 +230,7 @@ impl LocalRun {
         client: &ClientId,
         mut header: UpdateHeader,
         frame: Bytes,
+        transfer: Option<Transfer>,
         now: Millis,
     ) -> Result<UpdateReply, ServeError> {
         if let Some(report) = header.evaluation.take() {
@@ -248,6 +251,7 @@ impl LocalRun {
             round,
             attempt,
             update: submit::accepted(&header, &self.layout, now),
+            transfer,
         };
         self.frames.insert(digest, frame);
         let reply = self.decide(input, now)?;

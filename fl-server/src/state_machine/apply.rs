@@ -11,6 +11,7 @@ use crate::state_machine::closed::Closed;
 use crate::state_machine::evaluated::Evaluated;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
+use crate::state_machine::uplinks::Uplink;
 use crate::storage::record::Record;
 
 /// A record that cannot follow what came before it.
@@ -74,6 +75,25 @@ impl State {
                 open.cohort.extend(by.iter().cloned());
                 open.asked_in.extend(by.iter().map(|client| (client.clone(), attempt)));
             }
+            Record::BudgetsSet { round, budgets, .. } => {
+                let open = self.training(*round)?;
+                ensure(
+                    budgets.keys().all(|client| open.cohort.contains(client)),
+                    "the client is not in the cohort",
+                )?;
+                open.budgets
+                    .extend(budgets.iter().map(|(client, bytes)| (client.clone(), *bytes)));
+            }
+            Record::UploadMeasured {
+                round,
+                client,
+                transfer,
+                ..
+            } => {
+                let open = self.training(*round)?;
+                ensure(open.updates.contains_key(client), "the client has not answered")?;
+                open.transfers.insert(client.clone(), *transfer);
+            }
             Record::RoundClosing { round, limited, .. } => {
                 let open = self.training(*round)?.clone();
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
@@ -104,6 +124,7 @@ impl State {
                     ..summary
                 });
                 self.last = std::mem::take(&mut open.cohort);
+                note_uploads(Arc::make_mut(&mut self.uplinks), open);
                 let answered = answered(open);
                 Arc::make_mut(&mut self.settled).extend(answered);
                 self.model = Some(model);
@@ -174,6 +195,7 @@ impl State {
                 self.held = None;
                 self.gathered = None;
                 if let Some(open) = &open {
+                    note_uploads(Arc::make_mut(&mut self.uplinks), open);
                     Arc::make_mut(&mut self.settled).extend(answered(open));
                 }
                 self.closed.push(Closed {
@@ -268,6 +290,9 @@ impl State {
                 .flat_map(|open| open.cohort.difference(cohort))
                 .cloned(),
         );
+        let mut budgets = before.map_or_else(BTreeMap::new, |open| open.budgets.clone());
+        budgets.retain(|client, _| cohort.contains(client));
+        let transfers = before.map_or_else(BTreeMap::new, |open| open.transfers.clone());
         self.phase = Phase::Training(Round {
             number,
             attempt: *attempt,
@@ -285,6 +310,8 @@ impl State {
             asked_in,
             replaced,
             excused: BTreeSet::new(),
+            budgets,
+            transfers,
         });
         self.held = None;
         self.gathered = None;
@@ -305,6 +332,14 @@ fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
     counted
         .chain(excluded)
         .map(move |(client, digest)| (client.clone(), (number, digest)))
+}
+
+/// Adds the round's uploads to what is known of its clients.
+fn note_uploads(uplinks: &mut BTreeMap<ClientId, Uplink>, open: &Round) {
+    for client in open.updates.keys() {
+        let known = uplinks.entry(client.clone()).or_default();
+        *known = known.after(open, client);
+    }
 }
 
 /// A version without updates.

@@ -9,11 +9,12 @@ use crate::clock::Millis;
 use crate::config::limits::MAX_LOSS;
 use crate::config::plan::RunPlan;
 use crate::state_machine::evaluated::Evaluated;
+use crate::state_machine::handout::handed_out;
 use crate::state_machine::opening::{after_close, lacks_members, reopening, replacing, waiting};
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
-use crate::storage::record::{Accepted, Record};
+use crate::storage::record::{Accepted, Record, Transfer};
 
 /// An event that the run decides on.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +30,8 @@ pub enum Input {
         attempt: u32,
         /// Its `at` is overwritten with the time of the decision.
         update: Accepted,
+        /// How its upload went, if that was measured.
+        transfer: Option<Transfer>,
     },
     /// A client evaluated a model version.
     Evaluation {
@@ -96,7 +99,7 @@ pub struct Decision {
 
 /// Decides what follows from `input` at `now`. Pure: the same arguments give the same decision.
 pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, input: Input) -> Decision {
-    let (records, reply) = if !state.is_started() {
+    let (mut records, reply) = if !state.is_started() {
         (Vec::new(), unstarted(&input))
     } else {
         match input {
@@ -106,7 +109,8 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 round,
                 attempt,
                 update,
-            } => offered(state, plan, now, &client, (round, attempt), update),
+                transfer,
+            } => offered(state, plan, now, &client, (round, attempt), (update, transfer)),
             Input::RoundResult {
                 round,
                 frame,
@@ -164,6 +168,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
             }
         }
     };
+    records.extend(handed_out(state, plan, now, &records));
     let wake = if records.is_empty() {
         state.wake(plan, now, presence)
     } else {
@@ -248,7 +253,7 @@ fn offered(
     now: Millis,
     client: &ClientId,
     (round, attempt): (u64, u32),
-    update: Accepted,
+    (update, transfer): (Accepted, Option<Transfer>),
 ) -> (Vec<Record>, Reply) {
     let open = match state.standing(client, round, attempt, update.digest) {
         Standing::Wanted(open) => open,
@@ -265,6 +270,14 @@ fn offered(
         client: client.clone(),
         update,
     }];
+    if let Some(transfer) = transfer.filter(|_| plan.handout.is_some()) {
+        records.push(Record::UploadMeasured {
+            round,
+            client: client.clone(),
+            transfer,
+            at: now,
+        });
+    }
     if closes(open, plan, now, true) {
         records.push(Record::RoundClosing {
             round,

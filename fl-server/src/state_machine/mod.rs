@@ -7,11 +7,13 @@
 //! sent; after every change of the connected clients and at [`Decision::wake`], the caller decides on an [`Input::Tick`]; and
 //! the caller does the work that [`State::pending_work`] names, also after a restart.
 
+mod align;
 mod apply;
 mod closed;
 mod decide;
 mod evaluated;
 mod evaluations;
+mod handout;
 mod log;
 mod opening;
 mod pending_work;
@@ -19,10 +21,11 @@ mod presence;
 mod round;
 mod select;
 mod state;
+mod uplinks;
 mod view;
 
 pub use crate::clock::Millis;
-pub use crate::storage::record::{Accepted, Record};
+pub use crate::storage::record::{Accepted, Record, Transfer};
 pub use apply::ImpossibleRecord;
 pub use closed::Closed;
 pub use decide::{Decision, Input, Reply, Standing, decide};

@@ -7,7 +7,7 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::state_machine::presence::Presence;
-use crate::storage::record::Accepted;
+use crate::storage::record::{Accepted, Transfer};
 
 /// An open round.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,10 @@ pub struct Round {
     pub replaced: BTreeSet<ClientId>,
     /// Absent clients in `cohort` that have been replaced. Their updates still count.
     pub excused: BTreeSet<ClientId>,
+    /// Most bytes of an update, by client, in place of the plan's budget.
+    pub budgets: BTreeMap<ClientId, u64>,
+    /// How the uploads of `updates` went, where that was measured.
+    pub transfers: BTreeMap<ClientId, Transfer>,
 }
 
 impl Round {

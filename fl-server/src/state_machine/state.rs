@@ -14,6 +14,7 @@ use crate::state_machine::log::Log;
 use crate::state_machine::pending_work::{Contribution, PendingWork};
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
+use crate::state_machine::uplinks::Uplink;
 use crate::storage::record::{Accepted, Record};
 
 /// The phase of the run.
@@ -66,6 +67,8 @@ pub struct State {
     pub(super) closed: Log<Closed>,
     /// Each client's last accepted update in a closed round, for clients that ask again.
     pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
+    /// What is known of each client's uploads in closed rounds.
+    pub(super) uplinks: Arc<BTreeMap<ClientId, Uplink>>,
     /// By client, of the newest version and the one before: a client that reported is not asked again.
     pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
     /// Sums of all older versions, from 0.
@@ -227,6 +230,13 @@ impl State {
             client: client.clone(),
             at: now,
         })
+    }
+
+    /// What is known of a client's uploads, those of an open round included.
+    pub(super) fn uplink(&self, client: &ClientId) -> Uplink {
+        let closed = self.uplinks.get(client).copied().unwrap_or_default();
+        let open = self.round().or(self.held.as_ref());
+        open.map_or(closed, |open| closed.after(open, client))
     }
 
     /// Digest of the newest model; that of no bytes before `Started`.

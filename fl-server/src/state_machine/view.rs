@@ -57,6 +57,7 @@ impl State {
             left,
             message,
             step: Bytes::new(),
+            budget: open.and_then(|open| open.budgets.get(client)).copied(),
         }
     }
 }

@@ -3,6 +3,7 @@
 // clippy.toml allows unwrap only in functions marked as tests, and helpers are not.
 #![allow(clippy::unwrap_used)]
 
+mod budgets;
 mod methods;
 mod model;
 mod plan;
@@ -24,6 +25,10 @@ fn client(i: usize) -> ClientId {
 
 /// min 2, target 3, size 4, grace 10 s, deadline 60 s, 2 retries, 3 rounds.
 fn plan(changes: &[(&str, &str)]) -> RunPlan {
+    RunPlan::from_toml(&text(changes), Path::new("/base")).unwrap()
+}
+
+fn text(changes: &[(&str, &str)]) -> String {
     let text = r#"
         name = "test"
         task = "nothing"
@@ -45,9 +50,8 @@ fn plan(changes: &[(&str, &str)]) -> RunPlan {
         memory = "none"
         default = {}
     "#;
-    let text = changes.iter().fold(text.to_owned(), |text, (from, to)| {
+    changes.iter().fold(text.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
         text.replacen(from, to, 1)
-    });
-    RunPlan::from_toml(&text, Path::new("/base")).unwrap()
+    })
 }

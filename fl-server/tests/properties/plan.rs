@@ -37,6 +37,7 @@ fn a_small_file_gets_the_defaults() {
         deadline,
         retries: 3,
         absent: 10_000,
+        align: false,
     };
     assert_eq!(plan.cohort, cohort);
     assert_eq!(plan.model, Path::new("/runs/m.safetensors"));

@@ -640,6 +640,7 @@ fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
             round: 1,
             attempt: 1,
             update,
+            transfer: None,
         };
         assert_eq!(world.input(input), Reply::Update(UpdateReply::Accepted));
     }

@@ -128,6 +128,7 @@ impl World {
             round,
             attempt,
             update,
+            transfer: None,
         };
         let reply = match self.input(input) {
             Reply::Update(reply) => reply,

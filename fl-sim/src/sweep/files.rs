@@ -99,6 +99,8 @@ struct RunLine<'a> {
     ratio_without_first: f64,
     /// On the virtual clock.
     seconds: Option<f64>,
+    /// From the first update of a round to its last, mean of the rounds.
+    spread: Option<f64>,
     model: &'a str,
     build: &'a str,
 }
@@ -127,6 +129,7 @@ impl<'a> RunLine<'a> {
             ratio: score.ratio(),
             ratio_without_first: score.ratio_without_first(),
             seconds: score.virtual_seconds(),
+            spread: score.spread(),
             model: &score.model,
             build: run.build,
         }
@@ -153,6 +156,7 @@ struct Line<'a> {
     frames_up: u64,
     frames_down: u64,
     seconds: f64,
+    spread: Option<f64>,
 }
 
 impl<'a> Line<'a> {
@@ -175,6 +179,7 @@ impl<'a> Line<'a> {
             frames_up: round.frames_up,
             frames_down: round.frames_down,
             seconds: round.seconds,
+            spread: round.spread,
         }
     }
 }
@@ -249,12 +254,12 @@ mod tests {
         let trials = file(dir.path(), "trials.csv");
         let mut lines = trials.lines();
         let head = "phase,variant,point,label,seed,accuracy,perplexity,rmse,last_3,averaged,rounds,clients,parameters,\
-                    bytes_up,bytes_down,bits_up,bits_down,ratio,ratio_without_first,seconds,model,build";
+                    bytes_up,bytes_down,bits_up,bits_down,ratio,ratio_without_first,seconds,spread,model,build";
         assert_eq!(lines.next(), Some(head));
         assert_eq!(
             lines.next(),
             Some(
-                "report,fp32,0,,0,80.0,,,65.0,,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,,"
+                "report,fp32,0,,0,80.0,,,65.0,,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,,,"
             )
         );
         assert_eq!(lines.count(), 3);

@@ -74,6 +74,9 @@ pub struct Summary {
     pub reach: Option<Reach>,
     /// Seconds of the rounds over the links of the file, mean of the seeds; `None` if real sockets carried the messages.
     pub seconds: Option<f64>,
+    /// Seconds from the first update of a round to its last over the links of the file, mean of the rounds and seeds; `None` as
+    /// of `seconds`.
+    pub spread: Option<f64>,
     /// Seconds of the rounds over other links, mean of the seeds.
     pub times: Vec<LinkTime>,
 }
@@ -145,7 +148,9 @@ impl Group {
             Estimate::of(&self.records.iter().filter_map(pair).collect::<Vec<_>>())
         };
         let seconds: Vec<f64> = scores().filter_map(Score::virtual_seconds).collect();
+        let spreads: Vec<f64> = scores().filter_map(Score::spread).collect();
         Summary {
+            spread: Spread::of(&spreads).map(|spread| spread.mean),
             seconds: Spread::of(&seconds).map(|seconds| seconds.mean),
             times: self.times(),
             variant: self.variant.clone(),
@@ -239,6 +244,7 @@ pub(super) mod tests {
             frames_up: cost / 2,
             frames_down: cost / 2,
             seconds: 0.5,
+            spread: None,
             metrics: BTreeMap::new(),
         };
         let sent = cost * accuracies.len() as u64 + 5;

@@ -148,6 +148,11 @@ impl Clock {
             .map_or(0.0, |link| link.seconds(load, self.seconds_per_example))
     }
 
+    /// Seconds in which client `at` sends so many bytes; 0 without a limit.
+    pub(super) fn seconds_up(&self, at: usize, bytes: u64) -> f64 {
+        self.links.get(at).map_or(0.0, |link| link.seconds_up(bytes))
+    }
+
     /// Seconds of the same part if the client had the link of `time`.
     pub(super) fn seconds_over(&self, at: usize, load: &Load, time: &LinkTime) -> f64 {
         let rate = 1e6 * time.mbit;
@@ -196,9 +201,13 @@ impl Link {
         Ok((link, raw.clients))
     }
 
+    fn seconds_up(&self, bytes: u64) -> f64 {
+        bytes as f64 * (8.0 / (1.0 - self.loss)) / self.up
+    }
+
     fn seconds(&self, load: &Load, per_example: f64) -> f64 {
         let bits = 8.0 / (1.0 - self.loss);
-        let moved = load.up as f64 * bits / self.up + load.down as f64 * bits / self.down;
+        let moved = self.seconds_up(load.up) + load.down as f64 * bits / self.down;
         moved + f64::from(load.ways) * self.latency + self.train + load.examples as f64 * per_example
     }
 }

@@ -9,6 +9,7 @@ use fl_compress::{Ack, Digest};
 use fl_proto::{Phase, Refusal, RoundState, UpdateReply};
 use fl_server::LocalRun;
 use fl_server::ledger::Flow;
+use fl_server::state_machine::Transfer;
 use tokio::sync::Semaphore;
 
 use super::engine::Engine;
@@ -18,6 +19,12 @@ use super::work::{self, Done, Lane, works};
 use crate::federation::{self, News, Setup};
 use crate::score::{LinkTime, RoundLine, Score};
 
+/// What a client moved for an update, and how the server saw its upload.
+struct Moved {
+    load: Load,
+    transfer: Option<Transfer>,
+}
+
 struct Federation<N> {
     run: LocalRun,
     lanes: Vec<Lane>,
@@ -26,7 +33,7 @@ struct Federation<N> {
     /// Milliseconds.
     now: u64,
     /// What clients have sent, by the time of its arrival and the client, with what they moved for it.
-    on_the_way: BTreeMap<(u64, usize), (Done, Option<Load>)>,
+    on_the_way: BTreeMap<(u64, usize), (Done, Option<Moved>)>,
     /// Seconds of the rounds so far over the links of the table.
     times: Vec<LinkTime>,
     rounds: Vec<RoundLine>,
@@ -75,6 +82,7 @@ pub async fn run(setup: Setup, engine: &Engine, news: impl FnMut(News<'_>)) -> a
             traffic,
             told: None,
             load: None,
+            arrived: 0,
         });
     }
     federation.go(&setup.dir.join("clients")).await?;
@@ -142,10 +150,19 @@ impl<N: FnMut(News<'_>)> Federation<N> {
             if let Some((header, _)) = &mut done.update {
                 header.evaluation = done.evaluation.take();
                 let traffic = &mut self.lanes[at].traffic;
+                let before = traffic.flow.socket_up;
                 traffic.update(header);
+                let bytes = traffic.flow.socket_up - before;
                 let load = traffic.load(header.examples);
-                arrives += (1_000.0 * self.clock.seconds(at, &load)).round() as u64;
-                moved = Some(load);
+                let (all, way) = (self.clock.seconds(at, &load), self.clock.seconds_up(at, bytes));
+                arrives += (1_000.0 * all).round() as u64;
+                let transfer = Transfer {
+                    wait: (1e6 * (all - way)) as u64,
+                    bytes,
+                    micros: (1e6 * way) as u64,
+                };
+                let transfer = Some(transfer).filter(|transfer| transfer.micros > 0);
+                moved = Some(Moved { load, transfer });
             }
             self.on_the_way.insert((arrives, at), (done, moved));
         }
@@ -162,7 +179,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
                     self.tick(arrives)?;
                 }
                 match self.on_the_way.pop_first() {
-                    Some(((_, at), (done, load))) => self.send(at, done, load),
+                    Some(((_, at), (done, moved))) => self.send(at, done, moved),
                     None => Ok(()),
                 }
             }
@@ -192,7 +209,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         Ok(())
     }
 
-    fn send(&mut self, at: usize, done: Done, load: Option<Load>) -> anyhow::Result<()> {
+    fn send(&mut self, at: usize, done: Done, moved: Option<Moved>) -> anyhow::Result<()> {
         let Done {
             mut client,
             evaluation,
@@ -202,8 +219,10 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         match update {
             Some((header, frame)) => {
                 let (digest, len, version) = (header.id.digest, header.len, self.run.version());
-                lane.load = load;
-                let reply = self.run.submit(&lane.name, header, frame, self.now)?;
+                let transfer = moved.as_ref().and_then(|moved| moved.transfer);
+                lane.load = moved.map(|moved| moved.load);
+                lane.arrived = self.now;
+                let reply = self.run.submit(&lane.name, header, frame, transfer, self.now)?;
                 lane.traffic.answer(len, &reply);
                 let answer = match reply {
                     UpdateReply::Accepted => Ack::Accepted,
@@ -236,6 +255,9 @@ impl<N: FnMut(News<'_>)> Federation<N> {
 
     /// The round has closed: its bytes are those since the round before.
     fn closed(&mut self, round: u64) {
+        let answered = self.lanes.iter().filter(|lane| lane.load.is_some());
+        let arrivals: Vec<u64> = answered.map(|lane| lane.arrived).collect();
+        let spread = arrivals.iter().max().zip(arrivals.iter().min());
         let loads: Vec<(usize, Load)> = self
             .lanes
             .iter_mut()
@@ -250,6 +272,9 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         let flow = self.take_flow();
         if let Some(event) = self.run.round_closed(round, flow) {
             federation::note(&mut self.rounds, &event);
+            if let Some((line, (last, first))) = self.rounds.last_mut().zip(spread) {
+                line.spread = Some((last - first) as f64 / 1_000.0);
+            }
             (self.news)(News::Server(&event));
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Lane {
     pub(super) told: Option<RoundState>,
     /// Of its update that counts in the open round.
     pub(super) load: Option<Load>,
+    /// When that update arrived, in milliseconds.
+    pub(super) arrived: u64,
 }
 
 /// What a client is asked to do.
@@ -172,7 +174,7 @@ fn do_task(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
     }
     let evaluation = if evaluate { client.evaluate()? } else { None };
     let update = if train {
-        Some(client.train(state.round, state.attempt)?)
+        Some(client.train(state.round, state.attempt, state.budget)?)
     } else {
         None
     };

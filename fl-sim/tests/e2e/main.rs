@@ -11,6 +11,7 @@ mod fixtures;
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
 
+mod aligned;
 mod arrays;
 mod attack;
 mod averaged;

@@ -1,9 +1,12 @@
 //! Counts of bytes, of one connection or of many.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::arrivals::Arrivals;
 
 /// Bytes read from and written to one connection, or to all of an endpoint's.
 #[derive(Debug, Default)]
@@ -14,6 +17,7 @@ pub struct Meter {
     pings_written: AtomicU64,
     open: AtomicU64,
     closed: Notify,
+    arrivals: Mutex<Arrivals>,
     total: Option<Arc<Meter>>,
 }
 
@@ -45,6 +49,26 @@ impl Meter {
     /// The same count for bytes written.
     pub fn pings_written(&self) -> u64 {
         self.pings_written.load(Ordering::Acquire)
+    }
+
+    /// The first read after which the count of [`Meter::read`] was above `count`: the count then, and when. Of the streams that
+    /// count into this meter itself; `None` if that read is not one of the latest.
+    pub fn read_after(&self, count: u64) -> Option<(u64, Instant)> {
+        self.arrivals().after(count)
+    }
+
+    /// The latest read, as of [`Meter::read_after`].
+    pub fn last_read(&self) -> Option<(u64, Instant)> {
+        self.arrivals().last()
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes when the bytes counted last were read.
+    pub(super) fn note_read(&self) {
+        self.arrivals().add(self.read(), Instant::now());
     }
 
     /// Open streams that count into this meter.

@@ -44,6 +44,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let read = &buf.filled()[before..];
         let pings = self.reading.pass(read);
         self.meter.add_read(read.len() as u64, pings);
+        self.meter.note_read();
         Poll::Ready(Ok(()))
     }
 }

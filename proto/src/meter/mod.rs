@@ -1,6 +1,7 @@
 //! Bytes on the socket, counted under TLS. The ledger must equal these counts. The meter never changes what passes.
 
 pub(crate) mod accepted;
+mod arrivals;
 pub(crate) mod counter;
 pub(crate) mod linger;
 mod metered;

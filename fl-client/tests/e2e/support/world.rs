@@ -99,6 +99,8 @@ pub struct World {
     pub tamper: Option<Tamper>,
     /// Whether model updates on the watch stream are broken.
     pub tamper_pushes: bool,
+    /// Budget of the client's updates.
+    pub budget: Option<u64>,
     /// Receives every call before it is answered.
     pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
@@ -120,6 +122,7 @@ impl World {
             left: None,
             message: String::new(),
             step: Bytes::new(),
+            budget: None,
         };
         Self {
             layout,
@@ -146,6 +149,7 @@ impl World {
             faults: VecDeque::new(),
             tamper: None,
             tamper_pushes: false,
+            budget: None,
             hook: None,
             state: watch::Sender::new(state),
         }
@@ -187,6 +191,7 @@ impl World {
             left: None,
             message: String::new(),
             step: self.step(),
+            budget: self.budget,
         });
     }
 

@@ -37,6 +37,9 @@ pub struct Cohort {
     /// began before this key existed keep theirs.
     #[serde(skip_serializing_if = "is_default_absent")]
     pub absent: Millis,
+    /// Whether each client has a budget with which the cohort finishes together. Omitted from the plan's identity if not.
+    #[serde(skip_serializing_if = "is_false")]
+    pub align: bool,
 }
 
 /// The table as written.
@@ -57,6 +60,8 @@ pub(super) struct RawCohort {
     retries: u32,
     #[serde(default = "ten_seconds")]
     absent: String,
+    #[serde(default)]
+    align: bool,
 }
 
 impl RawCohort {
@@ -71,6 +76,7 @@ impl RawCohort {
             min,
             target,
             retries,
+            align,
             ..
         } = self;
         let size = self.size.unwrap_or(target);
@@ -107,6 +113,7 @@ impl RawCohort {
             deadline,
             retries,
             absent,
+            align,
         })
     }
 }
@@ -126,6 +133,10 @@ fn three() -> u32 {
 
 fn ten_seconds() -> String {
     "10s".to_owned()
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_default_absent(absent: &Millis) -> bool {

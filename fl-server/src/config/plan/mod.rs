@@ -2,6 +2,7 @@
 
 mod cohort;
 mod error;
+mod handout;
 mod identity;
 mod limits;
 pub(crate) mod memory;
@@ -12,6 +13,7 @@ mod run_plan;
 pub use crate::config::limits::Limits;
 pub use cohort::{Cohort, MAX_COHORT, Select};
 pub use error::PlanError;
+pub use handout::Handout;
 pub use method::{Bound, Catalog, Key, MethodInfo, MethodSpec, Range, any_uplink};
 pub use model::Roles;
 pub use run_plan::{MAX_ROUNDS, PlanText, RunPlan};

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Average, Spec};
+use fl_compress::{Average, Layout, Spec};
 use fl_proto::{Extra, RunName, TrainTable, Training};
 use serde::Deserialize;
 
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::{Cohort, RawCohort};
 use crate::config::plan::error::{PlanError, rule, value};
+use crate::config::plan::handout::{Handout, check_align};
 use crate::config::plan::method::{Catalog, MethodSpec};
 use crate::config::plan::model::{RawModel, Roles};
 use crate::config::plan::{limits, memory};
@@ -54,6 +55,9 @@ pub struct RunPlan {
     pub stop_at: Option<f64>,
     /// Bounds on the weight of one client in a round.
     pub limits: Limits,
+    /// What bounds the budgets that the server hands out with a round's task; `None` if it hands out none, and before
+    /// [`RunPlan::with_layout`].
+    pub handout: Option<Handout>,
     /// The text of the run.toml, with the seed resolved.
     pub text: PlanText,
 }
@@ -132,6 +136,12 @@ impl RunPlan {
         Self::parse(text, base, catalog).map(|(plan, ..)| plan)
     }
 
+    /// The plan for a model whose tensors that travel are those of `layout`: what it hands out depends on their size.
+    pub fn with_layout(self, layout: &Layout) -> Self {
+        let handout = Handout::of(&self.uplink, layout).filter(|_| self.cohort.align);
+        Self { handout, ..self }
+    }
+
     /// The plan, its seed if the run.toml has one, and the key of its first weights.
     fn parse(text: &str, base: &Path, catalog: &Catalog) -> Result<(Self, Option<u64>, &'static str), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
@@ -181,6 +191,10 @@ impl RunPlan {
         };
         let optimizer = MethodSpec::read("optimizer", name_of, table, &catalog.optimizers)?;
         optimizer.accept(name_of, &uplink)?;
+        let cohort = raw.cohort.checked()?;
+        if cohort.align {
+            check_align(&uplink)?;
+        }
         let plan = Self {
             name,
             task: raw.task,
@@ -189,7 +203,7 @@ impl RunPlan {
             model: base.join(model.weights),
             roles: model.roles,
             serve_base: model.serve_base,
-            cohort: raw.cohort.checked()?,
+            cohort,
             training: raw.train.training,
             extra: raw.train.extra,
             aggregator,
@@ -200,6 +214,7 @@ impl RunPlan {
             average: raw.average,
             stop_at: raw.stop_at,
             limits: limits::checked(raw.limits)?,
+            handout: None,
             text: PlanText(text.to_owned()),
         };
         Ok((plan, raw.seed, key))

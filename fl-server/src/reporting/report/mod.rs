@@ -111,7 +111,10 @@ impl ReportBuilder {
             | Record::RunDone { at }
             | Record::RunFailed { at, .. }
             | Record::Resumed { at, .. } => self.see(*at),
-            Record::RolledBack { at, .. } | Record::Excluded { at, .. } => self.see(*at),
+            Record::RolledBack { at, .. }
+            | Record::Excluded { at, .. }
+            | Record::BudgetsSet { at, .. }
+            | Record::UploadMeasured { at, .. } => self.see(*at),
             Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
         }
     }

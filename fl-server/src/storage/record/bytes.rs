@@ -6,7 +6,8 @@
 //! again has the same bytes: the hash chain of the rounds depends on that.
 //!
 //! Version 2: `RoundClosing` under the plan's limits; `RolledBack`, `Excluded` and `MembersReplaced`. Version 3:
-//! `UpdateAccepted` and `EvaluationAccepted` with metrics, which follow the other fields; `correct` is an option there.
+//! `UpdateAccepted` and `EvaluationAccepted` with metrics, which follow the other fields; `correct` is an option there. Version
+//! 4: `BudgetsSet` and `UploadMeasured`.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use fl_compress::wire::{self, Reader, Writer};
 
 use crate::storage::record::error::RecordError;
 use crate::storage::record::fields::{
-    read_accepted, read_client, read_clients, read_digest, read_metrics, read_option, read_stages, write_accepted,
-    write_clients, write_metrics, write_option, write_stages, write_text,
+    read_accepted, read_budgets, read_client, read_clients, read_digest, read_metrics, read_option, read_stages,
+    write_accepted, write_budgets, write_clients, write_metrics, write_option, write_stages, write_text,
 };
-use crate::storage::record::kinds::{Accepted, Record};
+use crate::storage::record::kinds::{Accepted, Record, Transfer};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 impl Record {
     /// The bytes that are stored.
@@ -131,6 +132,24 @@ impl Record {
                 write_clients(by, &mut out);
                 out.u64(*at);
             }
+            Self::BudgetsSet { round, budgets, at } => {
+                out.u64(*round);
+                write_budgets(budgets, &mut out);
+                out.u64(*at);
+            }
+            Self::UploadMeasured {
+                round,
+                client,
+                transfer,
+                at,
+            } => {
+                out.u64(*round);
+                write_text(client.as_str(), &mut out);
+                out.u64(transfer.wait);
+                out.u64(transfer.bytes);
+                out.u64(transfer.micros);
+                out.u64(*at);
+            }
         }
         wire::seal(0, &mut bytes);
         bytes
@@ -152,6 +171,8 @@ impl Record {
             Self::RolledBack { .. } => 12,
             Self::Excluded { .. } => 13,
             Self::MembersReplaced { .. } => 14,
+            Self::BudgetsSet { .. } => 15,
+            Self::UploadMeasured { .. } => 16,
         }
     }
 
@@ -162,6 +183,7 @@ impl Record {
             | Self::RolledBack { .. }
             | Self::Excluded { .. }
             | Self::MembersReplaced { .. } => 2,
+            Self::BudgetsSet { .. } | Self::UploadMeasured { .. } => 4,
             Self::UpdateAccepted { update, .. } if !update.metrics.is_empty() => 3,
             Self::EvaluationAccepted { correct, metrics, .. } if correct.is_none() || !metrics.is_empty() => 3,
             _ => 1,
@@ -275,6 +297,21 @@ fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
             round: from.u64("round")?,
             absent: read_clients(from)?,
             by: read_clients(from)?,
+            at: from.u64("at")?,
+        },
+        15 => Record::BudgetsSet {
+            round: from.u64("round")?,
+            budgets: read_budgets(from)?,
+            at: from.u64("at")?,
+        },
+        16 => Record::UploadMeasured {
+            round: from.u64("round")?,
+            client: read_client(from)?,
+            transfer: Transfer {
+                wait: from.u64("wait")?,
+                bytes: from.u64("bytes")?,
+                micros: from.u64("micros")?,
+            },
             at: from.u64("at")?,
         },
         _ => return Err(from.corrupt("kind")),
@@ -437,6 +474,73 @@ mod tests {
         ]
     }
 
+    /// Those that version 3 does not know.
+    fn measuring(a: u64, b: u64, names: &[u8]) -> Vec<Record> {
+        vec![
+            Record::BudgetsSet {
+                round: a,
+                budgets: names.iter().map(|&i| (client(i), b ^ u64::from(i))).collect(),
+                at: b,
+            },
+            Record::UploadMeasured {
+                round: a,
+                client: client(b as u8),
+                transfer: Transfer {
+                    wait: a,
+                    bytes: b,
+                    micros: a ^ b,
+                },
+                at: b,
+            },
+        ]
+    }
+
+    /// Written by version 4; never to be changed.
+    #[test]
+    fn version_4_stays_readable() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let [budgets, measured] = &measuring(1, 2, &[3, 4])[..] else {
+            panic!("two kinds")
+        };
+        let expected = concat!(
+            "040f",
+            "0100000000000000",
+            "02000000",
+            "0800636c69656e742d33",
+            "0100000000000000",
+            "0800636c69656e742d34",
+            "0600000000000000",
+            "0200000000000000",
+        );
+        let bytes = budgets.to_bytes();
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), expected);
+        let expected = concat!(
+            "0410",
+            "0100000000000000",
+            "0800636c69656e742d32",
+            "0100000000000000",
+            "0200000000000000",
+            "0300000000000000",
+            "0200000000000000",
+        );
+        let bytes = measured.to_bytes();
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), expected);
+        let unsorted = [
+            &[4, 15][..],
+            &[0; 8],
+            &[2, 0, 0, 0],
+            &[1, 0, b'b'],
+            &[0; 8],
+            &[1, 0, b'a'],
+            &[0; 16],
+        ];
+        let found = Record::from_bytes(&sealed(unsorted.concat()));
+        assert!(
+            matches!(&found, Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "budgets"),
+            "{found:?}"
+        );
+    }
+
     /// Written by version 3; never to be changed.
     #[test]
     fn version_3_stays_readable() {
@@ -574,6 +678,7 @@ mod tests {
             .into_iter()
             .chain(newer(1, 2, &[3, 4]))
             .chain(newest(1, 2))
+            .chain(measuring(1, 2, &[3, 4]))
         {
             let bytes = record.to_bytes();
             for cut in 0..bytes.len() {
@@ -624,7 +729,8 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_their_bytes(a: u64, b: u64, names: Vec<u8>, why in ".{0,40}") {
-            for record in each(a, b, &names, why).into_iter().chain(newer(a, b, &names)).chain(newest(a, b)) {
+            let records = each(a, b, &names, why).into_iter().chain(newer(a, b, &names));
+            for record in records.chain(newest(a, b)).chain(measuring(a, b, &names)) {
                 prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
             }
         }

@@ -1,6 +1,6 @@
 //! The fields that several records have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fl_compress::wire::{Reader, Writer};
@@ -57,6 +57,29 @@ pub(super) fn read_clients(from: &mut Reader<'_>) -> Result<BTreeSet<ClientId>, 
         out.push(client);
     }
     // From a sorted vector, which is faster than one insertion after another.
+    Ok(out.into_iter().collect())
+}
+
+pub(super) fn write_budgets(budgets: &BTreeMap<ClientId, u64>, out: &mut Writer<'_>) {
+    out.u32(budgets.len() as u32);
+    for (client, budget) in budgets {
+        write_text(client.as_str(), out);
+        out.u64(*budget);
+    }
+}
+
+/// A count, then that many names in strictly rising order, each with its budget.
+pub(super) fn read_budgets(from: &mut Reader<'_>) -> Result<BTreeMap<ClientId, u64>, Error> {
+    let count = from.u32("budgets")?;
+    // Not allocated by the count, which may be wrong.
+    let mut out: Vec<(ClientId, u64)> = Vec::new();
+    for _ in 0..count {
+        let client = read_client(from)?;
+        if out.last().is_some_and(|(last, _)| *last >= client) {
+            return Err(from.corrupt("budgets"));
+        }
+        out.push((client, from.u64("budget")?));
+    }
     Ok(out.into_iter().collect())
 }
 

@@ -1,6 +1,6 @@
 //! What each record says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
@@ -23,6 +23,17 @@ pub struct Accepted {
     pub at: Millis,
     /// Further figures of the training, as the client claims them.
     pub metrics: Arc<Metrics>,
+}
+
+/// How an upload of a whole update went, as the server saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Microseconds from the task's way to the client to the first byte of the upload.
+    pub wait: u64,
+    /// Bytes on the socket after the first of them were read.
+    pub bytes: u64,
+    /// Microseconds in which these arrived.
+    pub micros: u64,
 }
 
 #[cfg(test)]
@@ -53,6 +64,8 @@ impl Record {
             Self::Started { at, .. }
             | Self::RoundOpened { at, .. }
             | Self::MembersReplaced { at, .. }
+            | Self::BudgetsSet { at, .. }
+            | Self::UploadMeasured { at, .. }
             | Self::RoundClosing { at, .. }
             | Self::RoundClosed { at, .. }
             | Self::EvaluationAccepted { at, .. }
@@ -171,6 +184,20 @@ pub enum Record {
     Excluded {
         round: u64,
         client: ClientId,
+        at: Millis,
+    },
+    /// Clients of the open round have budgets of their own.
+    BudgetsSet {
+        round: u64,
+        /// Most bytes of an update's frame, by client.
+        budgets: BTreeMap<ClientId, u64>,
+        at: Millis,
+    },
+    /// How the upload of an accepted update went.
+    UploadMeasured {
+        round: u64,
+        client: ClientId,
+        transfer: Transfer,
         at: Millis,
     },
     /// The server restarted. A failed run waits for clients again; an open round or evaluation gets its full time again.

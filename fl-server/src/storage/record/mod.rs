@@ -12,4 +12,4 @@ pub use crate::clock::Millis;
 pub use error::RecordError;
 #[cfg(test)]
 pub(crate) use kinds::samples;
-pub use kinds::{Accepted, Record};
+pub use kinds::{Accepted, Record, Transfer};

@@ -13,9 +13,10 @@ pub(super) fn table(outcome: &PhaseOutcome) -> String {
         return String::new();
     };
     let mut out = String::from(
-        "<h3>Time against link <small>seconds of all rounds on the virtual clock, training included: links of the file, then \
+        "<h3>Time against link <small>seconds of all rounds on the virtual clock, training included: links of the file, the mean \
+         time from the first update of a round to its last on them, then \
          every client on a link of these megabits a second and milliseconds a way</small></h3>\n\
-         <div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>point</th><th>own links</th>",
+         <div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>point</th><th>own links</th><th>spread</th>",
     );
     for LinkTime { mbit, latency_ms, .. } in &first.times {
         let _ = write!(out, "<th>{mbit:.0}<small>{latency_ms:.0} ms</small></th>");
@@ -35,7 +36,8 @@ pub(super) fn table(outcome: &PhaseOutcome) -> String {
 fn cells(row: &Summary) -> Vec<String> {
     let seconds = row.times.iter().map(|time| time.seconds);
     let own = row.seconds.map_or("-".to_owned(), text);
-    [row.variant.clone(), row.label.clone(), own]
+    let spread = row.spread.map_or("-".to_owned(), text);
+    [row.variant.clone(), row.label.clone(), own, spread]
         .into_iter()
         .chain(seconds.map(text))
         .collect()

@@ -1,0 +1,133 @@
+//! What the server knows of each client's way to it: measured on its uploads, and summed over their frames.
+
+use fl_proto::ClientId;
+
+use crate::state_machine::align::Part;
+use crate::state_machine::round::Round;
+use crate::storage::record::Transfer;
+
+/// Part of an average that is left after a measurement, in tenths (COMPRESSION: EWMA 0.7).
+const LEFT: u128 = 7;
+
+/// Averages of the measurements of a client's uploads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Measured {
+    /// Bytes a second, at least 1.
+    pub rate: u64,
+    /// Microseconds from the task to the first byte of the upload.
+    pub wait: u64,
+    /// Bytes beside the frame.
+    pub overhead: u64,
+}
+
+/// What is known of a client from its accepted updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Uplink {
+    /// Bytes of their frames.
+    pub sent: u64,
+    /// Budget of the last one, if it had one of its own.
+    pub budget: Option<u64>,
+    /// `None` before the first measurement.
+    pub measured: Option<Measured>,
+}
+
+impl Uplink {
+    /// The client's uplink after its update in `round`, if it has one there.
+    pub(super) fn after(self, round: &Round, client: &ClientId) -> Self {
+        let Some(update) = round.updates.get(client) else {
+            return self;
+        };
+        let measured = round.transfers.get(client).map(|transfer| {
+            let now = Measured::of(transfer, update.len);
+            self.measured.map_or(now, |before| before.then(now))
+        });
+        Self {
+            sent: self.sent.saturating_add(update.len),
+            budget: round.budgets.get(client).copied().or(self.budget),
+            measured: measured.or(self.measured),
+        }
+    }
+}
+
+impl Measured {
+    /// Of one upload whose frame had `frame` bytes.
+    fn of(transfer: &Transfer, frame: u64) -> Self {
+        let rate = u128::from(transfer.bytes) * 1_000_000 / u128::from(transfer.micros.max(1));
+        Self {
+            rate: u64::try_from(rate).unwrap_or(u64::MAX).max(1),
+            wait: transfer.wait,
+            overhead: transfer.bytes.saturating_sub(frame),
+        }
+    }
+
+    fn then(self, now: Self) -> Self {
+        let mean = |before: u64, now: u64| {
+            let sum = LEFT * u128::from(before) + (10 - LEFT) * u128::from(now);
+            (sum / 10) as u64
+        };
+        Self {
+            rate: mean(self.rate, now.rate).max(1),
+            wait: mean(self.wait, now.wait),
+            overhead: mean(self.overhead, now.overhead),
+        }
+    }
+}
+
+/// The parts of `asked`, whose last budget is `reference` if they had none. A client without a measurement takes the medians of
+/// the `cohort`. `None` if that has no measurement.
+pub(super) fn parts(asked: &[Uplink], cohort: &[Uplink], reference: u64) -> Option<Vec<Part>> {
+    let known: Vec<Measured> = cohort.iter().filter_map(|uplink| uplink.measured).collect();
+    let median = |of: fn(&Measured) -> u64| {
+        let mut values: Vec<u64> = known.iter().map(of).collect();
+        values.sort_unstable();
+        values.get((values.len().max(1) - 1) / 2).copied()
+    };
+    let usual = Measured {
+        rate: median(|measured| measured.rate)?,
+        wait: median(|measured| measured.wait)?,
+        overhead: median(|measured| measured.overhead)?,
+    };
+    let part = |uplink: &Uplink| {
+        let Measured { rate, wait, overhead } = uplink.measured.unwrap_or(usual);
+        Part {
+            wait,
+            overhead,
+            rate,
+            last: uplink.budget.unwrap_or(reference),
+        }
+    };
+    Some(asked.iter().map(part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_move_by_three_tenths_and_the_first_measurement_counts_whole() {
+        let transfer = |bytes, micros, wait| Transfer { wait, bytes, micros };
+        let first = Measured::of(&transfer(1_100, 1_000_000, 50), 1_000);
+        assert_eq!((first.rate, first.wait, first.overhead), (1_100, 50, 100));
+        let second = first.then(Measured::of(&transfer(2_100, 1_000_000, 150), 2_000));
+        assert_eq!((second.rate, second.wait, second.overhead), (1_400, 80, 100));
+        let extreme = Measured::of(&transfer(u64::MAX, 0, u64::MAX), 0);
+        assert_eq!(extreme.then(extreme).rate, u64::MAX);
+        assert_eq!(Measured::of(&transfer(0, u64::MAX, 0), 5).rate, 1);
+    }
+
+    #[test]
+    fn a_client_without_a_measurement_is_like_the_median() {
+        let of = |rate| Uplink {
+            measured: Some(Measured {
+                rate,
+                wait: 10 * rate,
+                overhead: 7,
+            }),
+            ..Uplink::default()
+        };
+        let uplinks = [of(3), of(1), Uplink::default(), of(2)];
+        let found = parts(&uplinks[2..], &uplinks, 99).unwrap();
+        assert_eq!((found[0].rate, found[0].wait, found[0].last), (2, 20, 99));
+        assert_eq!(parts(&uplinks, &uplinks[2..3], 99), None);
+    }
+}

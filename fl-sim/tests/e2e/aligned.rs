@@ -1,0 +1,64 @@
+//! Budgets that the server aligns over a cohort, on the virtual clock: what they change in the time of rounds.
+
+use fl_sim::federation::{self, Setup};
+use fl_sim::score::{RoundLine, Score};
+use fl_sim::wire::{self, Engine};
+use fl_sim::workload::{TASK, Workload};
+
+/// Three classes of two clients each, whose uplinks differ by a factor of 4.
+const LINKS: &str = "wire = \"model\"\ntrain_seconds = 0.01\nlinks = [\n\
+    { up = \"1Mbit/s\", down = \"10Mbit/s\", latency = \"5ms\", clients = 2 },\n\
+    { up = \"4Mbit/s\", down = \"40Mbit/s\", latency = \"5ms\", clients = 2 },\n\
+    { up = \"16Mbit/s\", down = \"160Mbit/s\", latency = \"5ms\" },\n]";
+
+fn setup(dir: &std::path::Path, cohort: &str) -> Setup {
+    let workload =
+        "learner = { name = \"mlp\", hidden = [60] }\nclients = 6\ndata = { builtin = { train = 20, test = 20 } }";
+    let workload: Workload = toml::from_str(workload).unwrap();
+    let (layout, weights) = workload.initial(7).unwrap();
+    Setup {
+        dir: dir.to_owned(),
+        run: format!(
+            "name = \"aligned\"\ntask = \"{TASK}\"\nrounds = 5\nseed = 7\nevaluate = false\n[train]\nbatch_size = 20\n\
+             [cohort]\nmin = 6\ntarget = 6\n{cohort}\n[compression.uplink]\nbudget = \"2 bits\"\n"
+        ),
+        layout,
+        weights,
+        members: workload.members().unwrap(),
+        gate: federation::gate(2),
+        sync: false,
+        live: None,
+    }
+}
+
+async fn run(cohort: &str) -> Score {
+    let dir = tempfile::tempdir().unwrap();
+    let engine: Engine = toml::from_str(LINKS).unwrap();
+    wire::run(setup(dir.path(), cohort), &engine, |_| {}).await.unwrap()
+}
+
+/// Sums over the rounds from the third on: the first is measured, and a budget doubles at most from one round to the next.
+fn settled(score: &Score, of: impl Fn(&RoundLine) -> f64) -> f64 {
+    score.rounds[3..].iter().map(of).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cohort_with_aligned_budgets_finishes_together_and_earlier_with_equal_bytes() {
+    let (uniform, aligned) = (run("").await, run("align = true").await);
+    let bytes = |score: &Score| settled(score, |round| round.frames_up as f64);
+    let spread = |score: &Score| settled(score, |round| round.spread.unwrap());
+    let seconds = |score: &Score| settled(score, |round| round.seconds);
+    eprintln!(
+        "bytes {} and {}, spread {:.3} and {:.3} s, seconds {:.3} and {:.3}",
+        bytes(&uniform),
+        bytes(&aligned),
+        spread(&uniform),
+        spread(&aligned),
+        seconds(&uniform),
+        seconds(&aligned)
+    );
+    let ratio = bytes(&aligned) / bytes(&uniform);
+    assert!((0.97..1.01).contains(&ratio), "{ratio}");
+    assert!(spread(&uniform) >= 5.0 * spread(&aligned));
+    assert!(seconds(&uniform) >= 1.5 * seconds(&aligned));
+}
