@@ -93,7 +93,7 @@ pub use recipe::Recipe;
 pub use reduce::recipe::Reduce;
 pub use reduce::types::*;
 pub use rules::bandit::BanditRule;
-pub use rules::bits::{BitsBy, BitsRule, BitsSpec};
+pub use rules::bits::{BitsBandit, BitsBy, BitsRule, BitsSpec, PricedBits};
 pub use rules::density::DensitySpec;
 pub use rules::entropy::EntropyRule;
 pub use rules::entropy_rank::EntropyRank;

@@ -100,6 +100,17 @@ impl<'a> Reader<'a> {
         self.array::<1>(what).map(|[byte]| byte)
     }
 
+    /// A byte that is 0 or 1.
+    ///
+    /// # Errors
+    /// `Truncated`; `Corrupt` for another byte.
+    pub fn flag(&mut self, what: &str) -> Result<bool, Error> {
+        match self.u8(what)? {
+            flag @ 0..=1 => Ok(flag == 1),
+            _ => Err(self.corrupt(what)),
+        }
+    }
+
     /// Two bytes.
     pub fn u16(&mut self, what: &str) -> Result<u16, Error> {
         self.array(what).map(u16::from_le_bytes)

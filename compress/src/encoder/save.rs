@@ -45,6 +45,7 @@ impl Encoder {
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
         let minor = match (kind, faithful) {
+            _ if self.bits().is_some_and(|bits| bits.minor() > 4) => 5,
             _ if has_more || self.bits().is_some() => 4,
             (3.., _) => 3,
             (_, true) => 2,
@@ -151,6 +152,9 @@ impl Encoder {
         }
         if flags & HAS_MORE != 0 {
             read_more(&mut reader, encoder.groups_mut())?;
+        }
+        for group in encoder.groups() {
+            group.method.reduce.method().accepts(&group.rule_state)?;
         }
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());

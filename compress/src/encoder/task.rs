@@ -1,6 +1,7 @@
 //! The encoding task of one section, and the byte limit of all sections.
 
 use crate::layout::Role;
+use crate::quantize::QuantizeSpec;
 use crate::section::input::Input;
 
 /// One section to encode, and its state between frames.
@@ -25,6 +26,13 @@ impl EncodeTask<'_> {
             warm: &mut *self.warm,
             ratio: &mut *self.ratio,
             ..*self
+        }
+    }
+
+    /// Sets the bits of uniform quantization; changes no other quantizer.
+    pub(crate) fn set_bits(&mut self, bits: u32) {
+        if let QuantizeSpec::Uniform(uniform) = &mut self.input.tensor.quantize {
+            *uniform = uniform.with_bits(bits);
         }
     }
 }

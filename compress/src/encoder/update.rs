@@ -218,13 +218,23 @@ impl Encoder {
     /// Tells the rules that learn from it what their sections kept, and what those took. A section of zeros, for which no rule
     /// chose, does not replace an outcome that was not read yet.
     fn teach(&mut self, fidelity: &[Fidelity], sizes: &[usize]) {
-        for (group, (fidelity, size)) in self.groups.iter_mut().zip(fidelity.iter().zip(sizes)) {
+        let outcomes = self.groups.iter().zip(fidelity.iter().zip(sizes));
+        let outcomes = outcomes.map(|(group, (fidelity, size))| {
+            let bits = 8.0 * *size as f64 / group.group.shape.len() as f64;
+            (f64::from(fidelity.kept), bits)
+        });
+        let outcomes: Vec<(f64, f64)> = outcomes.collect();
+        for (group, outcome) in self.groups.iter_mut().zip(&outcomes) {
             let state = &group.rule_state;
             let is_new = state.kind != 0 && state.outcome.is_none();
             if is_new && group.method.reduce.method().wants_outcome() {
-                let bits = 8.0 * *size as f64 / group.group.shape.len() as f64;
-                group.rule_state.outcome = Some((f64::from(fidelity.kept), bits));
+                group.rule_state.outcome = Some(*outcome);
             }
+        }
+        if let Some(controller) = &mut self.bits {
+            let ruled = self.groups.iter().zip(outcomes);
+            let ruled = ruled.filter(|(group, _)| bits::rule(&group.method.quantize).is_some());
+            controller.teach(ruled.map(|(_, outcome)| outcome));
         }
     }
 

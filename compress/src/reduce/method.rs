@@ -48,6 +48,14 @@ pub(crate) trait Reducer {
         false
     }
 
+    /// Succeeds if a rule can go on from a state that was loaded.
+    ///
+    /// # Errors
+    /// `Mismatch` for a state that began with another seed, or is of another version.
+    fn accepts(&self, _rule_state: &RuleState) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether what waits in a residual changes what is sent.
     fn wants_residual(&self) -> bool {
         false

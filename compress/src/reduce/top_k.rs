@@ -77,6 +77,10 @@ impl Reducer for TopK {
         self.density.wants_outcome()
     }
 
+    fn accepts(&self, rule_state: &RuleState) -> Result<(), Error> {
+        self.density.accepts(rule_state)
+    }
+
     fn wants_squared_gradients(&self) -> bool {
         self.density.wants_squared_gradients()
     }

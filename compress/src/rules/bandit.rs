@@ -1,15 +1,11 @@
-//! Density by trial and reward (after AutoScale, as Sato's survey names it: an on-line agent; the agent here is ours).
-//!
-//! A discounted epsilon-greedy bandit has five arms, densities from `least` to `most` with equal ratios. The reward of a frame is
-//! the energy that it kept, less `worth` times its coded bits per value: `worth` is the share of the energy that one bit per value
-//! must keep. Every arm is tried once; then the arm with the best discounted mean is taken, and with the chance `explore` any arm.
-//! Draws depend on `seed` and the number of frames alone.
+//! Density by trial and reward: an agent ([`super::agent`]) with five arms for each tensor, densities from `least` to `most` with
+//! equal ratios.
 
 use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
-use crate::rng::KeyedRng;
+use crate::rules::agent::{Agent, Arms, NAME};
 use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
@@ -26,55 +22,31 @@ pub(crate) const METHOD: Entry = Entry {
     kinds: &[KIND],
 };
 
-const NAME: &str = "bandit";
 /// Kind of state, as numbered in the state file.
 const KIND: u32 = 7;
 const ARMS: usize = 5;
 const WORTH: f64 = 1.0;
-const EXPLORE: f64 = 0.1;
-/// Weight of a reward after one more frame.
-const DISCOUNT: f64 = 0.95;
 
 /// The rule `{ by = "bandit", .. }`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BanditRule {
     range: DensityRange,
-    worth: f64,
-    explore: f64,
-    seed: u32,
+    agent: Agent,
     clip: Option<f64>,
-}
-
-/// The numbers of the state, as [`RuleState::more`] has them.
-#[derive(Debug, Clone, Copy, Default)]
-struct Arms {
-    seed: f64,
-    frames: f64,
-    /// The arm of the last frame.
-    last: usize,
-    /// Discounted number of frames, and sum of their rewards.
-    counts: [f64; ARMS],
-    rewards: [f64; ARMS],
 }
 
 impl DensityRule for BanditRule {
     fn read(table: &mut Table) -> Result<Self, Error> {
         Ok(Self {
             range: DensityRange::read(table)?,
-            worth: table.number("worth", WORTH, 0.0..=1000.0)?,
-            explore: table.number("explore", EXPLORE, 0.0..=1.0)?,
-            seed: table.seed()?,
+            agent: Agent::read(table, WORTH)?,
             clip: table.clip()?,
         })
     }
 
     fn table(&self) -> Table {
-        self.range
-            .in_table(Table::by(NAME))
-            .with("worth", self.worth, WORTH)
-            .with("explore", self.explore, EXPLORE)
-            .with("seed", self.seed.into(), 0.0)
-            .with_clip(self.clip)
+        let table = self.range.in_table(Table::by(NAME));
+        self.agent.in_table(table, WORTH).with_clip(self.clip)
     }
 
     fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
@@ -82,20 +54,11 @@ impl DensityRule for BanditRule {
             return Selection::Count(0);
         }
         rule_state.claim(KIND);
-        let mut arms = Arms::read(&rule_state.more, self.seed);
-        if let Some((kept, bits)) = rule_state.outcome.take() {
-            arms.counts
-                .iter_mut()
-                .chain(&mut arms.rewards)
-                .for_each(|sum| *sum *= DISCOUNT);
-            arms.counts[arms.last] += 1.0;
-            arms.rewards[arms.last] += kept - self.worth * bits;
-        }
-        arms.last = self.arm(&arms);
-        arms.frames += 1.0;
-        rule_state.more = arms.write();
+        let mut arms = Arms::<ARMS>::read(&rule_state.more, self.agent.seed);
+        let arm = self.agent.choose(&mut arms, rule_state.outcome.take(), 0);
+        rule_state.more = arms.write(self.agent.seed);
         rule_state.rounds = rule_state.rounds.saturating_add(1);
-        Selection::Count(self.density_of(arms.last).count(values.len()))
+        Selection::Count(self.density_of(arm).count(values.len()))
     }
 
     fn counts(&self) -> bool {
@@ -106,53 +69,23 @@ impl DensityRule for BanditRule {
         true
     }
 
+    fn accepts(&self, rule_state: &RuleState) -> Result<(), Error> {
+        match rule_state.kind == KIND {
+            true => self.agent.accepts::<ARMS>(&rule_state.more, "density"),
+            false => Ok(()),
+        }
+    }
+
     fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }
 }
 
 impl BanditRule {
-    fn arm(&self, arms: &Arms) -> usize {
-        let frame = arms.frames as usize;
-        if let Some(untried) = arms.counts.iter().position(|count| *count == 0.0) {
-            return untried;
-        }
-        let rng = KeyedRng::new(self.seed.into(), 0);
-        if f64::from(rng.unit(2 * frame)) < self.explore {
-            return ((f64::from(rng.unit(2 * frame + 1)) * ARMS as f64) as usize).min(ARMS - 1);
-        }
-        let mean = |at: usize| arms.rewards[at] / arms.counts[at];
-        (0..ARMS).fold(0, |best, at| if mean(at) > mean(best) { at } else { best })
-    }
-
     fn density_of(&self, arm: usize) -> Density {
         let (least, most) = (f64::from(self.range.least), f64::from(self.range.most));
         let density = least * (most / least).powf(arm as f64 / (ARMS - 1) as f64);
         Density::new(density.min(1.0)).unwrap_or(self.range.density)
-    }
-}
-
-impl Arms {
-    /// Starts afresh if the numbers are of another seed or none.
-    fn read(numbers: &[f64], seed: u32) -> Self {
-        match *numbers {
-            [own, frames, last, ref sums @ ..] if own == f64::from(seed) && sums.len() == 2 * ARMS => Self {
-                seed: own,
-                frames,
-                last: (last as usize).min(ARMS - 1),
-                counts: std::array::from_fn(|at| sums[at]),
-                rewards: std::array::from_fn(|at| sums[ARMS + at]),
-            },
-            _ => Self {
-                seed: seed.into(),
-                ..Self::default()
-            },
-        }
-    }
-
-    fn write(&self) -> Vec<f64> {
-        let numbers = [self.seed, self.frames, self.last as f64].into_iter();
-        numbers.chain(self.counts).chain(self.rewards).collect()
     }
 }
 

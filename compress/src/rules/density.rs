@@ -90,6 +90,14 @@ impl DensitySpec {
         self.parts().is_ok_and(DensityRule::wants_outcome)
     }
 
+    /// Succeeds if the rule can go on from a state that was loaded.
+    ///
+    /// # Errors
+    /// `Mismatch` (see [`DensityRule::accepts`]).
+    pub(crate) fn accepts(&self, rule_state: &RuleState) -> Result<(), Error> {
+        self.parts().map_or(Ok(()), |rule| rule.accepts(rule_state))
+    }
+
     /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
         self.parts().map_or(true, |rule| rule.counts())

@@ -45,6 +45,14 @@ pub(crate) trait DensityRule {
         false
     }
 
+    /// Succeeds if the rule can go on from a state that was loaded.
+    ///
+    /// # Errors
+    /// `Mismatch` for a state of this rule that began with another seed, or is of another version.
+    fn accepts(&self, _rule_state: &RuleState) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Larger magnitudes are clipped to this one before sending.
     fn clip(&self) -> Option<f32> {
         None

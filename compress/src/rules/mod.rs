@@ -4,6 +4,7 @@
 //! state ([`rule_state`]) belongs to the encoder and its state file. It never reaches the wire, so decoders know
 //! nothing about rules. A rule is one file and one line of the table in [`density`].
 
+pub(crate) mod agent;
 pub(crate) mod bandit;
 pub(crate) mod bits;
 pub(crate) mod density;

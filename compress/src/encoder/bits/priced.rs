@@ -1,4 +1,4 @@
-//! Chooses the bits of uniform quantization for each section (`bits = { by = "oracle" | "learned" }`).
+//! Bits by the price of a bit (`bits = { by = "oracle" | "learned" }`).
 //!
 //! Both minimize, for each section l, `w_l D_l(b) / E + lambda R_l(b) / (32 n)` over the bits b, with `D` the squared error, `R`
 //! the coded bits, `w` the weight of the section, `E` the weighted energy and n the values of all these sections. The multiplier
@@ -12,15 +12,13 @@
 use crate::encoder::measured::{COUNT, FEATURES, Measured, cheapest, costs, is_kept, measure};
 use crate::encoder::task::EncodeTask;
 use crate::error::Error;
-use crate::quantize::QuantizeSpec;
 use crate::quantize::numbers::sum_of_squares;
-use crate::rules::bits::{BitsBy, BitsRule, CHOICES};
+use crate::rules::bits::{BitsBy, CHOICES, PricedBits};
 use crate::rules::network::Network;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 use crate::wire::{Reader, Writer};
 
-const VERSION: u8 = 1;
 /// Frames that measure samples of all sections.
 const WARM_UP: u32 = 2;
 /// Most values of a sample, in those frames and later.
@@ -36,8 +34,8 @@ const GAIN: f64 = 1.5;
 
 /// Chooses bits, and learns from what it measures.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct BitsController {
-    rule: BitsRule,
+pub(crate) struct Pricing {
+    rule: PricedBits,
     frames: u32,
     log_lambda: f64,
     /// The measurement of each section; with a network, the moving average of its samples.
@@ -45,46 +43,25 @@ pub(crate) struct BitsController {
     network: Option<Network<FEATURES, { 2 * COUNT }>>,
 }
 
-/// The rule of a section's quantizer.
-pub(crate) fn rule(quantize: &QuantizeSpec) -> Option<BitsRule> {
-    match quantize {
-        QuantizeSpec::Uniform(uniform) => uniform.rule(),
-        _ => None,
-    }
-}
-
-impl BitsController {
-    /// The controller of all sections whose bits are chosen by a rule; `None` if there are none.
-    ///
-    /// # Errors
-    /// `Usage` if sections have different rules: the multiplier is one for all.
-    pub(crate) fn new<'q>(quantizers: impl Iterator<Item = &'q QuantizeSpec>) -> Result<Option<Self>, Error> {
-        let mut rules = quantizers.filter_map(rule).peekable();
-        let Some(&first) = rules.peek() else { return Ok(None) };
-        let mut count = 0;
-        for rule in rules {
-            if rule != first {
-                return Err(Error::Usage(format!(
-                    "all tensors with a rule for `bits` share its target and must have the same rule, not {first:?} and {rule:?}"
-                )));
-            }
-            count += 1;
-        }
-        Ok(Some(Self {
-            rule: first,
+impl Pricing {
+    /// For `count` sections.
+    pub(crate) fn new(rule: PricedBits, count: usize) -> Self {
+        Self {
+            rule,
             frames: 0,
-            log_lambda: (128.0f64).ln() - 2.0 * std::f64::consts::LN_2 * first.target,
+            log_lambda: (128.0f64).ln() - 2.0 * std::f64::consts::LN_2 * rule.target,
             seen: vec![None; count],
-            network: (first.by == BitsBy::Learned).then(|| Network::new(first.seed.into())),
-        }))
+            network: (rule.by == BitsBy::Learned).then(|| Network::new(rule.seed.into())),
+        }
+    }
+
+    /// Whether a network predicts.
+    pub(crate) fn has_network(&self) -> bool {
+        self.network.is_some()
     }
 
     /// Sets the bits of the tasks with the rule.
-    pub(crate) fn choose(&mut self, tasks: &mut [EncodeTask<'_>], threads: usize) -> Result<(), Error> {
-        let mut ruled: Vec<&mut EncodeTask<'_>> = tasks
-            .iter_mut()
-            .filter(|task| rule(&task.input.tensor.quantize).is_some())
-            .collect();
+    pub(crate) fn choose(&mut self, mut ruled: Vec<&mut EncodeTask<'_>>, threads: usize) -> Result<(), Error> {
         let energies: Vec<f64> = ruled
             .iter()
             .map(|task| task.weight * sum_of_squares(task.input.tensor.values))
@@ -126,9 +103,7 @@ impl BitsController {
                 (Some(seen), None) if u.is_finite() => cheapest(&seen.costs(u)),
                 _ => 0,
             };
-            if let QuantizeSpec::Uniform(uniform) = &mut task.input.tensor.quantize {
-                *uniform = uniform.with_bits(CHOICES[choice]);
-            }
+            task.set_bits(CHOICES[choice]);
         }
         self.frames = self.frames.saturating_add(1);
         Ok(())
@@ -193,10 +168,8 @@ impl BitsController {
         }
     }
 
-    /// Appends version, seed, frames, multiplier, measurements and network.
+    /// Appends seed, frames, multiplier, measurements and network.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        out.u8(VERSION);
-        out.u8(u8::from(self.network.is_some()));
         out.u32(self.rule.seed);
         out.u32(self.frames);
         out.f64(self.log_lambda);
@@ -212,23 +185,12 @@ impl BitsController {
         self.network.iter().for_each(|network| network.write(out));
     }
 
-    /// Reads the output of [`BitsController::write`] into the controller of the spec, which keeps its rule. Ignores what does
-    /// not fit a spec with other sections.
+    /// Reads the output of [`Pricing::write`] into the controller of the spec, which keeps its rule. Ignores what does not fit a
+    /// spec with other sections.
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`; `Mismatch` for another version, or if both have a network of different seeds.
-    pub(crate) fn read(reader: &mut Reader<'_>, wanted: Option<&mut Self>) -> Result<(), Error> {
-        let version = reader.u8("version of the rule for bits")?;
-        if version != VERSION {
-            return Err(Error::Mismatch(format!(
-                "the state's rule for `bits` has version {version}, this program {VERSION}; start with a new state"
-            )));
-        }
-        let flag = |reader: &mut Reader<'_>, what: &str| match reader.u8(what)? {
-            flag @ 0..=1 => Ok(flag == 1),
-            _ => Err(reader.corrupt(what)),
-        };
-        let has_network = flag(reader, "whether bits are learned")?;
+    /// `Truncated`, `Corrupt`; `Mismatch` if both have a network of different seeds.
+    pub(crate) fn read(reader: &mut Reader<'_>, has_network: bool, wanted: Option<&mut Self>) -> Result<(), Error> {
         let seed = reader.u32("seed of a network")?;
         let frames = reader.u32("frames of the rule for bits")?;
         let number = |reader: &mut Reader<'_>| {
@@ -242,7 +204,7 @@ impl BitsController {
         let count = reader.varint("sections of the rule for bits")?;
         let mut seen = Vec::new();
         for _ in 0..count {
-            if !flag(reader, "whether a section was measured")? {
+            if !reader.flag("whether a section was measured")? {
                 seen.push(None);
                 continue;
             }
@@ -289,8 +251,10 @@ mod tests {
     use super::*;
     use crate::code::method::CodeSpec;
     use crate::layout::Role;
+    use crate::quantize::QuantizeSpec;
     use crate::reduce::method::TensorValues;
     use crate::reduce::{keep, top_k};
+    use crate::rules::bits::BitsRule;
     use crate::rules::samples::{gaussian, laplace, student};
 
     const LENS: [usize; 9] = [3000, 12_000, 5000, 800, 20_000, 9000, 2500, 16_000, 6000];
@@ -338,7 +302,13 @@ mod tests {
     /// The total cost of the choices over that of the best ones, and the coded bits per value, in each of `rounds`.
     fn regret(rule: &str, code: CodeSpec, share: Option<usize>, rounds: Range<u64>) -> Vec<(f64, f64)> {
         let quantize = uniform(rule);
-        let mut controller = BitsController::new(LENS.iter().map(|_| &quantize)).unwrap().unwrap();
+        let QuantizeSpec::Uniform(uniform) = quantize else {
+            panic!("quantizer")
+        };
+        let Some(BitsRule::Priced(rule)) = uniform.rule() else {
+            panic!("rule")
+        };
+        let mut controller = Pricing::new(rule, LENS.len());
         let mut out = Vec::new();
         for round in 0..rounds.end {
             let update = update(round);
@@ -358,7 +328,7 @@ mod tests {
                 })
                 .collect();
             let log_lambda = controller.log_lambda;
-            controller.choose(&mut tasks, 1).unwrap();
+            controller.choose(tasks.iter_mut().collect(), 1).unwrap();
             let sections: Vec<Encoded> = tasks
                 .iter()
                 .map(|task| crate::section::encode::encode(&task.input, &mut None).unwrap())
