@@ -69,6 +69,15 @@ impl Detached {
         self.client.apply(FramePart { version, len, digest }, kind, frame)
     }
 
+    /// Keeps a model update that the held version contains, for the average of the last versions: what a client that applied
+    /// a snapshot is without. In the order of the versions.
+    ///
+    /// # Errors
+    /// `State` if the run's state cannot be read.
+    pub fn keep_for_average(&mut self, version: u64, frame: &[u8]) -> Result<(), Error> {
+        self.client.keep_for_average(version, frame)
+    }
+
     /// Evaluates the held model; `None` without held-out examples.
     ///
     /// # Errors

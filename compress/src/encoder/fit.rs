@@ -12,8 +12,10 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Maximum number of attempts. The largest frame that fits wins.
+/// Number of attempts after which the largest frame that fits wins.
 const TRIES: usize = 10;
+/// Maximum number of attempts as long as none fits: sections without any values are the last resort.
+const MOST_TRIES: usize = 2 * TRIES;
 /// The search ends with an attempt that uses at least this share of the limit.
 const ENOUGH: f64 = 0.985;
 /// Share of the limit that attempts aim at.
@@ -127,13 +129,21 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
     let inputs: Vec<&Input<'_>> = tasks.iter().map(|task| &task.input).collect();
     let mut aim = RateController::new(goal * 8.0, goal);
     let mut best: Option<(u64, Vec<Encoded>)> = None;
-    let mut before = None;
+    let mut before: Option<(Vec<f64>, u64)> = None;
     let mut ratios: Vec<f64> = tasks.iter().map(|task| *task.ratio).collect();
-    for attempt in 0..TRIES {
+    for attempt in 0..MOST_TRIES {
+        if attempt >= TRIES && best.is_some() {
+            break;
+        }
         let allotment = Allotment::new(&curves, aim.target());
         let knobs = allotment.knobs();
-        if before.as_ref() == Some(&knobs) {
-            break;
+        if let Some((_, bytes)) = before.as_ref().filter(|(same, _)| *same == knobs) {
+            if best.is_some() || allotment.is_coarsest(&curves) {
+                break;
+            }
+            // Ratios are bounded: corrected curves may ask again for knobs that take too many bytes.
+            aim.missed(*bytes as f64, false);
+            continue;
         }
         let sections = encode_with(&curves, &inputs, &knobs, threads)?;
         let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
@@ -161,7 +171,7 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         {
             break;
         }
-        before = Some(knobs);
+        before = Some((knobs, bytes));
     }
     tasks
         .iter_mut()

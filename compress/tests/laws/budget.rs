@@ -75,3 +75,34 @@ fn tensors_without_a_choice_do_not_widen_a_budget() {
         pending.frame.len()
     );
 }
+
+/// The coder takes many times the bits that histograms promise for the factors of a matrix of few components. A frame that sends
+/// nothing is no answer to that.
+#[test]
+fn updates_of_few_components_use_their_budget_in_every_round() {
+    let layout = layout(&[("bias", &[50]), ("weight", &[50, 40])]);
+    for bits in [1, 2, 4, 8] {
+        let mut encoder = encoder(&layout, &format!("budget = '{bits} bits'"));
+        for round in 1..=6 {
+            let wave = |at: usize| (at as f32 * 0.37 + round as f32).sin() * 0.01;
+            let update: Vec<f32> = (0..layout.len()).map(wave).collect();
+            let header = FrameHeader { round, ..UPDATE };
+            let pending = encoder.encode(&mut update.clone(), header).unwrap();
+            let asked = layout.len() * bits / 8;
+            assert!(
+                (asked * 8 / 10..=asked).contains(&pending.frame.len()),
+                "{bits} bits, round {round}: {} of {asked} bytes",
+                pending.frame.len()
+            );
+            encoder.settle(&pending, Ack::Accepted).unwrap();
+            let mut decoded = vec![0.0; layout.len()];
+            let frame = Frame::parse(&pending.frame, &layout).unwrap();
+            frame.accumulate(1.0, &mut decoded).unwrap();
+            let error: f32 = update.iter().zip(&decoded).map(|(a, b)| (a - b).powi(2)).sum();
+            assert!(
+                error < 0.01 * update.iter().map(|a| a * a).sum::<f32>(),
+                "{bits} bits, round {round}: {error}"
+            );
+        }
+    }
+}

@@ -81,4 +81,10 @@ impl ClientState {
             Error::Protocol(format!("the frame of model version {}: {why}", part.version))
         })
     }
+
+    /// Keeps a model update that the held version contains, if the run averages versions.
+    pub(crate) fn keep_for_average(&mut self, version: u64, frame: &[u8]) -> Result<(), Error> {
+        self.run()?.keep_for_average(version, FrameKind::ModelUpdate, frame);
+        Ok(())
+    }
 }

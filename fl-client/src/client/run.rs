@@ -77,7 +77,7 @@ impl Run {
     }
 
     /// Keeps a frame for the average of versions, if the run has one. The average is optional, so a failure is only logged.
-    fn keep_for_average(&self, version: u64, kind: FrameKind, frame: &[u8]) {
+    pub(super) fn keep_for_average(&self, version: u64, kind: FrameKind, frame: &[u8]) {
         let Some(average) = &self.joined.average else { return };
         let kept = match kind {
             FrameKind::ModelUpdate => self.state.save_model_update(version, frame, average.updates(u64::MAX)),

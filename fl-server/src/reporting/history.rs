@@ -311,6 +311,14 @@ impl History {
         Some(steps)
     }
 
+    /// Whether the client reported an evaluation of this version, of which more may arrive.
+    pub fn has_evaluation(&self, version: u64, client: &ClientId) -> bool {
+        match self.evaluations.get(&version) {
+            Some(Evaluation::Open(reports)) => reports.contains_key(client),
+            _ => false,
+        }
+    }
+
     /// Evaluation of one version, if any client reported it.
     pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
         let evaluation = self.evaluations.get(&version)?;

@@ -201,6 +201,19 @@ impl LocalRun {
         Ok((header, frames))
     }
 
+    /// The model updates that the average of the newest version needs, with the version that each made, oldest first; none
+    /// if the run averages no versions.
+    pub fn averaged_updates(&self) -> Vec<(u64, Bytes)> {
+        let version = self.version();
+        let count = self.plan.average.map_or(0, |average| average.updates(version));
+        let digests = self.state.steps_of(version).unwrap_or_default();
+        let made = (0..=version).rev().zip(digests.iter().rev()).take(count);
+        let kept = made.filter_map(|(version, digest)| Some((version, self.frames.get(digest)?.clone())));
+        let mut updates: Vec<_> = kept.collect();
+        updates.reverse();
+        updates
+    }
+
     /// Takes a client's evaluation. Returns whether it counts.
     ///
     /// # Errors
@@ -209,6 +222,24 @@ impl LocalRun {
         let input = Input::evaluation(client.clone(), report);
         let reply = self.decide(input, now)?;
         Ok(matches!(reply, Reply::Evaluation { counted: true }))
+    }
+
+    /// Whether an evaluation of the newest version by this client counts.
+    pub fn has_evaluation(&self, client: &ClientId) -> bool {
+        self.history.has_evaluation(self.version(), client)
+    }
+
+    /// Counts an evaluation that nobody asked for in [`LocalRun::evaluated`], and in nothing else.
+    pub fn measure(&mut self, client: &ClientId, report: EvaluationReport, now: Millis) {
+        self.history.add(&Record::EvaluationAccepted {
+            version: report.version,
+            client: client.clone(),
+            examples: report.examples,
+            loss: report.loss,
+            correct: report.correct,
+            metrics: report.metrics,
+            at: now,
+        });
     }
 
     /// The client has no evaluation of the newest version.

@@ -118,7 +118,39 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         }
         self.lanes.iter_mut().for_each(|lane| lane.traffic.leave());
         self.take_flow();
+        if self.run.plan().evaluate {
+            self.measure(states).await?;
+        }
         self.evaluated(self.run.version());
+        Ok(())
+    }
+
+    /// Has the clients evaluate the last version that the run did not ask, without messages: the held-out examples of a cohort are
+    /// a part of all, and another one under each seed.
+    async fn measure(&mut self, states: &Path) -> anyhow::Result<()> {
+        let late = std::mem::take(&mut self.on_the_way);
+        for ((_, at), (done, _)) in late {
+            self.lanes[at].client = Some(done.client);
+        }
+        let mut asked = Vec::new();
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some(state) = lane.told.take().filter(|_| !self.run.has_evaluation(&lane.name)) {
+                asked.push((
+                    at,
+                    RoundState {
+                        evaluate: true,
+                        ..state
+                    },
+                ));
+            }
+        }
+        work::load(&mut self.lanes, &self.gate, states, &asked).await?;
+        let tasks = work::bring(&mut self.lanes, &mut self.run, asked)?;
+        for (at, done) in work::work(&mut self.lanes, &self.gate, tasks).await? {
+            if let Some(report) = done.evaluation {
+                self.run.measure(&self.lanes[at].name, report, self.now);
+            }
+        }
         Ok(())
     }
 

@@ -37,6 +37,9 @@ pub(super) struct Task {
     state: RoundState,
     /// What leads to the model: version, kind and bytes of each frame.
     frames: Vec<(u64, FrameKind, Bytes)>,
+    /// Model updates that a client with a snapshot needs to evaluate the average of the last versions. No message carries them:
+    /// over sockets such a client does not evaluate it, and the average's quality is that of other examples.
+    averaged: Vec<(u64, Bytes)>,
     train: bool,
     evaluate: bool,
 }
@@ -89,6 +92,7 @@ pub(super) fn bring(
     for (at, state) in asked {
         let lane = &mut lanes[at];
         let want = state.version;
+        let mut averaged = Vec::new();
         let frames = match lane.held {
             Some(held) if held == want => Vec::new(),
             Some(held) if held + 1 == want && !state.step.is_empty() => {
@@ -103,7 +107,10 @@ pub(super) fn bring(
                 let (header, frames) = run.fetch(&lane.name, &request)?;
                 lane.traffic.fetch(&request, &header);
                 let kind = match header {
-                    ModelHeader::Snapshot(_) => FrameKind::Snapshot,
+                    ModelHeader::Snapshot(_) => {
+                        averaged = run.averaged_updates();
+                        FrameKind::Snapshot
+                    }
                     ModelHeader::Steps(_) => FrameKind::ModelUpdate,
                 };
                 let parts = header.frames().iter().zip(frames);
@@ -118,6 +125,7 @@ pub(super) fn bring(
                 evaluate: state.evaluate,
                 state,
                 frames,
+                averaged,
                 train,
             },
         ));
@@ -162,11 +170,15 @@ fn do_task(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
     let Task {
         state,
         frames,
+        averaged,
         train,
         evaluate,
     } = task;
     for (version, kind, frame) in frames {
         client.apply(version, kind, frame)?;
+    }
+    for (version, frame) in averaged {
+        client.keep_for_average(version, &frame)?;
     }
     if !client.holds(state.version, state.model)? {
         let why = format!("the frames of model version {} do not have its digest", state.version);

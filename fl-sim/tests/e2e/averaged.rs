@@ -7,6 +7,7 @@ use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
 use fl_compress::weights::TensorFile;
 use fl_compress::{Digest, Layout};
 use fl_sim::federation::{self, Member, Setup};
+use fl_sim::wire::{self, Engine};
 use fl_sim::workload::TASK;
 
 use crate::fixtures::process::{done, sim};
@@ -55,7 +56,7 @@ impl Learner for Waves {
     }
 }
 
-fn setup(dir: &Path, average: &str, evaluated: &[Evaluated]) -> Setup {
+fn setup(dir: &Path, average: &str, budget: &str, evaluated: &[Evaluated]) -> Setup {
     let member = |(client, evaluated): (usize, &Evaluated)| {
         let evaluated = Arc::clone(evaluated);
         let make = move || -> anyhow::Result<Box<dyn Learner>> {
@@ -74,8 +75,9 @@ fn setup(dir: &Path, average: &str, evaluated: &[Evaluated]) -> Setup {
         dir: dir.to_owned(),
         run: format!(
             "name = \"averaged\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\naverage = {average}\n\
-             [cohort]\nmin = 2\ntarget = 2\nclients = 2\n\
-             [compression.uplink]\n[compression.downlink]\nbudget = \"0.5 bits\"\n"
+             [cohort]\nmin = 2\ntarget = 2\nclients = {}\n\
+             [compression.uplink]\n[compression.downlink]\nbudget = \"{budget}\"\n",
+            evaluated.len()
         ),
         layout: layout(),
         weights: vec![0.125; layout().len()],
@@ -104,7 +106,7 @@ async fn clients_and_export_average_the_same_versions_to_the_same_bits() {
     for (average, option) in [("{ last = 3 }", "last=3"), ("{ ema = 0.8 }", "ema=0.8")] {
         let dir = tempfile::tempdir().unwrap();
         let evaluated = [Evaluated::default(), Evaluated::default()];
-        let score = federation::run(setup(dir.path(), average, &evaluated), |_| {})
+        let score = federation::run(setup(dir.path(), average, "0.5 bits", &evaluated), |_| {})
             .await
             .unwrap();
         let last = score.rounds.last().unwrap();
@@ -128,5 +130,26 @@ async fn clients_and_export_average_the_same_versions_to_the_same_bits() {
         assert_eq!(first, exported(dir.path(), &["--version", "1"]));
         let fourth = exported(dir.path(), &["--version", "4", "--average", option]);
         assert!(evaluated[0].lock().unwrap().contains(&fourth));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_model_wire_clients_that_were_away_evaluate_the_average_too() {
+    // At 24 bits a value, two missed model updates are more bytes than a snapshot.
+    let dir = tempfile::tempdir().unwrap();
+    let evaluated: [Evaluated; 5] = Default::default();
+    let setup = setup(dir.path(), "{ last = 3 }", "24 bits", &evaluated);
+    let score = wire::run(setup, &Engine::default(), |_| {}).await.unwrap();
+    let last = score.rounds.last().unwrap();
+    assert_eq!(last.metrics.get("evaluation/average_accuracy"), Some(&0.5));
+    let last_two = |evaluated: &Evaluated| {
+        let evaluated = evaluated.lock().unwrap();
+        evaluated[evaluated.len() - 2..].to_vec()
+    };
+    let expected = last_two(&evaluated[0]);
+    assert_eq!(expected[0].to_string(), score.model);
+    assert_ne!(expected[0], expected[1]);
+    for client in &evaluated {
+        assert_eq!(last_two(client), expected);
     }
 }
