@@ -94,7 +94,8 @@ impl Detached {
         }))
     }
 
-    /// Trains from the held model in `attempt` of `round`. `budget`: most bytes of the frame, in place of the run's budget. The update is pending until [`Detached::settle`].
+    /// Trains from the held model in `attempt` of `round`. `budget`: bytes of the frame, in place of the run's budget. The
+    /// update is pending until [`Detached::settle`].
     ///
     /// # Errors
     /// `Learner` if training or encoding fails; `State` if the update cannot be stored.
