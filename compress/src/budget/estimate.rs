@@ -98,16 +98,22 @@ pub(crate) fn aside_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u 
 /// Checks that a budget can be met for any values.
 ///
 /// # Errors
-/// `Usage` if the budget is in bytes and below the worst case of headers and sections without a knob.
+/// `Usage` if the budget is for a run, or in bytes and below the worst case of headers and sections without a knob.
 pub(crate) fn check<'u>(
     budget: Budget,
     units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>,
 ) -> Result<(), Error> {
-    let Budget::Bytes(bytes) = budget else {
-        return Ok(());
+    let bytes = match budget {
+        Budget::Bytes(bytes) => bytes,
+        Budget::Bits(_) | Budget::Adaptive { .. } => return Ok(()),
+        Budget::Run(_) => {
+            return Err(Error::Usage(format!(
+                "\"{budget}\" is a budget for a whole run, which only a server spreads over its rounds; give one of a frame, such \
+                 as \"200KiB\""
+            )));
+        }
     };
-    let most = |(unit, method): (&TensorGroup, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
-    let least: u64 = units.map(most).sum::<u64>() + FRAME;
+    let least = sure_bytes(units);
     if least <= bytes {
         return Ok(());
     }
@@ -115,6 +121,12 @@ pub(crate) fn check<'u>(
         "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no step \
          or density to choose"
     )))
+}
+
+/// The smallest limit in bytes that a frame meets whatever its values are.
+pub(crate) fn sure_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> u64 {
+    let most = |(unit, method): (&TensorGroup, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
+    units.map(most).sum::<u64>() + FRAME
 }
 
 /// Worst-case bytes of the values of a section of `len` values without a knob; 0 if the section has one.

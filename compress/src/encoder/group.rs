@@ -1,6 +1,6 @@
 //! One section of every frame of an encoder: its codec, and what the encoder learned from earlier frames.
 
-use crate::budget::estimate::BudgetEstimate;
+use crate::budget::estimate::{BudgetEstimate, sure_bytes};
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::layout::{Layout, Role};
 use crate::rules::rule_state::RuleState;
@@ -69,5 +69,11 @@ impl Spec {
             let (_, groups) = GroupState::of(layout, self);
             BudgetEstimate::new(budget, groups.iter().map(GroupState::codec))
         })
+    }
+
+    /// The smallest budget in bytes that every frame of the tensors of `layout` meets, whatever their values are.
+    pub fn smallest_budget(&self, layout: &Layout) -> u64 {
+        let (_, groups) = GroupState::of(layout, self);
+        sure_bytes(groups.iter().map(GroupState::codec))
     }
 }

@@ -3,18 +3,23 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::error::Error;
 
 /// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
 /// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
 /// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+///
+/// In TOML also `{ link = "1Mbit/s", deadline = "20s" }`, which is read as bytes: 95 % of what the link carries in the deadline
+/// less `train`, half the deadline by default; and `{ run = "2MiB" }`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(into = "String")]
 pub enum Budget {
     /// Total bytes, those of buffers and counters included.
     Bytes(u64),
+    /// Bytes of all frames of an encoder in a run. A server makes a budget for each round of it; an encoder refuses it.
+    Run(u64),
     /// Bits per trained value, but at least the size of the headers and of the tensors whose codec has no step or
     /// density. Buffers and counters come on top, here and in `Adaptive`.
     Bits(f64),
@@ -42,6 +47,9 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
+/// After the bytes of a budget for a run.
+const A_RUN: &str = " a run";
+
 impl Budget {
     /// An adaptive budget uses up to this many bytes even if `least` bits per value would be fewer: the messages,
     /// records and headers around a frame already take about a quarter of it.
@@ -55,7 +63,7 @@ impl Budget {
     pub fn bytes(self, len: usize) -> u64 {
         let bytes = |bits: f64| (bits * len as f64 / 8.0) as u64;
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Bytes(bytes) | Self::Run(bytes) => bytes,
             Self::Bits(bits) => bytes(bits),
             Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)).max(Self::LEAST),
         }
@@ -65,7 +73,7 @@ impl Budget {
     /// toward a limit in bytes, and come on top of one in bits.
     pub(crate) fn frame_bytes(self, len: usize, aside: u64) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Bytes(bytes) | Self::Run(bytes) => bytes,
             Self::Bits(_) | Self::Adaptive { .. } => self.bytes(len).saturating_add(aside),
         }
     }
@@ -74,7 +82,7 @@ impl Budget {
     pub fn error(self) -> Option<f64> {
         match self {
             Self::Adaptive { error, .. } => Some(error).filter(|&error| error < 1.0),
-            Self::Bytes(_) | Self::Bits(_) => None,
+            Self::Bytes(_) | Self::Run(_) | Self::Bits(_) => None,
         }
     }
 }
@@ -88,6 +96,12 @@ impl FromStr for Budget {
                 r#"a budget must be positive, such as "200KiB", "1.5 MB" or "0.25 bits" (per value), or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1, not "{text}""#
             ))
         };
+        if let Some(total) = text.strip_suffix(A_RUN) {
+            return match total.parse()? {
+                Self::Bytes(total) => Ok(Self::Run(total)),
+                _ => Err(refusal()),
+            };
+        }
         let (bits, error) = match text.split_once(',') {
             None => (text, None),
             Some((bits, error)) => {
@@ -143,20 +157,13 @@ impl fmt::Display for Budget {
                 }
                 Ok(())
             }
+            Self::Run(total) => write!(f, "{}{A_RUN}", Self::Bytes(total)),
             Self::Bytes(bytes) => {
                 let unit = UNITS[..3].iter().rev().find(|(_, size)| bytes % size == 0 && bytes > 0);
                 let (name, size) = unit.unwrap_or(&UNITS[6]);
                 write!(f, "{}{name}", bytes / size)
             }
         }
-    }
-}
-
-impl TryFrom<String> for Budget {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
     }
 }
 
@@ -215,6 +222,8 @@ mod tests {
             "0.25 bits, error nan",
             "1 KiB, error 0.5",
             "0.1 bits, error 0.5, error 0.5",
+            "0.1 bits a run",
+            "2MiB a run a run",
         ] {
             assert!(text.parse::<Budget>().is_err(), "{text}");
         }

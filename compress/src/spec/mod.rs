@@ -1,6 +1,7 @@
 //! The requested codec: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
 pub(crate) mod budget;
+mod budget_table;
 pub(crate) mod preset;
 pub(crate) mod weight;
 pub(crate) mod when;

@@ -64,7 +64,7 @@ async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, m
     }
     let sent = |message: &wire::RoundState| {
         counters.told(message);
-        if service.plan.handout.is_some() {
+        if service.plan.cohort.align {
             service.handed_out.told(client, message);
         }
     };

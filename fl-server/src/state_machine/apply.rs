@@ -220,7 +220,12 @@ impl State {
                 open.cohort.remove(client);
                 open.asked_in.remove(client);
                 open.excused.remove(client);
-                open.excluded.insert(client.clone(), update.map(|update| update.digest));
+                let digest = update.as_ref().map(|update| update.digest);
+                open.excluded.insert(client.clone(), digest);
+                if let Some(update) = update {
+                    let known = Arc::make_mut(&mut self.uplinks).entry(client.clone()).or_default();
+                    known.sent = known.sent.saturating_add(update.len);
+                }
             }
             Record::Resumed { at, until } => {
                 self.restarted = true;

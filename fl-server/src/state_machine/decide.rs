@@ -270,7 +270,7 @@ fn offered(
         client: client.clone(),
         update,
     }];
-    if let Some(transfer) = transfer.filter(|_| plan.handout.is_some()) {
+    if let Some(transfer) = transfer.filter(|_| plan.cohort.align) {
         records.push(Record::UploadMeasured {
             round,
             client: client.clone(),

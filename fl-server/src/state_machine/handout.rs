@@ -7,6 +7,7 @@ use fl_proto::ClientId;
 use crate::clock::Millis;
 use crate::config::plan::{Handout, RunPlan};
 use crate::state_machine::align::{Clamps, aligned};
+use crate::state_machine::round::Round;
 use crate::state_machine::state::State;
 use crate::state_machine::uplinks::{Uplink, parts};
 use crate::storage::record::Record;
@@ -19,40 +20,62 @@ pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[
         Record::MembersReplaced { round, by, .. } => Some((*round, by)),
         _ => None,
     })?;
-    let budgets = budgets(state, handout, round, asked)?;
-    Some(Record::BudgetsSet {
-        round,
-        budgets,
-        at: now,
-    })
-}
-
-fn budgets(
-    state: &State,
-    handout: &Handout,
-    round: u64,
-    asked: &BTreeSet<ClientId>,
-) -> Option<BTreeMap<ClientId, u64>> {
     let open = state
         .round()
         .or(state.held.as_ref())
         .filter(|open| open.number == round);
     let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains_key(*client));
     let asked: Vec<&ClientId> = asked.iter().filter(|client| !answered(client)).collect();
+    let budgets = match handout.run {
+        Some(total) => {
+            let left = (state.last_round(plan) + 1).saturating_sub(round);
+            spread(state, handout, (total, left), &asked)
+        }
+        None => aligned_over(state, handout, open, &asked),
+    };
+    (!budgets.is_empty()).then_some(Record::BudgetsSet {
+        round,
+        budgets,
+        at: now,
+    })
+}
+
+/// What is left of each client's budget for the run, in equal shares for the rounds that are left. A client whose share is that
+/// of the plan needs no budget of its own.
+fn spread(
+    state: &State,
+    handout: &Handout,
+    (total, rounds_left): (u64, u64),
+    asked: &[&ClientId],
+) -> BTreeMap<ClientId, u64> {
+    let share = |client: &ClientId| {
+        let left = total.saturating_sub(state.uplink(client).sent);
+        (left / rounds_left.max(1)).min(handout.most)
+    };
+    let budgets = asked.iter().map(|client| ((*client).clone(), share(client)));
+    budgets.filter(|(_, budget)| *budget != handout.reference).collect()
+}
+
+/// Budgets with which the clients finish together; none before a member of the cohort was measured.
+fn aligned_over(
+    state: &State,
+    handout: &Handout,
+    open: Option<&Round>,
+    asked: &[&ClientId],
+) -> BTreeMap<ClientId, u64> {
     let others = open.into_iter().flat_map(|open| &open.cohort);
     let cohort: BTreeSet<&ClientId> = others.chain(asked.iter().copied()).collect();
-    let of = |clients: &mut dyn Iterator<Item = &ClientId>| -> Vec<Uplink> {
-        clients.map(|client| state.uplink(client)).collect()
-    };
+    let cohort: Vec<Uplink> = cohort.into_iter().map(|client| state.uplink(client)).collect();
+    let uplinks: Vec<Uplink> = asked.iter().map(|client| state.uplink(client)).collect();
     let clamps = Clamps {
         reference: handout.reference,
         least: handout.least,
         most: handout.most,
         step: handout.reference,
     };
-    let (asked_of, cohort) = (of(&mut asked.iter().copied()), of(&mut cohort.into_iter()));
-    let parts = parts(&asked_of, &cohort, handout.reference)?;
-    let named = asked.into_iter().cloned();
-    let budgets: BTreeMap<ClientId, u64> = named.zip(aligned(&parts, &clamps)).collect();
-    (!budgets.is_empty()).then_some(budgets)
+    let Some(parts) = parts(&uplinks, &cohort, handout.reference) else {
+        return BTreeMap::new();
+    };
+    let named = asked.iter().map(|client| (*client).clone());
+    named.zip(aligned(&parts, &clamps)).collect()
 }

@@ -252,6 +252,19 @@ fn check_says_what_is_wrong_and_where() {
     );
     std::fs::write(&founded.run, format!("{RUN}[compression.downlink]\nbudget = \"9 B\"\n")).unwrap();
     assert!(bad(2, &["check", &founded.run]).contains("compression.downlink"));
+    let with_run = |total: &str| format!("{RUN}[compression.uplink]\nbudget = {{ run = \"{total}\" }}\n");
+    std::fs::write(&founded.run, with_run("100 B")).unwrap();
+    let error = bad(2, &["check", &founded.run]);
+    assert!(
+        error.contains("leave 50 for each of 2 rounds") && error.contains("give at least "),
+        "{error}"
+    );
+    std::fs::write(&founded.run, with_run("2 kB")).unwrap();
+    let said = good(&["check", &founded.run]);
+    assert!(
+        said.contains("compression.uplink: 2000 bytes for the updates of each client in the run"),
+        "{said}"
+    );
     std::fs::write(&founded.run, RUN).unwrap();
     let broken = founded.path("broken.toml");
     let broken = broken.to_str().unwrap();

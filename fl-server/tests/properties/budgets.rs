@@ -44,6 +44,15 @@ fn answer(world: &mut World, i: usize, round: u64, measured: bool) {
     });
 }
 
+fn of_run() -> RunPlan {
+    let layout = Layout::new([("w", vec![200, 200])]).unwrap();
+    let changes = [
+        ("rounds = 3", "rounds = 5"),
+        ("default = {}", "budget = { run = \"50 kB\" }"),
+    ];
+    plan(&changes).with_layout(&layout)
+}
+
 fn budgets(state: &State) -> BTreeMap<ClientId, u64> {
     let plan = plan(&[]);
     let name = |i| {
@@ -176,4 +185,72 @@ fn alignment_needs_a_budget_without_a_limit_of_the_error() {
     let handout = aligned.handout.unwrap();
     assert_eq!((handout.reference, handout.most), (REFERENCE, 80_000));
     assert_eq!(handout.least, REFERENCE / 8);
+}
+
+#[test]
+fn a_budget_for_a_run_is_spread_over_its_rounds_with_what_is_left_over() {
+    let mut world = World::new(of_run());
+    world.connect(0..4);
+    let mut sent = [0; 4];
+    for round in 1..=5 {
+        let handed = budgets(&world.state);
+        for (i, sent) in sent.iter_mut().enumerate() {
+            let budget = handed.get(&client(i)).copied().unwrap_or(REFERENCE);
+            assert_eq!(budget, (50_000 - *sent) / (6 - round), "round {round}");
+            // The first client uses all of it, the others ever less; the last one is away once.
+            let used = budget - budget * i as u64 / 10;
+            if (i, round) == (3, 2) {
+                continue;
+            }
+            let mut update = world.update(i, round, 0);
+            update.len = used;
+            *sent += used;
+            world.acknowledged.insert((client(i), round), update.digest);
+            world.input(Input::Update {
+                client: client(i),
+                round,
+                attempt: 1,
+                update,
+                transfer: None,
+            });
+        }
+        world.pass(10_000);
+        world.step();
+    }
+    assert_eq!(sent[0], 50_000);
+    assert!(sent.iter().all(|sent| (40_000..=50_000).contains(sent)), "{sent:?}");
+}
+
+#[test]
+fn a_budget_for_a_run_is_part_of_the_plan_and_refused_where_it_cannot_be_kept() {
+    let plan = of_run();
+    assert_eq!(
+        (plan.run_budget, plan.uplink.budget.unwrap().bytes(0)),
+        (Some(50_000), 10_000)
+    );
+    assert!(
+        String::from_utf8(plan.to_bytes())
+            .unwrap()
+            .contains("\"run_budget\":50000")
+    );
+    let uplink = |text| ("default = {}", text);
+    for (changes, named) in [
+        (
+            vec![uplink("budget = { run = \"2 B\" }")],
+            "no byte for each of 3 rounds",
+        ),
+        (
+            vec![ALIGN, uplink("budget = { run = \"2 MB\" }")],
+            "cannot be combined with a budget for a run",
+        ),
+        (
+            vec![uplink("budget = \"1 bits\""), uplink("budget = { run = \"2 MB\" }")],
+            "compression.downlink.budget",
+        ),
+    ] {
+        let error = RunPlan::from_toml(&crate::text(&changes), std::path::Path::new(""))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(named), "{error}");
+    }
 }

@@ -11,12 +11,12 @@ mod fixtures;
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
 
-mod aligned;
 mod arrays;
 mod attack;
 mod averaged;
 #[cfg(target_os = "linux")]
 mod base;
+mod budgets;
 mod defaults;
 #[cfg(unix)]
 mod demo;

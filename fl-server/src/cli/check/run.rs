@@ -100,6 +100,9 @@ impl CheckedRun {
         let model = first_weights(plan);
         let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
         let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
+        if let Some(why) = too_small(plan, &model.layout) {
+            return Err(Failure::usage(anyhow!("{name}: {why}")));
+        }
         for (table, spec) in compression {
             Encoder::new(Arc::new(model.layout.clone()), spec)
                 .map_err(|why| Failure::usage(anyhow!("{name}: compression.{table}: {why}")))?;
@@ -115,6 +118,7 @@ impl CheckedRun {
         lines.push(downloads(plan, &model, each));
         let budgets = estimates.iter();
         lines.extend(budgets.flat_map(|(table, estimate)| budget(table, estimate, &model.layout)));
+        lines.extend(handed_out(plan, &model.layout));
         let warnings = lines.iter().filter_map(|line| line.strip_prefix("WARNING: "));
         let seed = model.origin.seed;
         Ok(Self {
@@ -232,6 +236,34 @@ fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
     }
 }
 
+/// Why a budget for the run cannot be kept, if it cannot.
+fn too_small(plan: &RunPlan, layout: &Layout) -> Option<String> {
+    let (total, rounds) = (plan.run_budget?, plan.rounds);
+    let least = plan.uplink.smallest_budget(layout);
+    (total / rounds < least).then(|| {
+        let needed = least.saturating_mul(rounds);
+        format!(
+            "compression.uplink.budget: {total} bytes for the run leave {} for each of {rounds} rounds, and a frame may need \
+             {least} bytes whatever its values are: give at least {needed} B",
+            total / rounds
+        )
+    })
+}
+
+/// A line about the budgets that the server hands out with a round's task.
+fn handed_out(plan: &RunPlan, layout: &Layout) -> Option<String> {
+    let handout = plan.clone().with_layout(layout).handout?;
+    Some(match handout.run {
+        Some(total) => format!(
+            "compression.uplink: {total} bytes for the updates of each client in the run; a round gets an equal share of what is left"
+        ),
+        None => format!(
+            "cohort.align: a client has {} to {} bytes for a frame, and the clients of a cohort {} on average",
+            handout.least, handout.most, handout.reference
+        ),
+    })
+}
+
 /// A line about a budget, and a warning if it leaves next to nothing for the model's tensors.
 fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> Vec<String> {
     let BudgetEstimate {
@@ -244,7 +276,7 @@ fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> Vec<String
         bits_left,
     } = estimate;
     let mut text = match budget {
-        Budget::Bytes(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
+        Budget::Bytes(_) | Budget::Run(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
         Budget::Bits(_) | Budget::Adaptive { .. } => {
             let bytes = asked - aside;
             let bits = bytes as f64 * 8.0 / *values as f64;

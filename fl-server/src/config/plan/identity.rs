@@ -37,6 +37,9 @@ struct Identity<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     aggregator: Option<&'a MethodSpec>,
     uplink: &'a Spec,
+    /// As `average`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_budget: Option<u64>,
     downlink: &'a Spec,
     /// Omitted at its defaults, so that a run that began before there were limits continues with them. Its earlier rounds are
     /// replayed without limits, because `RoundClosing` records whether they applied.
@@ -65,6 +68,7 @@ impl RunPlan {
             strategy: &self.optimizer,
             aggregator: Some(&self.aggregator).filter(|aggregator| aggregator.name() != "mean"),
             uplink: &self.uplink,
+            run_budget: self.run_budget,
             downlink: &self.downlink,
             limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),
             roles: Some(&self.roles).filter(|roles| !roles.is_default()),

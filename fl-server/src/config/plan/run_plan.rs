@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::{Cohort, RawCohort};
 use crate::config::plan::error::{PlanError, rule, value};
-use crate::config::plan::handout::{Handout, check_align};
+use crate::config::plan::handout::{Handout, check_align, split_run};
 use crate::config::plan::method::{Catalog, MethodSpec};
 use crate::config::plan::model::{RawModel, Roles};
 use crate::config::plan::{limits, memory};
@@ -45,6 +45,8 @@ pub struct RunPlan {
     pub optimizer: MethodSpec,
     /// Compression of updates; exact if the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
+    /// Bytes of each client's updates in the run. `uplink` then has the budget of a round in which no bytes are left over.
+    pub run_budget: Option<u64>,
     /// Compression of model updates; exact if the table is missing. Its memory is `None` or `ErrorFeedback`.
     pub downlink: Spec,
     /// Whether clients evaluate each version.
@@ -138,8 +140,12 @@ impl RunPlan {
 
     /// The plan for a model whose tensors that travel are those of `layout`: what it hands out depends on their size.
     pub fn with_layout(self, layout: &Layout) -> Self {
-        let handout = Handout::of(&self.uplink, layout).filter(|_| self.cohort.align);
-        Self { handout, ..self }
+        let handout = Handout::of(&self.uplink, self.run_budget, layout);
+        let is_handed_out = self.cohort.align || self.run_budget.is_some();
+        Self {
+            handout: handout.filter(|_| is_handed_out),
+            ..self
+        }
     }
 
     /// The plan, its seed if the run.toml has one, and the key of its first weights.
@@ -192,8 +198,9 @@ impl RunPlan {
         let optimizer = MethodSpec::read("optimizer", name_of, table, &catalog.optimizers)?;
         optimizer.accept(name_of, &uplink)?;
         let cohort = raw.cohort.checked()?;
+        let run_budget = split_run(&mut uplink, &downlink, raw.rounds)?;
         if cohort.align {
-            check_align(&uplink)?;
+            check_align(&uplink, run_budget)?;
         }
         let plan = Self {
             name,
@@ -209,6 +216,7 @@ impl RunPlan {
             aggregator,
             optimizer,
             uplink,
+            run_budget,
             downlink,
             evaluate: raw.evaluate,
             average: raw.average,

@@ -1,0 +1,244 @@
+//! Budgets written as a table: by a link and a deadline, or for a whole run.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::error::Error;
+use crate::spec::budget::Budget;
+
+/// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
+const SHARE: u128 = 95;
+/// A frame of any codec has at least so many bytes.
+const SMALLEST: u128 = 48;
+const UNITS: [(&str, u64); 4] = [
+    ("Gbit/s", 1_000_000_000),
+    ("Mbit/s", 1_000_000),
+    ("kbit/s", 1_000),
+    ("bit/s", 1),
+];
+/// Longest deadline: 30 days.
+const LONGEST: u64 = 30 * 24 * 3_600_000;
+
+/// The table as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    link: Option<String>,
+    deadline: Option<String>,
+    train: Option<String>,
+    run: Option<String>,
+}
+
+impl TryFrom<Table> for Budget {
+    type Error = Error;
+
+    fn try_from(table: Table) -> Result<Self, Error> {
+        match table {
+            Table {
+                run: Some(total),
+                link: None,
+                deadline: None,
+                train: None,
+            } => match total.parse()? {
+                Self::Bytes(total) => Ok(Self::Run(total)),
+                _ => Err(Error::Usage(format!(
+                    "`run` must be in bytes, such as \"2MiB\", not \"{total}\""
+                ))),
+            },
+            Table {
+                run: None,
+                link: Some(link),
+                deadline: Some(deadline),
+                train,
+            } => of_link(&link, &deadline, train.as_deref()).map(Self::Bytes),
+            _ => Err(Error::Usage(
+                r#"a budget is a text, or a table such as { link = "1Mbit/s", deadline = "20s" } or { run = "2MiB" }"#
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// Bytes of a frame: 95 % of what the link carries in the deadline less the time of training, which is half the deadline if
+/// it is not given.
+fn of_link(link: &str, deadline: &str, train: Option<&str>) -> Result<u64, Error> {
+    let rate = bits_a_second(link).ok_or_else(|| {
+        Error::Usage(format!(
+            "`link` must be above 0 with bit/s, kbit/s, Mbit/s or Gbit/s, such as \"1Mbit/s\", not \"{link}\""
+        ))
+    })?;
+    let time = |key: &str, text: &str| {
+        let time = millis(text).filter(|time| *time <= LONGEST);
+        time.ok_or_else(|| {
+            Error::Usage(format!(
+                "`{key}` must be a whole number with ms, s, min or h, such as \"20s\", at most 720h, not \"{text}\""
+            ))
+        })
+    };
+    let all = time("deadline", deadline)?;
+    let train = train.map_or(Ok(all / 2), |train| time("train", train))?;
+    let bytes = |millis: u64| u128::from(rate) * u128::from(millis) * SHARE / (8 * 1_000 * 100);
+    let left = bytes(all.saturating_sub(train));
+    if left < SMALLEST {
+        let needed = (SMALLEST * 8 * 1_000 * 100).div_ceil(u128::from(rate) * SHARE);
+        return Err(Error::Usage(format!(
+            "`deadline` = \"{deadline}\" leaves {left} bytes on a link of {link} beside {train} ms of training, and no frame is \
+             shorter than {SMALLEST} bytes, which take {needed} ms: give a longer one"
+        )));
+    }
+    u64::try_from(left)
+        .map_err(|_| Error::Usage(format!("`deadline` = \"{deadline}\" on a link of {link} is too long")))
+}
+
+/// Reads `10Mbit/s`. `None` for any other text, for less than one bit a second and for more than 10^15.
+fn bits_a_second(text: &str) -> Option<u64> {
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let rate = number.trim().parse::<f64>().ok()? * *unit as f64;
+    (1.0..=1e15).contains(&rate).then_some(rate as u64)
+}
+
+fn millis(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim_start() {
+        "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// For `deserialize_with`: a text or a table.
+impl<'de> Deserialize<'de> for Budget {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = Budget;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a budget such as "0.25 bits" or { run = "2MiB" }"#)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Budget, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Budget, A::Error> {
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                table.try_into().map_err(A::Error::custom)
+            }
+        }
+
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::spec::Spec;
+
+    fn budget(text: &str) -> Result<Budget, String> {
+        let spec: Result<Spec, _> = toml::from_str(&format!("budget = {text}"));
+        spec.map_err(|e| e.to_string()).map(|spec| spec.budget.unwrap())
+    }
+
+    #[test]
+    fn a_link_and_a_deadline_are_bytes() {
+        for (text, bytes) in [
+            // 95 % of 1 Mbit/s for 10 s.
+            (r#"{ link = "1Mbit/s", deadline = "20s" }"#, 1_187_500),
+            (r#"{ link = "1Mbit/s", deadline = "20s", train = "0s" }"#, 2_375_000),
+            (r#"{ link = "0.5 kbit/s", deadline = "1min", train = "59 s" }"#, 59),
+            (r#"{ link = "64kbit/s", deadline = "2h" }"#, 27_360_000),
+        ] {
+            assert_eq!(budget(text), Ok(Budget::Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn impossible_links_and_deadlines_are_named() {
+        for (text, named) in [
+            (r#"{ link = "0Mbit/s", deadline = "20s" }"#, "`link` must be above 0"),
+            (r#"{ link = "nanMbit/s", deadline = "20s" }"#, "`link`"),
+            (r#"{ link = "-1Mbit/s", deadline = "20s" }"#, "`link`"),
+            (r#"{ link = "1 mile", deadline = "20s" }"#, "`link`"),
+            (
+                r#"{ link = "1Mbit/s", deadline = "20" }"#,
+                "`deadline` must be a whole number",
+            ),
+            (r#"{ link = "1Mbit/s", deadline = "800h" }"#, "`deadline`"),
+            (r#"{ link = "1Mbit/s", deadline = "20s", train = "never" }"#, "`train`"),
+            // 48 bytes take 4,043 ms at 100 bit/s.
+            (
+                r#"{ link = "100bit/s", deadline = "1s", train = "0s" }"#,
+                "which take 4043 ms",
+            ),
+            (
+                r#"{ link = "1Mbit/s", deadline = "20s", train = "20s" }"#,
+                "leaves 0 bytes",
+            ),
+            (
+                r#"{ link = "1Mbit/s", deadline = "20s", train = "21s" }"#,
+                "leaves 0 bytes",
+            ),
+            (r#"{ link = "1Mbit/s" }"#, "a budget is a text, or a table such as"),
+            (
+                r#"{ link = "1Mbit/s", deadline = "20s", run = "2MiB" }"#,
+                "a budget is a text, or a table such as",
+            ),
+            (r#"{ deadlin = "20s" }"#, "unknown field `deadlin`"),
+            (r#"{ run = "0.25 bits" }"#, "`run` must be in bytes"),
+            (r#"{ run = "much" }"#, "a budget must be positive"),
+            ("{}", "a budget is a text, or a table such as"),
+            ("3", "a budget such as"),
+        ] {
+            let error = budget(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_budget_for_a_run_survives_its_text_and_is_refused_by_an_encoder() {
+        let run = budget(r#"{ run = "2MiB" }"#).unwrap();
+        assert_eq!(run, Budget::Run(2 << 20));
+        assert_eq!(
+            (run.to_string().as_str(), run.to_string().parse()),
+            ("2MiB a run", Ok(run))
+        );
+        let layout = crate::layout::Layout::new([("w", vec![10, 10])]).unwrap();
+        let spec = Spec {
+            budget: Some(run),
+            ..Spec::default()
+        };
+        let error = crate::Encoder::new(std::sync::Arc::new(layout), &spec)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("for a whole run") && error.contains("200KiB"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_a_budget_or_an_error(link in ".{0,12}", deadline in "[0-9]{0,22} ?(ms|s|min|h)?", train in ".{0,6}") {
+            let _ = of_link(&link, &deadline, None);
+            let _ = of_link("1e15bit/s", &deadline, Some(&train));
+        }
+
+        #[test]
+        fn a_longer_deadline_or_a_faster_link_never_gives_fewer_bytes(rate in 1u64..1_000_000, time in 1u64..100_000, more in 0u64..1000) {
+            let bytes = |rate: u64, time: u64| of_link(&format!("{rate}kbit/s"), &format!("{time}ms"), None).unwrap_or(0);
+            prop_assert!(bytes(rate, time) <= bytes(rate + more, time));
+            prop_assert!(bytes(rate, time) <= bytes(rate, time + more));
+        }
+    }
+}
