@@ -1,6 +1,7 @@
 //! The sending side: updates become frames within a budget, and what frames do not carry stays in the memory.
 
 pub(crate) mod bits;
+pub(crate) mod choice;
 pub(crate) mod fit;
 pub(crate) mod group;
 pub(crate) mod measured;

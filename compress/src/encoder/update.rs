@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
 use crate::encoder::bits::{self, BitsController};
+use crate::encoder::choice;
 use crate::encoder::fit::encode_limited;
 use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
@@ -94,6 +95,7 @@ impl Encoder {
     /// # Errors
     /// `Usage` if the spec cannot be met by the layout.
     pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
+        spec.check_choices()?;
         let (merge_below, groups) = GroupState::of(&layout, spec);
         spec.budget
             .map_or(Ok(()), |budget| check(budget, groups.iter().map(GroupState::codec)))?;
@@ -276,7 +278,7 @@ impl Encoder {
         let squared: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(squared).collect();
         let waited = self.memory.waited(delta);
         let residual = |state: &GroupState| match waited {
-            Some(waited) if state.method.reduce.method().wants_residual() => Some(state.group.values(waited)),
+            Some(waited) if state.method.wants_residual() => Some(state.group.values(waited)),
             _ => None,
         };
         let residuals: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(residual).collect();
@@ -291,12 +293,11 @@ impl Encoder {
         let given = values.iter().zip(&squared).zip(residuals.iter().zip(weights));
         let groups = self.groups.iter_mut().zip(given);
         let groups: Vec<_> = groups.enumerate().collect();
-        let mut tasks: Vec<EncodeTask<'_>> = threads::map(
+        let tasks: Vec<Result<EncodeTask<'_>, Error>> = threads::map(
             groups,
             threads,
             |(at, (state, ((values, squared), (residual, weight))))| {
-                let Method { reduce, quantize, code } = &state.method;
-                let tensor = TensorValues {
+                let mut tensor = TensorValues {
                     values,
                     squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
                     residual: residual.as_deref(),
@@ -305,11 +306,15 @@ impl Encoder {
                         [only] => layout.tensors()[*only].places(),
                         _ => 1,
                     },
-                    quantize: *quantize,
+                    quantize: state.method.quantize,
                     rng: KeyedRng::new(header.seed, at),
                     unbiased,
                     threads: inner,
                 };
+                let Method {
+                    reduce, quantize, code, ..
+                } = choice::codec(&state.method, &tensor, header.round)?;
+                tensor.quantize = *quantize;
                 let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
                 let input = Input {
                     tensor,
@@ -317,15 +322,16 @@ impl Encoder {
                     leading: None,
                     code: *code,
                 };
-                EncodeTask {
+                Ok(EncodeTask {
                     input,
                     role: state.group.role,
                     weight,
                     warm: &mut state.warm,
                     ratio: &mut state.ratio,
-                }
+                })
             },
         );
+        let mut tasks = tasks.into_iter().collect::<Result<Vec<_>, Error>>()?;
         let ruled = |task: &EncodeTask<'_>| {
             let tensor = &task.input.tensor;
             (bits::rule(&tensor.quantize).is_some(), tensor.values.len())

@@ -113,7 +113,9 @@ pub fn encode_section(
     of: [usize; 2],
     seed: u64,
     unbiased: bool,
-    Method { reduce, quantize, code }: &Method,
+    Method {
+        reduce, quantize, code, ..
+    }: &Method,
 ) -> Result<Vec<u8>, Error> {
     let tensor = TensorValues {
         values,

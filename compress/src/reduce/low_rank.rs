@@ -115,6 +115,14 @@ impl Reducer for LowRank {
         Chosen::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
     }
 
+    fn remembers(&self) -> bool {
+        matches!(self.rank, RankSpec::Entropy(_))
+    }
+
+    fn needs_all_rows(&self) -> bool {
+        true
+    }
+
     fn wants_residual(&self) -> bool {
         matches!(self.rank, RankSpec::Entropy(_))
     }

@@ -56,6 +56,16 @@ pub(crate) trait Reducer {
         Ok(())
     }
 
+    /// Whether a rule chooses by earlier frames.
+    fn remembers(&self) -> bool {
+        false
+    }
+
+    /// Whether the values of some rows show nothing of what it makes of all.
+    fn needs_all_rows(&self) -> bool {
+        false
+    }
+
     /// Whether what waits in a residual changes what is sent.
     fn wants_residual(&self) -> bool {
         false

@@ -194,6 +194,10 @@ impl Reducer for TensorTrain {
             Some(ranks) => Chosen::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),
         }
     }
+
+    fn needs_all_rows(&self) -> bool {
+        true
+    }
 }
 
 /// The cores of `tensor`, of at most `ranks`.

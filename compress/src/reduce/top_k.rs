@@ -77,6 +77,10 @@ impl Reducer for TopK {
         self.density.wants_outcome()
     }
 
+    fn remembers(&self) -> bool {
+        !matches!(self.density, DensitySpec::Fixed(_) | DensitySpec::Schedule(_))
+    }
+
     fn accepts(&self, rule_state: &RuleState) -> Result<(), Error> {
         self.density.accepts(rule_state)
     }

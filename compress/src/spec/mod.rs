@@ -1,5 +1,6 @@
 //! The requested codec: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
+pub(crate) mod alternatives;
 pub(crate) mod budget;
 mod budget_table;
 pub(crate) mod preset;
@@ -37,6 +38,7 @@ use crate::spec::when::When;
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
+///     # default = { reduce = { adacomp = 500 }, quantize = "sign", or = { quantize = { uniform = 2 } } }   # without a budget
 ///     [[rules]]                             # the first rule with a weight replaces that one
 ///     when   = { name = "head.*" }
 ///     weight = 4
@@ -131,7 +133,7 @@ impl TryFrom<Raw> for Spec {
                 "`weight` changes nothing without a budget; add one, such as budget = \"0.25 bits\"".to_owned(),
             ));
         }
-        Ok(Self {
+        let spec = Self {
             memory: raw.memory.unwrap_or(rest.memory),
             budget,
             weight: raw.weight.unwrap_or(rest.weight),
@@ -139,7 +141,9 @@ impl TryFrom<Raw> for Spec {
             small: raw.small.or(rest.small),
             rules: raw.rules,
             buffers: raw.buffers,
-        })
+        };
+        spec.check_choices()?;
+        Ok(spec)
     }
 }
 
@@ -153,15 +157,26 @@ pub struct Method {
     pub quantize: QuantizeSpec,
     /// The lossless code.
     pub code: CodeSpec,
+    /// Another codec: of both, and of those after its own `or`, each tensor of each frame is coded by the one that saves the most
+    /// squared error per byte, measured on a sample; by the first of equals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub or: Option<Box<Method>>,
 }
 
 impl Method {
     pub(crate) fn wants_squared_gradients(&self) -> bool {
-        self.reduce.method().wants_squared_gradients()
+        self.each().any(|codec| codec.reduce.method().wants_squared_gradients())
     }
 
-    /// Whether the method names a step or a density, which a budget would replace.
+    pub(crate) fn wants_residual(&self) -> bool {
+        self.each().any(|codec| codec.reduce.method().wants_residual())
+    }
+
+    /// Whether the method names a step or a density, which a budget would replace, or is a choice.
     fn names_knob(&self) -> bool {
+        if self.or.is_some() {
+            return true;
+        }
         let reduce = self.reduce.method();
         match (reduce.sends(), &self.quantize) {
             (Sends::All | Sends::Components, QuantizeSpec::DeadZone(zone)) => zone.step() != DeadZone::default().step(),
@@ -250,8 +265,13 @@ impl Spec {
         self.methods().any(Method::wants_squared_gradients) || weights.any(|weight| weight == Weight::Fisher)
     }
 
-    /// Every codec of trained tensors.
+    /// Every codec of trained tensors, those between which the encoder chooses included.
     pub fn methods(&self) -> impl Iterator<Item = &Method> {
+        self.tops().flat_map(Method::each)
+    }
+
+    /// Every codec that is not after an `or`.
+    fn tops(&self) -> impl Iterator<Item = &Method> {
         let small = self.small.iter().map(|small| &small.method);
         let rules = self.rules.iter().filter_map(|rule| rule.method.as_ref());
         std::iter::once(&self.default).chain(small).chain(rules)
@@ -273,6 +293,7 @@ const fn whole(quantize: QuantizeSpec) -> Method {
         reduce: ReduceSpec::Keep,
         quantize,
         code: CodeSpec::Auto,
+        or: None,
     }
 }
 
@@ -285,6 +306,7 @@ impl Default for Spec {
             reduce,
             quantize: QuantizeSpec::DeadZone(DeadZone::default()),
             code: CodeSpec::Context,
+            or: None,
         };
         Self {
             memory: Memory::Auto,

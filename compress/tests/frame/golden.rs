@@ -37,7 +37,7 @@ fn small() -> Spec {
     let quarter = Method {
         reduce: top_k(0.25),
         quantize: uniform(4, Rounding::Nearest, 1024),
-        code: CodeSpec::Pack,
+        ..Method::default()
     };
     let rule = Rule {
         when: When {
@@ -109,6 +109,7 @@ fn rans_planes_have_these_bytes() {
             reduce,
             quantize: uniform(4, Rounding::Stochastic, 256),
             code: CodeSpec::Rans,
+            or: None,
         };
         let pending = encode(&layout, &method, &values);
         check("v1-rans", &pending.frame, golden);

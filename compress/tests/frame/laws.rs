@@ -202,6 +202,7 @@ fn coded_size_is_within_two_percent_of_the_bound() {
                     reduce: reduce.clone(),
                     quantize,
                     code: CodeSpec::Rans,
+                    or: None,
                 },
                 &values,
             )

@@ -4,6 +4,7 @@
 
 mod allocation;
 mod budget;
+mod choice;
 mod chosen_bits;
 mod corruption;
 mod extremes;
@@ -115,6 +116,7 @@ fn every_method() -> Vec<Method> {
                 reduce: reduce.clone(),
                 quantize,
                 code: CodeSpec::ALL[(row + col) % CodeSpec::ALL.len()],
+                or: None,
             });
         }
     }
@@ -129,6 +131,7 @@ fn some_methods() -> Vec<Method> {
         reduce: reductions[at % reductions.len()].clone(),
         quantize: quantizers[at % quantizers.len()],
         code: CodeSpec::ALL[(at + at / CodeSpec::ALL.len()) % CodeSpec::ALL.len()],
+        or: None,
     };
     (0..count).map(method).collect()
 }

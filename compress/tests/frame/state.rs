@@ -11,6 +11,7 @@ fn method() -> Method {
         reduce: top_k(0.1),
         quantize: uniform(4, Rounding::Nearest, 16),
         code: CodeSpec::Rans,
+        or: None,
     }
 }
 

@@ -9,7 +9,7 @@ use fl_compress::{Ack, Archive, Code, Encoder, FrameHeader, FrameKind, Layout, M
 
 use super::choices::layout;
 
-const SPECS: [&str; 7] = [
+const SPECS: [&str; 9] = [
     "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 2 } }",
     "memory = 'none'\nbudget = '100 B'\ndefault = { quantize = 'dead_zone', code = 'context' }\n\
      small = { below = 10, use = { quantize = { uniform = 8 } } }",
@@ -21,6 +21,9 @@ const SPECS: [&str; 7] = [
      default = { reduce = { top_k = { density = { by = 'fisher', form = 'percentile', q = 90.0 } } }, code = 'auto' }\n\
      rules = [{ when = { name = '*a*', min_dims = 1, max_len = 100 }, use = { reduce = { threshold = 0.01 } } }]",
     "memory = 'cafe'\ndefault = { reduce = { low_rank = { rank = { by = 'schedule', points = [[0, 2], [1, 1]] }, remainder = 0.1 } } }",
+    "memory = 'error-feedback'\n\
+     default = { quantize = { uniform = { bits = { by = 'bandit', worth = 0.1, seed = 3 } } }, code = 'rans' }",
+    "memory = 'error-feedback'\ndefault = { reduce = { adacomp = 50 }, quantize = 'sign', or = { quantize = { uniform = 2 } } }",
 ];
 
 fn parse(text: &str) -> Spec {
