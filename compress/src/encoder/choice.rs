@@ -1,9 +1,9 @@
-//! Chooses between the codecs of a method (`or`) for each tensor and frame: the one that saves the most squared error per coded
-//! byte. After AdaComp as surveys describe it, a choice between quantization and sparsification for each layer; the measure and the
-//! sample are ours.
+//! Chooses between the codecs of a method (`or`) for each tensor and frame: the one that saves the most squared error
+//! per coded byte. After AdaComp as surveys describe it, a choice between quantization and sparsification for each
+//! layer; the measure and the sample are ours.
 //!
-//! Each codec encodes and decodes a sample of neighboring values, or the whole tensor where a codec of the choice needs all
-//! rows. The first of equals is taken. Nothing is remembered: the sample begins in another place in each round.
+//! Each codec encodes and decodes a sample of neighboring values, or the whole tensor where a codec of the choice needs
+//! all rows. The first of equals is taken. Nothing is remembered: the sample begins in another place in each round.
 
 use std::ops::Range;
 
@@ -62,8 +62,8 @@ fn part<'v>(tensor: &TensorValues<'v>, range: &Range<usize>, codec: &Method) -> 
     }
 }
 
-/// Share of the energy that a decoder would have, per byte. Below zero if sending nothing were better. The bytes are those of the
-/// section if `is_whole`, else without the tables of the coder, which a sample would overrate.
+/// Share of the energy that a decoder would have, per byte. Below zero if sending nothing were better. The bytes are
+/// those of the section if `is_whole`, else without the tables of the coder, which a sample would overrate.
 fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whole: bool) -> Result<f64, Error> {
     let input = Input {
         tensor: *tensor,
@@ -85,8 +85,8 @@ fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whol
     Ok((1.0 - error / sum_of_squares(tensor.values)) / len)
 }
 
-/// Neighboring values that are not all zero, in another place for each round; all values of a short tensor, or if the sample has
-/// only zeros.
+/// Neighboring values that are not all zero, in another place for each round; all values of a short tensor, or if the
+/// sample has only zeros.
 fn sample(values: &[f32], round: u64) -> Range<usize> {
     let len = (values.len() / SHARE).clamp(LEAST, MOST);
     if values.len() <= len {
@@ -134,8 +134,8 @@ mod tests {
         if chosen.or.is_some() { "first" } else { "second" }
     }
 
-    /// Of one large value among 1,000, top-k keeps all energy in a few bytes; of equal magnitudes it keeps a hundredth, and
-    /// signs all.
+    /// Of one large value among 1,000, top-k keeps all energy in a few bytes; of equal magnitudes it keeps a hundredth,
+    /// and signs all.
     #[test]
     fn peaked_values_are_sparsified_and_flat_ones_quantized() {
         let method = method(EITHER);

@@ -1,5 +1,5 @@
-//! Factors of a matrix turned into its singular vectors by a small symmetric eigenproblem (Halko, Martinsson and Tropp 2011,
-//! section 5.1).
+//! Factors of a matrix turned into its singular vectors by a small symmetric eigenproblem (Halko, Martinsson and Tropp
+//! 2011, section 5.1).
 
 use crate::reduce::eigen::{eigen, gram};
 use crate::reduce::low_rank::{Factors, product};
@@ -17,8 +17,8 @@ pub(crate) struct Singular {
 }
 
 impl Singular {
-    /// Those of the product of `factors`, whose rank is at least 1. `scale` gives the scale of a left vector for its squared
-    /// singular value.
+    /// Those of the product of `factors`, whose rank is at least 1. `scale` gives the scale of a left vector for its
+    /// squared singular value.
     pub(crate) fn new(Factors { p, q }: &Factors, cols: usize, scale: fn(f64) -> f64) -> Self {
         let rank = q.len() / cols;
         let (squares, vectors) = eigen(gram(q, rank, cols), rank);

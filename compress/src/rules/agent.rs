@@ -1,9 +1,10 @@
-//! The agent behind `by = "bandit"` (after AutoScale, as Sato's survey names it: an on-line agent; the agent here is ours).
+//! The agent behind `by = "bandit"` (after AutoScale, as Sato's survey names it: an on-line agent; the agent here is
+//! ours).
 //!
-//! A discounted epsilon-greedy bandit has a few arms, each a setting of one number. The reward of a frame is the energy that it
-//! kept, less `worth` times its coded bits per value: `worth` is the share of the energy that one bit per value must keep. Every
-//! arm is tried once; then the arm with the best discounted mean is taken, and with the chance `explore` any arm. Draws depend on
-//! `seed`, the stream and the number of frames alone.
+//! A discounted epsilon-greedy bandit has a few arms, each a setting of one number. The reward of a frame is the energy
+//! that it kept, less `worth` times its coded bits per value: `worth` is the share of the energy that one bit per value
+//! must keep. Every arm is tried once; then the arm with the best discounted mean is taken, and with the chance
+//! `explore` any arm. Draws depend on `seed`, the stream and the number of frames alone.
 
 use crate::error::Error;
 use crate::forms::rule::Table;

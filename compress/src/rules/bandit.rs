@@ -1,5 +1,5 @@
-//! Density by trial and reward: an agent ([`super::agent`]) with five arms for each tensor, densities from `least` to `most` with
-//! equal ratios.
+//! Density by trial and reward: an agent ([`super::agent`]) with five arms for each tensor, densities from `least` to
+//! `most` with equal ratios.
 
 use crate::density::Density;
 use crate::error::Error;

@@ -124,7 +124,8 @@ fn chosen(frames: &[Vec<u8>], section: usize) -> Vec<String> {
     frames.iter().map(quantizer).collect()
 }
 
-/// Without memory, so that every frame of a kind has about the same reward: the bandit is compared with the best constant.
+/// Without memory, so that every frame of a kind has about the same reward: the bandit is compared with the best
+/// constant.
 #[test]
 fn a_bandit_finds_the_bits_of_the_best_constant() {
     let spec = |bits: &str| {

@@ -7,6 +7,7 @@
 mod budget;
 mod contraction;
 mod document;
+mod equal_bytes;
 mod low_rank;
 mod memory;
 mod small;

@@ -1,5 +1,5 @@
-//! Bits by trial and reward (`bits = { by = "bandit" }`): an agent ([`crate::rules::agent`]) for each section, with an arm for each
-//! choice of bits.
+//! Bits by trial and reward (`bits = { by = "bandit" }`): an agent ([`crate::rules::agent`]) for each section, with an
+//! arm for each choice of bits.
 
 use crate::encoder::task::EncodeTask;
 use crate::error::Error;
@@ -46,8 +46,8 @@ impl BitsAgents {
         }
     }
 
-    /// Takes the outcomes of the sections. That of a section of zeros, for which no bits were chosen, does not replace one that
-    /// was not read yet.
+    /// Takes the outcomes of the sections. That of a section of zeros, for which no bits were chosen, does not replace
+    /// one that was not read yet.
     pub(crate) fn teach(&mut self, outcomes: impl Iterator<Item = (f64, f64)>) {
         for (section, outcome) in self.sections.iter_mut().zip(outcomes) {
             if !section.arms.is_new() && section.outcome.is_none() {
@@ -56,8 +56,8 @@ impl BitsAgents {
         }
     }
 
-    /// Appends the number of sections; for each a flag and, if it was ever chosen for, the numbers of its arms, a flag and the
-    /// outcome.
+    /// Appends the number of sections; for each a flag and, if it was ever chosen for, the numbers of its arms, a flag
+    /// and the outcome.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         out.varint(self.sections.len() as u64);
         for Section { arms, outcome } in &self.sections {

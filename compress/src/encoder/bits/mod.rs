@@ -1,5 +1,5 @@
-//! Chooses the bits of uniform quantization for each section (`bits = { by = .. }`): [`priced`] for all sections together, [`bandit`]
-//! for each by trial.
+//! Chooses the bits of uniform quantization for each section (`bits = { by = .. }`): [`priced`] for all sections
+//! together, [`bandit`] for each by trial.
 
 pub(crate) mod bandit;
 pub(crate) mod priced;
@@ -110,11 +110,12 @@ impl BitsController {
         }
     }
 
-    /// Reads the output of [`BitsController::write`] into the controller of the spec, which keeps its rule. Ignores what does
-    /// not fit a spec with another rule or other sections.
+    /// Reads the output of [`BitsController::write`] into the controller of the spec, which keeps its rule. Ignores
+    /// what does not fit a spec with another rule or other sections.
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`; `Mismatch` for another version, or if both have a network or a bandit of different seeds.
+    /// `Truncated`, `Corrupt`; `Mismatch` for another version, or if both have a network or a bandit of different
+    /// seeds.
     pub(crate) fn read(reader: &mut Reader<'_>, wanted: Option<&mut Self>) -> Result<(), Error> {
         let version = reader.u8("version of the rule for bits")?;
         if version != VERSION {

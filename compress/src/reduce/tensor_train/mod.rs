@@ -1,17 +1,21 @@
-//! A matrix as a tensor train: four cores from truncated singular value decompositions (TT-SVD, Oseledets 2011, algorithm 1).
+//! A matrix as a tensor train: four cores from truncated singular value decompositions (TT-SVD, Oseledets 2011,
+//! algorithm 1).
 //!
 //! ```text
 //! M[(i j), (k l)] = G1[i, :] G2[:, j, :] G3[:, k, :] G4[:, l]        rows = a b, cols = c d
 //! ```
 //!
-//! a is the largest divisor of the rows that is at most their root. The columns of a convolution are c inputs by d places of the
-//! kernel; of any other matrix c is the largest divisor up to the root, too. The left factor of each decomposition is a core
-//! with orthonormal columns, and what remains is decomposed further. So the result is a projection: its squared error is the sum
-//! of what the three steps leave out, at most the sum of the squared singular values that the ranks cut from the three unfoldings
-//! (theorem 2.2). Decompositions are three steps of subspace iteration with more vectors than asked for ([`super::singular`]).
+//! a is the largest divisor of the rows that is at most their root. The columns of a convolution are c inputs by d
+//! places of the kernel; of any other matrix c is the largest divisor up to the root, too. The left factor of each
+//! decomposition is a core with orthonormal columns, and what remains is decomposed further. So the result is a
+//! projection: its squared error is the sum of what the three steps leave out, at most the sum of the squared singular
+//! values that the ranks cut from the three unfoldings (theorem 2.2). Decompositions are three steps of subspace
+//! iteration with more vectors than asked for ([`super::singular`]).
 //!
-//! The ranks are given, or all are the largest one number with which the cores hold at most a share of the values. Components
-//! that are rounding errors are not sent.
+//! The ranks are given, or all are the largest one number with which the cores hold at most a share of the values.
+//! Components that are rounding errors are not sent.
+
+pub(crate) mod dims;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,27 +26,23 @@ use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
 use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, ReducedPart, Width};
 use crate::reduce::keep;
-use crate::reduce::low_rank::{factors, multiply, pays};
+use crate::reduce::low_rank::{factors, multiply};
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::reduce::singular::Singular;
+use crate::reduce::tensor_train::dims::{Dims, MOST, Ranks};
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
-use crate::rules::spectrum::MAX_RANK;
 use crate::sink::Sink;
 
-/// Largest rank of an encoder: its eigenproblems take time in proportion to the cube.
-const MOST: u32 = 256;
 /// Steps of subspace iteration, and vectors beyond the rank.
 const STEPS: usize = 3;
 const BEYOND: usize = 8;
 /// Squared singular values below this share of the largest are rounding errors.
 const NEGLIGIBLE: f64 = 1e-12;
 
-/// Three ranks.
-type Ranks = [u32; 3];
-
-/// Four cores: `0.05` or `{ ranks = [4, 8, 4] }`. Where they would not hold fewer numbers than the tensor, it is sent whole.
+/// Four cores: `0.05` or `{ ranks = [4, 8, 4] }`. Where they would not hold fewer numbers than the tensor, it is sent
+/// whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorTrain(Size);
 
@@ -94,94 +94,6 @@ const fn rank(name: &'static str, at: usize) -> Number {
     Number::new(name, Width::Varint, FITS[at])
 }
 
-/// The four dimensions a, b, c and d.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Dims {
-    shape: Shape,
-    dims: [usize; 4],
-}
-
-impl Dims {
-    /// Those of a matrix whose columns are split into `c` parts, a divisor of their number.
-    fn new(shape: Shape, c: usize) -> Self {
-        let a = divisor(shape.rows);
-        Self {
-            shape,
-            dims: [a, shape.rows / a, c, shape.cols / c],
-        }
-    }
-
-    fn of(shape: Shape, places: usize) -> Self {
-        match places > 1 && shape.cols.is_multiple_of(places) {
-            true => Self::new(shape, shape.cols / places),
-            false => Self::new(shape, divisor(shape.cols)),
-        }
-    }
-
-    /// The largest rank `at` after those before it.
-    fn limit(&self, ranks: Ranks, at: usize) -> usize {
-        let [a, b, c, d] = self.dims;
-        let [first, second, _] = ranks.map(|rank| rank as usize);
-        match at {
-            0 => a.min(b.saturating_mul(c).saturating_mul(d)),
-            1 => first.saturating_mul(b).min(c.saturating_mul(d)),
-            _ => second.saturating_mul(c).min(d),
-        }
-    }
-
-    /// Whether the rank `at` is possible, if those after it are 1. This bounds a decoder: both halves, the products of the first
-    /// two cores and of the last two, and all cores hold fewer numbers than the matrix.
-    fn fits(&self, ranks: Ranks, at: usize) -> bool {
-        let rank = ranks[at];
-        (1..=MAX_RANK).contains(&rank) && rank as usize <= self.limit(ranks, at) && self.is_less(ranks)
-    }
-
-    fn is_less(&self, ranks: Ranks) -> bool {
-        pays(self.shape, ranks[1] as usize) && self.numbers(ranks) < self.shape.len()
-    }
-
-    /// Shapes of the cores.
-    fn cores(&self, ranks: Ranks) -> [Shape; 4] {
-        let [a, b, c, d] = self.dims;
-        let [first, second, third] = ranks.map(|rank| rank as usize);
-        let shape = |rows, cols| Shape { rows, cols };
-        [
-            shape(a, first),
-            shape(first * b, second),
-            shape(second * c, third),
-            shape(third, d),
-        ]
-    }
-
-    /// Numbers of the cores.
-    fn numbers(&self, ranks: Ranks) -> usize {
-        let sizes = self.cores(ranks).map(|core| core.rows.saturating_mul(core.cols));
-        sizes.into_iter().fold(0, usize::saturating_add)
-    }
-
-    /// `ranks`, each at most what its place can have.
-    fn cut(&self, mut ranks: Ranks) -> Ranks {
-        for at in 0..3 {
-            ranks[at] = ranks[at].min(u32::try_from(self.limit(ranks, at)).unwrap_or(MOST));
-        }
-        ranks
-    }
-
-    /// The largest equal ranks, cut, whose cores hold at most `most` numbers.
-    fn within(&self, most: usize) -> Option<Ranks> {
-        let ranks = (1..=MOST).map(|rank| self.cut([rank; 3]));
-        ranks
-            .take_while(|&ranks| self.is_less(ranks) && self.numbers(ranks) <= most)
-            .last()
-    }
-}
-
-/// The largest divisor that is at most the root; 1 of 0.
-fn divisor(len: usize) -> usize {
-    let mut divisors = (1..=len.isqrt()).rev().filter(|first| len.is_multiple_of(*first));
-    divisors.next().unwrap_or(1)
-}
-
 impl Reducer for TensorTrain {
     fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
         let dims = Dims::of(tensor.shape, tensor.places);
@@ -223,8 +135,8 @@ fn reduced<'v>(tensor: &TensorValues<'v>, dims: Dims, mut ranks: Ranks) -> Reduc
     }
 }
 
-/// At most `rank` left singular vectors, `[rows, rank]`, of `values` as a matrix of `rows`; and their products with it, `[rank,
-/// cols]`. At least one.
+/// At most `rank` left singular vectors, `[rows, rank]`, of `values` as a matrix of `rows`; and their products with it,
+/// `[rank, cols]`. At least one.
 fn decomposed(values: &[f32], rows: usize, rank: usize, rng: KeyedRng) -> (Vec<f32>, Vec<f32>) {
     let cols = values.len() / rows;
     let shape = Shape { rows, cols };
@@ -373,24 +285,6 @@ mod tests {
                 .sum()
         };
         [a, a * b, a * b * c].into_iter().zip(ranks).map(cut).sum()
-    }
-
-    #[test]
-    fn dimensions_are_divisors_and_ranks_fill_the_share() {
-        assert_eq!([0, 1, 7, 12, 36, 200].map(divisor), [1, 1, 1, 3, 6, 10]);
-        let dims = Dims::of(SHAPE, 1);
-        assert_eq!(dims.dims, [3, 4, 5, 7]);
-        assert_eq!(Dims::of(Shape { rows: 8, cols: 36 }, 9).dims, [2, 4, 4, 9]);
-        assert_eq!(dims.cut([99; 3]), [3, 12, 7]);
-        assert_eq!((dims.within(19), dims.within(18)), (Some([1, 1, 1]), None));
-        let mut before = 0;
-        for most in [19, 50, 100, 300, 420] {
-            let ranks = dims.within(most).unwrap();
-            let numbers = dims.numbers(ranks);
-            assert!(numbers <= most && numbers >= before, "{ranks:?}");
-            before = numbers;
-        }
-        assert_eq!(Dims::of(Shape::row(400), 1).within(400), None, "a vector is sent whole");
     }
 
     /// `3 e1 e1 e1 e1 + e2 e2 e2 e2`: the singular values of each unfolding are 3 and 1.
