@@ -31,14 +31,13 @@ use crate::spec::when::When;
 ///     # preset = "sparseloco"               # or another of configs/presets: sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
-///     default = { quantize = "dead_zone", code = "context" }
+///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
 ///     buffers = "exact"                     # or "half": precision of buffers; rules and budget do not apply to them
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
-///     # default = { reduce = { adacomp = 500 }, quantize = "sign", or = { quantize = { uniform = 2 } } }   # without a budget
 ///     [[rules]]                             # the first rule with a weight replaces that one
 ///     when   = { name = "head.*" }
 ///     weight = 4
@@ -521,7 +520,7 @@ mod tests {
                 "the norm `clip` must be positive and finite",
             ),
             ("budget = '200 apples'", r#"not "200 apples""#),
-            ("budget = 200", "expected a string"),
+            ("budget = 200", "expected a budget such as"),
             (
                 "default = { reduce = { threshold = 0 } }",
                 "a threshold is a magnitude above 0",
