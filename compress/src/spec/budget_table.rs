@@ -115,7 +115,7 @@ fn millis(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// For `deserialize_with`: a text or a table.
+// A text or a table.
 impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrTable;
