@@ -306,7 +306,7 @@ mod tests {
             // Baseline: the finest common step that fits.
             let steps = (-200..100).map(|eighths| (f64::from(eighths) / 8.0).exp2());
             let mut all = steps.map(|step| -> Vec<Point> {
-                curves.iter().map(|curve| curve.at(step.min(curve.coarsest()))).collect()
+                curves.iter().map(|curve| curve.best_at(step.min(curve.coarsest()))).collect()
             });
             if let Some(all) = all.find(|all| sum(all) <= sum(&ours)) {
                 prop_assert!(error(&ours) <= 1.01 * error(&all), "{} for {}", error(&ours), error(&all));

@@ -16,6 +16,8 @@ const PER_OCTAVE: usize = 8;
 const OCTAVES: usize = 14;
 /// Bits of a nonempty section besides its values: recipe, step, mean, and the header of its level plane.
 const HEAD: f64 = 14.0 * 8.0;
+/// Octaves of the finest step below the largest magnitude: a float has no more digits, and levels stay far from their limit.
+const DIGITS: f64 = 24.0;
 /// Bisection steps in the search for the coarsest knob within the error limit.
 const HALVINGS: usize = 24;
 /// The threshold at which rounding takes about the bits, and has about the error, of levels that the coder lowers.
@@ -186,9 +188,18 @@ impl Curve {
         }
     }
 
+    /// The finest knob that is worth its bits.
+    fn finest(&self) -> f64 {
+        match self.knob {
+            Knob::Step { .. } | Knob::Chance(_) => self.largest() * (-DIGITS).exp2(),
+            Knob::Reach { .. } => 0.0,
+        }
+    }
+
     /// The point at `knob`, or a coarser one with less error and no more bits: with nearly a single magnitude, a finer
     /// step may have a larger error.
     pub(crate) fn best_at(&self, knob: f64) -> Point {
+        let knob = knob.max(self.finest());
         let coarser = self.points.iter().take_while(|point| point.knob > knob);
         coarser.fold(self.at(knob), |best, point| {
             let is_better = point.error < best.error && point.bits <= best.bits;
