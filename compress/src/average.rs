@@ -37,7 +37,10 @@ pub enum Average {
 
 /// As written: exactly one of the keys.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an average: { last = 5 }, a number of versions, or { ema = 0.8 }, a decay"
+)]
 struct Raw {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<u32>,

@@ -106,10 +106,11 @@ pub use section::planes::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use space::{Basis, Space, SpaceSpec};
 pub use spec::budget::Budget;
+pub use spec::method::{Method, Rule, Small};
 pub use spec::preset::Preset;
 pub use spec::weight::Weight;
 pub use spec::when::{When, name_matches};
-pub use spec::{BufferPrecision, Method, Rule, Small, Spec};
+pub use spec::{BufferPrecision, Spec};
 pub use stages::Stages;
 
 /// The available reducers (the first slot of a spec).

@@ -316,6 +316,15 @@ async fn run_experiment(
     let base = file.parent().unwrap_or(Path::new("."));
     let experiment = changes.read(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
     experiment.check_files().map_err(|e| wrong(format!("{e:#}")))?;
+    for variant in &experiment.variant {
+        let name = &variant.name;
+        let place = dir.join(format!("{name}-check"));
+        let warnings = experiment.check_budgets(variant, experiment.seeds[0], &place);
+        let _ = std::fs::remove_dir_all(&place);
+        for warning in warnings.with_context(|| format!("variant `{name}`"))? {
+            out::note(format_args!("variant `{name}`: {warning}"));
+        }
+    }
     let mut trials = Vec::new();
     for variant in &experiment.variant {
         for &seed in &experiment.seeds {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use fl_client::learners::{DeviceChoice, LearnerChoice};
-use fl_client::weights;
+use fl_client::{Error, weights};
+use fl_compress::Layout;
+use fl_server::model::budgets;
 use fl_server::plan::RunPlan;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -137,6 +139,32 @@ impl Experiment {
         Ok(())
     }
 
+    /// Checks the budgets of a variant with its first weights, for which `dir` is made. Returns the warnings.
+    ///
+    /// # Errors
+    /// If the codec cannot keep a budget; the error names the key and the smallest budget. As [`Experiment::trial`].
+    pub fn check_budgets(&self, variant: &Variant, seed: u64, dir: &Path) -> anyhow::Result<Vec<String>> {
+        let run = self.run_toml(variant, seed)?;
+        let plan = RunPlan::from_toml(&format!("model = \"first\"\n{run}"), Path::new(""))?;
+        if plan.uplink.budget.is_none() && plan.downlink.budget.is_none() {
+            return Ok(Vec::new());
+        }
+        let (layout, weights) = self.first(variant, seed)?;
+        std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+        let plan = federation::plan(dir, &run, &layout, &weights)?;
+        budgets::warnings(&plan).map_err(|why| Error::Config(why).into())
+    }
+
+    /// Layout and first weights of a variant.
+    fn first(&self, variant: &Variant, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
+        let (layout, drawn) = self.workload_of(variant).initial(seed)?;
+        let weights = match &variant.model {
+            Some(file) => weights::import(file, &layout)?,
+            None => drawn,
+        };
+        Ok((layout, weights))
+    }
+
     /// The text of `run.toml` of one trial, without `model`.
     ///
     /// # Errors
@@ -178,11 +206,7 @@ impl Experiment {
         news: impl FnMut(News<'_>),
     ) -> anyhow::Result<Trial> {
         let workload = self.workload_of(variant);
-        let (layout, drawn) = workload.initial(seed)?;
-        let weights = match &variant.model {
-            Some(file) => weights::import(file, &layout)?,
-            None => drawn,
-        };
+        let (layout, weights) = self.first(variant, seed)?;
         let setup = Setup {
             dir: dir.join(format!("{}-{seed}", variant.name)),
             run: self.run_toml(variant, seed)?,

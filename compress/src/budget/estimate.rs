@@ -1,23 +1,20 @@
 //! What a budget leaves for the tensors of a layout, estimated without an update.
 
+use crate::budget::bound::{has_knob, section_bytes};
 use crate::error::Error;
 use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
 use crate::layout::Role;
-use crate::quantize::QuantizeSpec;
-use crate::reduce::method::Sends;
-use crate::spec::Method;
-use crate::spec::budget::Budget;
+use crate::spec::budget::{Budget, MOST_BITS};
+use crate::spec::method::Method;
 
-/// Worst-case bytes of a section without its values, and of a frame without its sections.
+/// Worst-case bytes of a section without its values.
 pub(crate) const SECTION: u64 = 16;
-const FRAME: u64 = 64;
-/// Bytes of an empty section: its recipe.
-const EMPTY: u64 = 3;
 /// Worst-case bytes of the optional header fields: merge limit and predictor.
 const FLAGGED: usize = 5 + 8;
 /// Below this many bits per value, fewer than one value in a thousand is sent.
 const NEXT_TO_NOTHING: f64 = 0.02;
+const FLOAT_BITS: f64 = 32.0;
 
 /// What a budget leaves for the tensors of a layout, estimated without an update.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +30,9 @@ pub struct BudgetEstimate {
     /// Worst-case bytes of headers and of tensors whose codec has no step or density; the other tensors then send nothing. A
     /// budget in bits below this may be exceeded.
     pub least: u64,
+    /// The same if each of the other tensors sends something.
+    heads: u64,
+    exact: u64,
     /// The tensors that share the remaining bytes: their indices in the layout, and their total number of values.
     pub sharing: (Vec<usize>, u64),
     /// Bits per value of those tensors.
@@ -42,24 +42,19 @@ pub struct BudgetEstimate {
 impl BudgetEstimate {
     /// `units`: the sections of a frame and their codecs.
     pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u TensorGroup, &'u Method)> + Clone) -> Self {
-        let mut values = 0;
-        let frame = (OVERHEAD + FLAGGED) as u64;
         let aside = aside_bytes(units.clone());
-        let (mut least, mut heads) = (frame + aside, frame + aside);
+        let least = least_bytes(units.clone());
+        let (mut values, mut heads) = (0, least);
+        let mut exact = (OVERHEAD + FLAGGED) as u64 + aside;
         let mut sharing = (Vec::new(), 0);
         for (unit, method) in units.filter(|(unit, _)| unit.role == Role::Trained) {
-            values += unit.shape.len() as u64;
-            match most_bytes(method, unit.shape.len()) as u64 {
-                0 => {
-                    least += EMPTY;
-                    heads += SECTION;
-                    sharing.0.extend_from_slice(&unit.tensors);
-                    sharing.1 += unit.shape.len() as u64;
-                }
-                most => {
-                    least += EMPTY + most;
-                    heads += EMPTY + most;
-                }
+            let len = unit.shape.len() as u64;
+            values += len;
+            exact += SECTION + 4 * len;
+            if has_knob(method) {
+                heads += SECTION;
+                sharing.0.extend_from_slice(&unit.tensors);
+                sharing.1 += len;
             }
         }
         let asked = budget.frame_bytes(values as usize, aside);
@@ -69,6 +64,8 @@ impl BudgetEstimate {
             aside,
             asked,
             least,
+            heads,
+            exact,
             bits_left: asked.saturating_sub(heads) as f64 * 8.0 / sharing.1.max(1) as f64,
             sharing,
         }
@@ -81,17 +78,54 @@ impl BudgetEstimate {
         self.budget.error().is_none() && (starves || self.asked < self.least)
     }
 
-    /// Bits per value of a budget of which half is left for the tensors that share it.
+    /// Bits per value of [`BudgetEstimate::enough`].
     pub fn enough_bits(&self) -> f64 {
-        2.0 * (self.least - self.aside) as f64 * 8.0 / self.values.max(1) as f64
+        match self.enough() {
+            Budget::Bits(bits) => bits,
+            enough => (enough.bytes(0) - self.aside) as f64 * 8.0 / self.values.max(1) as f64,
+        }
     }
+
+    /// Worst-case bytes of a frame of exact values: more are never of use.
+    pub fn exact(&self) -> u64 {
+        self.exact
+    }
+
+    /// Whether the budget has more bits per value than a float.
+    pub fn exceeds_floats(&self) -> bool {
+        match self.budget {
+            Budget::Bits(bits) => bits > FLOAT_BITS,
+            Budget::Adaptive { least, .. } => least > FLOAT_BITS,
+            Budget::Bytes(bytes) | Budget::Run(bytes) => bytes > self.exact,
+        }
+    }
+
+    /// A budget of which about half is left for the tensors that share it: bits per value, rounded up to two digits; or bytes
+    /// of a frame if the budget is in bytes, or if so many bits are no budget.
+    pub fn enough(&self) -> Budget {
+        let starved = NEXT_TO_NOTHING * self.sharing.1 as f64 / 8.0;
+        let own = (self.least.max(self.heads) - self.aside) as f64;
+        let bytes = (2.0 * (self.least - self.aside) as f64).max(own + 2.0 * starved);
+        let bits = two_digits(bytes * 8.0 / self.values.max(1) as f64);
+        match self.budget {
+            Budget::Bits(_) | Budget::Adaptive { .. } if bits <= MOST_BITS => Budget::Bits(bits),
+            _ => Budget::Bytes(bytes.ceil() as u64 + self.aside),
+        }
+    }
+}
+
+/// `number`, rounded up to two significant digits: `0.0131` to `0.014`.
+fn two_digits(number: f64) -> f64 {
+    let decimals = (1 - number.log10().floor() as i32).clamp(0, 300);
+    let up = (number * 10f64.powi(decimals)).ceil();
+    format!("{up}e-{decimals}").parse().unwrap_or(number)
 }
 
 /// Worst-case bytes of the sections of buffers and counters.
 pub(crate) fn aside_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> u64 {
     let aside = units.filter(|(unit, _)| unit.role != Role::Trained);
     aside
-        .map(|(unit, method)| most_bytes(method, unit.shape.len()) as u64 + EMPTY)
+        .map(|(unit, method)| section_bytes(method, unit.shape, unit.places))
         .sum()
 }
 
@@ -108,35 +142,27 @@ pub(crate) fn check<'u>(
         Budget::Bits(_) | Budget::Adaptive { .. } => return Ok(()),
         Budget::Run(_) => {
             return Err(Error::Usage(format!(
-                "\"{budget}\" is a budget for a whole run, which only a server spreads over its rounds; give one of a frame, such \
-                 as \"200KiB\""
+                "`budget`: \"{budget}\" is a budget for a whole run, which only a server spreads over its rounds; give one of a \
+                 frame, such as \"200KiB\""
             )));
         }
     };
-    let least = sure_bytes(units);
+    let least = least_bytes(units);
     if least <= bytes {
         return Ok(());
     }
+    let times = (10.0 * least as f64 / bytes.max(1) as f64).ceil() / 10.0;
     Err(Error::Usage(format!(
-        "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no step \
-         or density to choose"
+        "`budget`: {bytes} bytes a frame are too few: up to {least} go to headers and to tensors whose codec has no step or density \
+         to choose; give at least \"{least}B\", which a link carries in {times} times the time"
     )))
 }
 
-/// The smallest limit in bytes that a frame meets whatever its values are.
-pub(crate) fn sure_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> u64 {
-    let most = |(unit, method): (&TensorGroup, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
-    units.map(most).sum::<u64>() + FRAME
-}
-
-/// Worst-case bytes of the values of a section of `len` values without a knob; 0 if the section has one.
-pub(crate) fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
-    let is_dead_zone = matches!(quantize, QuantizeSpec::DeadZone(_));
-    match reduce.method().sends() {
-        Sends::Largest { .. } => 0,
-        Sends::All | Sends::Components if is_dead_zone => 0,
-        _ => reduce.method().most_bytes(quantize.method(), len).min(len * 4),
-    }
+/// The smallest limit in bytes that a frame meets whatever its values are, as long as none is so large that its decoded value
+/// might overflow.
+pub(crate) fn least_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> u64 {
+    let sections = units.map(|(unit, method)| section_bytes(method, unit.shape, unit.places));
+    sections.sum::<u64>() + (OVERHEAD + FLAGGED) as u64
 }
 
 #[cfg(test)]
@@ -202,7 +228,7 @@ mod tests {
             "{shared:?}"
         );
         assert_eq!(shared.sharing.1, 34_740);
-        let enough = estimate(&format!("budget = '{} bits'\n{eight_bits}", fixed.enough_bits()));
+        let enough = estimate(&format!("budget = '{}'\n{eight_bits}", fixed.enough()));
         assert!(!enough.starves() && enough.bits_left > 0.2, "{enough:?}");
         assert!(estimate("budget = '0.0001 bits'").starves());
         assert!(!estimate("budget = '0.0001 bits, error 0.7'").starves());

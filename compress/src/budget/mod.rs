@@ -9,6 +9,7 @@
 //! attempt per frame is then usually enough.
 
 pub(crate) mod allot;
+pub(crate) mod bound;
 pub(crate) mod curve;
 pub(crate) mod estimate;
 pub(crate) mod rate_controller;

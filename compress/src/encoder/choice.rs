@@ -17,7 +17,7 @@ use crate::section::decode::Section;
 use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::section::sinks::Set;
-use crate::spec::Method;
+use crate::spec::method::Method;
 use crate::wire::Reader;
 
 /// One value in so many is a sample, within these limits: two codecs then take about a tenth of the time of encoding.

@@ -180,9 +180,7 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
     if let Some((_, sections)) = best {
         return Ok(sections);
     }
-    let least: Vec<f64> = curves.iter().map(|curve| curve.points[0].knob).collect();
-    let inputs: Vec<&Input<'_>> = tasks.iter().map(|task| &task.input).collect();
-    let sections = encode_with(&curves, &inputs, &least, threads)?;
+    let sections = encode_least(&curves, &tasks, limit, threads)?;
     let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
     if bytes <= left || !limit.is_firm {
         return Ok(sections);
@@ -190,6 +188,26 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
     Err(Error::Usage(format!(
         "the budget leaves {left} bytes for values, and sections without any take {bytes}"
     )))
+}
+
+/// The smallest sections within the limit of the error. Without such a limit they have no values.
+fn encode_least(
+    curves: &[Curve],
+    tasks: &[EncodeTask<'_>],
+    limit: ByteLimit,
+    threads: usize,
+) -> Result<Vec<Encoded>, Error> {
+    let pairs: Vec<_> = curves.iter().zip(tasks).collect();
+    let encoded = threads::map(pairs, threads, |(curve, task)| {
+        let mut input = task.input.clone();
+        // Empty components take more bytes than no components.
+        if limit.error.is_none() && input.leading.take().is_some() {
+            let whole = Curve::new(&input, 1.0);
+            return encode(&whole.with_knob(&input, whole.coarsest()), &mut None);
+        }
+        encode(&curve.with_knob(&input, curve.points[0].knob), &mut None)
+    });
+    encoded.into_iter().collect()
 }
 
 fn encode_with(curves: &[Curve], inputs: &[&Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {

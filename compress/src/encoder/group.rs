@@ -1,11 +1,12 @@
 //! One section of every frame of an encoder: its codec, and what the encoder learned from earlier frames.
 
-use crate::budget::estimate::{BudgetEstimate, sure_bytes};
+use crate::budget::estimate::{BudgetEstimate, least_bytes};
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::layout::{Layout, Role};
 use crate::rules::rule_state::RuleState;
+use crate::spec::Spec;
+use crate::spec::method::Method;
 use crate::spec::weight::Weight;
-use crate::spec::{Method, Spec};
 
 /// The codec of one section of every frame, and its state between frames.
 #[derive(Debug)]
@@ -74,6 +75,6 @@ impl Spec {
     /// The smallest budget in bytes that every frame of the tensors of `layout` meets, whatever their values are.
     pub fn smallest_budget(&self, layout: &Layout) -> u64 {
         let (_, groups) = GroupState::of(layout, self);
-        sure_bytes(groups.iter().map(GroupState::codec))
+        least_bytes(groups.iter().map(GroupState::codec))
     }
 }

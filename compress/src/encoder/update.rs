@@ -23,8 +23,9 @@ use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
+use crate::spec::Spec;
 use crate::spec::budget::Budget;
-use crate::spec::{Method, Spec};
+use crate::spec::method::Method;
 use crate::stages::Stages;
 use crate::threads;
 use crate::weights::expect_squares;
@@ -268,7 +269,7 @@ impl Encoder {
         extras: Extras,
     ) -> Result<(Vec<u8>, Stages), Error> {
         let model = self.memory.input(delta);
-        let (unbiased, threads, layout) = (self.unbiased, self.threads, &self.layout);
+        let (unbiased, threads) = (self.unbiased, self.threads);
         let inner = threads.div_ceil(self.groups.len().max(1));
         let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(|state| state.group.values(model)).collect();
         let squared = |state: &GroupState| match given.squared_gradients {
@@ -302,10 +303,7 @@ impl Encoder {
                     squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
                     residual: residual.as_deref(),
                     shape: state.group.shape,
-                    places: match state.group.tensors.as_slice() {
-                        [only] => layout.tensors()[*only].places(),
-                        _ => 1,
-                    },
+                    places: state.group.places,
                     quantize: state.method.quantize,
                     rng: KeyedRng::new(header.seed, at),
                     unbiased,

@@ -243,7 +243,7 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
         while let Some(key) = map.next_key::<String>()? {
             let at = KEYS.iter().position(|known| *known == key);
             match at.ok_or_else(|| de::Error::unknown_field(&key, KEYS))? {
-                POINTS => table.points = map.next_value()?,
+                POINTS => table.points = pairs(&map.next_value::<Vec<Vec<f64>>>()?).map_err(de::Error::custom)?,
                 at if at < WORDS => drop(table.words.insert(KEYS[at], map.next_value()?)),
                 at => drop(table.numbers.insert(KEYS[at], map.next_value()?)),
             }
@@ -255,4 +255,15 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
         table.finish(&by).map_err(de::Error::custom)?;
         Ok(rule)
     }
+}
+
+/// The points of a schedule. An array of pairs would be read without what follows them.
+fn pairs(points: &[Vec<f64>]) -> Result<Vec<(u64, f64)>, Error> {
+    let pair = |point: &Vec<f64>| match point[..] {
+        [round, value] if round.fract() == 0.0 && (0.0..1e15).contains(&round) => Ok((round as u64, value)),
+        _ => Err(Error::Usage(format!(
+            "`points` are pairs [[round, value], ..] of a whole number and a number, not {point:?}"
+        ))),
+    };
+    points.iter().map(pair).collect()
 }

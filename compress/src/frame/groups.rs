@@ -13,6 +13,8 @@ pub(crate) struct TensorGroup {
     /// Indices of the tensors in the layout.
     pub(crate) tensors: Vec<usize>,
     pub(crate) role: Role,
+    /// Values for each pair of an output and an input of a convolution ([`crate::layout::Tensor::places`]); 1 of merged tensors.
+    pub(crate) places: usize,
     /// Position of the values of each tensor.
     spans: Vec<Span>,
 }
@@ -48,6 +50,10 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
         TensorGroup {
             shape,
             role,
+            places: match tensors.as_slice() {
+                [only] => layout.tensors()[*only].places(),
+                _ => 1,
+            },
             spans: tensors.iter().map(span).collect(),
             tensors,
         }

@@ -16,7 +16,7 @@ use crate::section::decode::Section;
 use crate::section::encode::encode;
 use crate::section::input::Input;
 use crate::sink::Sink;
-use crate::spec::Method;
+use crate::spec::method::Method;
 use crate::wire::Reader;
 
 fn shape([rows, cols]: [usize; 2]) -> Shape {

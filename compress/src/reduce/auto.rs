@@ -4,7 +4,6 @@
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::method::Quantizer;
 use crate::reduce::components::{LeadingComponents, normalize};
 use crate::reduce::form::{Form, Numbers, Part, Reduced, ReducedPart};
 use crate::reduce::keep;
@@ -88,7 +87,7 @@ impl Reducer for Auto {
         Sends::Components
     }
 
-    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
-        quantize.most_bytes(len)
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![Part::plain(shape.rows, shape.cols)])
     }
 }

@@ -106,6 +106,13 @@ impl Reducer for CountSketch {
             ))
         })
     }
+
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![match self.density.count(shape.len()) / self.rows as usize {
+            0 => Part::plain(shape.rows, shape.cols),
+            cols => Part::plain(self.rows as usize, cols),
+        }])
+    }
 }
 
 fn decode([rows, cols, threshold, _]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {

@@ -101,10 +101,10 @@ impl Part {
         }
     }
 
-    pub(crate) fn indexed(k: u32) -> Self {
+    pub(crate) fn indexed(k: usize) -> Self {
         Self {
             indexed: true,
-            shape: Shape::row(k as usize),
+            shape: Shape::row(k),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Every value, in order.
 
 use crate::forms::methods::MethodInfo;
-use crate::quantize::method::Quantizer;
+use crate::layout::Shape;
 use crate::reduce::form::{Form, Part, Reduced};
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::rules::rule_state::RuleState;
@@ -54,7 +54,7 @@ impl Reducer for Keep {
         Sends::All
     }
 
-    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
-        quantize.most_bytes(len)
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![Part::plain(shape.rows, shape.cols)])
     }
 }

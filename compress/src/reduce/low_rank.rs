@@ -75,7 +75,11 @@ pub(crate) const METHOD: Entry = Entry {
         },
         parts: |[rank, k, ..], Shape { rows, cols }| {
             let rank = rank as usize;
-            vec![Part::plain(rows, rank), Part::plain(rank, cols), Part::indexed(k)]
+            vec![
+                Part::plain(rows, rank),
+                Part::plain(rank, cols),
+                Part::indexed(k as usize),
+            ]
         },
         decode,
     },
@@ -113,6 +117,17 @@ impl Reducer for LowRank {
         }
         let k = self.remainder.map_or(0, |density| density.count(shape.len()));
         Chosen::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
+    }
+
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        let rank = (self.rank.most(shape) as usize).min(shape.rows).min(shape.cols);
+        let k = self.remainder.map_or(0, |density| density.count(shape.len()));
+        match (&self.rank, pays(shape, rank)) {
+            (_, true) => Some((METHOD.form.parts)([rank as u32, k as u32, 0, 0], shape)),
+            // The tensor is sent whole in some rounds, and as factors in others.
+            (RankSpec::Schedule(_), false) => None,
+            _ => Some(vec![Part::plain(shape.rows, shape.cols)]),
+        }
     }
 
     fn remembers(&self) -> bool {

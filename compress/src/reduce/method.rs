@@ -8,9 +8,8 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
-use crate::quantize::method::Quantizer;
 use crate::quantize::recipe::Quantize;
-use crate::reduce::form::{Form, Reduced};
+use crate::reduce::form::{Form, Part, Reduced};
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::wire::Reader;
@@ -71,9 +70,10 @@ pub(crate) trait Reducer {
         false
     }
 
-    /// Most bytes of the planes of `len` values; more than `len * 4` are never sent.
-    fn most_bytes(&self, _quantize: &dyn Quantizer, len: usize) -> usize {
-        len * 4
+    /// The parts of the largest section of a tensor of `shape` with any values; `places` as in [`TensorValues`]. `None` if
+    /// every value may be sent with its place.
+    fn most_parts(&self, _shape: Shape, _places: usize) -> Option<Vec<Part>> {
+        None
     }
 }
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::density::Density;
 use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::reduce::form::Part;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
 use crate::reduce::top_k::top_k;
@@ -33,6 +35,10 @@ impl Reducer for OneSided {
     fn choose(&self, tensor: &TensorValues<'_>, _round: u64, _: &mut RuleState) -> Chosen {
         let k = self.0.count(tensor.values.len());
         support::chosen(Sends::Other, None, move |tensor| larger_side(tensor, k))
+    }
+
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![Part::indexed(self.0.count(shape.len()))])
     }
 }
 

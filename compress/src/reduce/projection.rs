@@ -78,6 +78,11 @@ impl Reducer for Projection {
             Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0, 0], sums, shape))
         })
     }
+
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        let k = self.density.count(BLOCK).min(MOST);
+        Some(vec![Part::plain(1, sums(shape.len(), k))])
+    }
 }
 
 fn decode([k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {

@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::quantize::method::Quantizer;
 use crate::reduce::form::{Form, K, Numbers, Part, Reduced};
 use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
@@ -69,8 +68,8 @@ impl Reducer for RandomK {
         })
     }
 
-    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
-        quantize.most_bytes(self.density.count(len))
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![Part::plain(1, self.density.count(shape.len()))])
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) static FORM: Form = Form {
         0 => "all zero".to_owned(),
         _ => format!("support {k} of {len}"),
     },
-    parts: |[k, ..], _| vec![Part::indexed(k)],
+    parts: |[k, ..], _| vec![Part::indexed(k as usize)],
     decode: |_, planes, sink| {
         let mut sparse = planes.sparse(0)?;
         while let Some((indices, values)) = sparse.next_block()? {

@@ -9,6 +9,8 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
+use crate::layout::Shape;
+use crate::reduce::form::Part;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
 use crate::rng::KeyedRng;
@@ -67,6 +69,10 @@ impl Reducer for TopK {
             None if self.density.counts() => Sends::Largest { clip: None },
             _ => Sends::Other,
         }
+    }
+
+    fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
+        Some(vec![Part::indexed(self.density.most(shape.len()))])
     }
 
     fn names_density(&self) -> bool {

@@ -65,6 +65,10 @@ impl DensityRule for BanditRule {
         true
     }
 
+    fn most(&self, len: usize) -> usize {
+        self.range.most.count(len)
+    }
+
     fn wants_outcome(&self) -> bool {
         true
     }

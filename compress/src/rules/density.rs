@@ -98,6 +98,12 @@ impl DensitySpec {
         self.parts().map_or(Ok(()), |rule| rule.accepts(rule_state))
     }
 
+    /// Largest number of values of `len` that are selected, in any round.
+    pub(crate) fn most(&self, len: usize) -> usize {
+        self.parts()
+            .map_or_else(|density| density.count(len), |rule| rule.most(len))
+    }
+
     /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
         self.parts().map_or(true, |rule| rule.counts())

@@ -133,6 +133,13 @@ impl DensityRule for EntropyRule {
         matches!(self.form, Form::Effective(_))
     }
 
+    fn most(&self, len: usize) -> usize {
+        match &self.form {
+            Form::Effective(form) => form.range.most.count(len),
+            Form::Percentile { .. } | Form::Literal(_) => len,
+        }
+    }
+
     fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }

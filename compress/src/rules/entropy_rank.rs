@@ -122,12 +122,16 @@ impl EntropyRank {
         self.most
     }
 
+    /// Largest rank of a tensor of `shape`: with more, the factors hold no fewer values than the matrix, which is then sent
+    /// whole.
+    pub(crate) fn most_of(&self, shape: Shape) -> u32 {
+        let paying = shape.len().saturating_sub(1) / (shape.rows + shape.cols).max(1);
+        self.most.min(paying.max(1) as u32)
+    }
+
     /// The rank for a tensor `tensor`. Values that are all equal do not change the state.
     pub(crate) fn choose(&self, tensor: &Matrix<'_>, state: &mut RuleState) -> u32 {
-        let Shape { rows, cols } = tensor.shape;
-        // With more, the factors hold no fewer values than the matrix, which is then sent whole.
-        let paying = tensor.shape.len().saturating_sub(1) / (rows + cols).max(1);
-        let most = self.most.min(paying.max(1) as u32);
+        let most = self.most_of(tensor.shape);
         let least = self.least.min(most);
         let mut next = state.clone();
         next.claim(KIND);

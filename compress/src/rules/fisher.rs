@@ -150,6 +150,13 @@ impl DensityRule for FisherRule {
         Selection::Reaching { threshold, least }
     }
 
+    fn most(&self, len: usize) -> usize {
+        match self.form {
+            Form::Gradients { density } => density.count(len),
+            _ => len,
+        }
+    }
+
     fn wants_squared_gradients(&self) -> bool {
         matches!(self.form, Form::Gradients { .. })
     }

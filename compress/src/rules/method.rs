@@ -35,6 +35,11 @@ pub(crate) trait DensityRule {
         false
     }
 
+    /// Largest number of values of `len` that the rule selects, in any round.
+    fn most(&self, len: usize) -> usize {
+        len
+    }
+
     /// Whether squared gradients change what the rule selects.
     fn wants_squared_gradients(&self) -> bool {
         false

@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::forms::rule::{self, NumberOrRule, Table};
+use crate::layout::Shape;
 use crate::rules::entropy_rank::{self, EntropyRank, Matrix};
 use crate::rules::method::DensityRule;
 use crate::rules::rule_state::RuleState;
@@ -28,6 +29,15 @@ impl RankSpec {
         match self {
             Self::Entropy(rule) => rule.choose(tensor, rule_state),
             _ => self.at(round),
+        }
+    }
+
+    /// The largest rank of a tensor of `shape`, in any round.
+    pub(crate) fn most(&self, shape: Shape) -> u32 {
+        match self {
+            Self::Fixed(_) => self.at(0),
+            Self::Schedule(schedule) => schedule.most().round().clamp(1.0, MAX_RANK.into()) as u32,
+            Self::Entropy(rule) => rule.most_of(shape),
         }
     }
 

@@ -89,6 +89,11 @@ impl Schedule {
         }
     }
 
+    /// The largest value of any round.
+    pub(crate) fn most(&self) -> f64 {
+        self.points.iter().fold(0.0, |most, (_, value)| most.max(*value))
+    }
+
     /// Removes the parameters from `table`; `check` refuses a value.
     pub(crate) fn parse(table: &mut Table, check: impl Fn(f64) -> Result<(), Error>) -> Result<Self, Error> {
         let course = match table.word("shape") {
@@ -126,6 +131,10 @@ impl DensityRule for Schedule {
 
     fn counts(&self) -> bool {
         true
+    }
+
+    fn most(&self, len: usize) -> usize {
+        Density::new(Schedule::most(self).min(1.0)).map_or(len, |density| density.count(len))
     }
 }
 

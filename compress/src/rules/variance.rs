@@ -80,6 +80,10 @@ impl DensityRule for VarianceRule {
         true
     }
 
+    fn most(&self, len: usize) -> usize {
+        self.range.most.count(len)
+    }
+
     fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }

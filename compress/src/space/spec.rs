@@ -56,7 +56,10 @@ pub(super) const MOST: u32 = u32::MAX >> 1;
 
 /// The table as written.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a space: { shared = 16000 }, a number of values, or { lowrank = 8 }, a rank"
+)]
 struct Raw {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared: Option<u32>,

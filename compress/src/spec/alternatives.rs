@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::quantize::QuantizeSpec;
-use crate::spec::{Method, Spec};
+use crate::spec::Spec;
+use crate::spec::method::Method;
 
 impl Method {
     /// The codec itself, and those after `or`.
@@ -101,6 +102,27 @@ mod tests {
                 "expected a table of reduce, quantize and code",
             ),
             ("default = { or = { encode = 3 } }".to_owned(), "unknown field `encode`"),
+            (
+                "default = { or = [] }".to_owned(),
+                "sequence, expected a table of reduce, quantize and code",
+            ),
+            (
+                "default = []".to_owned(),
+                "sequence, expected a table of reduce, quantize and code",
+            ),
+            (
+                "default = { reduce = { tensor_train = { ranks = [1, 2, 3, 4] } } }".to_owned(),
+                "`ranks` of tensor_train are three, each between two of the four cores, such as [4, 8, 4]; [1, 2, 3, 4] has 4",
+            ),
+            (
+                "default = { reduce = { tensor_train = { ranks = [1, 2] } } }".to_owned(),
+                "[1, 2] has 2",
+            ),
+            (
+                "default = { reduce = { top_k = { density = { by = 'schedule', points = [[0, 0.1, 5]] } } } }"
+                    .to_owned(),
+                "`points` are pairs [[round, value], ..]",
+            ),
         ] {
             let refusal = parse(&text).unwrap_err();
             assert!(refusal.contains(expected), "{text}\n{refusal}");

@@ -37,6 +37,11 @@ pub enum Budget {
     },
 }
 
+/// Most bits per value, and most bytes.
+pub(crate) const MOST_BITS: f64 = 64.0;
+const MOST_BYTES: f64 = 9e15;
+/// Sizes in bytes, in words.
+pub(crate) const SIZES: &str = "from 1B to 9000000GB, in B, kB, MB, GB, KiB, MiB or GiB";
 const UNITS: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -93,7 +98,7 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(
-                r#"a budget must be positive, such as "200KiB", "1.5 MB" or "0.25 bits" (per value), or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1, not "{text}""#
+                r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits" or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1; not "{text}""#
             ))
         };
         if let Some(total) = text.strip_suffix(A_RUN) {
@@ -130,13 +135,13 @@ impl FromStr for Budget {
         let (number, unit) = (&text[..digits], text[digits..].trim());
         let number: f64 = number.parse().map_err(|_| refusal())?;
         if unit == "bits" || unit == "bit" {
-            return (number > 0.0 && number <= 64.0)
+            return (number > 0.0 && number <= MOST_BITS)
                 .then_some(Self::Bits(number))
                 .ok_or_else(refusal);
         }
         let (_, size) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refusal)?;
         let bytes = number * *size as f64;
-        (1.0..9e15)
+        (1.0..=MOST_BYTES)
             .contains(&bytes)
             .then_some(Self::Bytes(bytes as u64))
             .ok_or_else(refusal)

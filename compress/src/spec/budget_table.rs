@@ -5,9 +5,10 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use toml::Value;
 
 use crate::error::Error;
-use crate::spec::budget::Budget;
+use crate::spec::budget::{Budget, SIZES};
 
 /// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
 const SHARE: u128 = 95;
@@ -26,71 +27,92 @@ const LONGEST: u64 = 30 * 24 * 3_600_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    link: Option<String>,
-    deadline: Option<String>,
-    train: Option<String>,
-    run: Option<String>,
+    link: Option<Value>,
+    deadline: Option<Value>,
+    train: Option<Value>,
+    run: Option<Value>,
 }
+
+const FORMS: &str = r#"{ link = "1Mbit/s", deadline = "20s" } or { run = "2MiB" }"#;
 
 impl TryFrom<Table> for Budget {
     type Error = Error;
 
     fn try_from(table: Table) -> Result<Self, Error> {
+        let missing = |key: &str, other: &str| {
+            Err(Error::Usage(format!(
+                "`budget`: `{key}` is missing beside `{other}`; give {FORMS}"
+            )))
+        };
         match table {
             Table {
-                run: Some(total),
+                run: Some(run),
                 link: None,
                 deadline: None,
                 train: None,
-            } => match total.parse()? {
-                Self::Bytes(total) => Ok(Self::Run(total)),
-                _ => Err(Error::Usage(format!(
-                    "`run` must be in bytes, such as \"2MiB\", not \"{total}\""
-                ))),
-            },
+            } => of_run(&run),
             Table {
                 run: None,
                 link: Some(link),
                 deadline: Some(deadline),
                 train,
-            } => of_link(&link, &deadline, train.as_deref()).map(Self::Bytes),
-            _ => Err(Error::Usage(
-                r#"a budget is a text, or a table such as { link = "1Mbit/s", deadline = "20s" } or { run = "2MiB" }"#
-                    .to_owned(),
-            )),
+            } => of_link(&link, &deadline, train.as_ref()).map(Self::Bytes),
+            Table { run: Some(_), .. } => Err(Error::Usage(format!(
+                "`budget`: `run` stands alone, without `link`, `deadline` and `train`; give {FORMS}"
+            ))),
+            Table { link: Some(_), .. } => missing("deadline", "link"),
+            Table { deadline: Some(_), .. } => missing("link", "deadline"),
+            Table { train: Some(_), .. } => missing("link", "train"),
+            Table { .. } => Err(Error::Usage(format!("`budget` is an empty table; give {FORMS}"))),
         }
+    }
+}
+
+fn of_run(run: &Value) -> Result<Budget, Error> {
+    match run.as_str().map(str::parse) {
+        Some(Ok(Budget::Bytes(total))) => Ok(Budget::Run(total)),
+        _ => Err(Error::Usage(format!(
+            "`run` must be bytes {SIZES}, such as \"2MiB\", not {run}"
+        ))),
     }
 }
 
 /// Bytes of a frame: 95 % of what the link carries in the deadline less the time of training, which is half the deadline if
 /// it is not given.
-fn of_link(link: &str, deadline: &str, train: Option<&str>) -> Result<u64, Error> {
-    let rate = bits_a_second(link).ok_or_else(|| {
+fn of_link(link: &Value, deadline: &Value, train: Option<&Value>) -> Result<u64, Error> {
+    let rate = link.as_str().and_then(bits_a_second).ok_or_else(|| {
         Error::Usage(format!(
-            "`link` must be above 0 with bit/s, kbit/s, Mbit/s or Gbit/s, such as \"1Mbit/s\", not \"{link}\""
+            "`link` must be from 1bit/s to 1000000Gbit/s, in bit/s, kbit/s, Mbit/s or Gbit/s, such as \"1Mbit/s\", not {link}"
         ))
     })?;
-    let time = |key: &str, text: &str| {
-        let time = millis(text).filter(|time| *time <= LONGEST);
+    let time = |key: &str, value: &Value| {
+        let time = value.as_str().and_then(millis).filter(|time| *time <= LONGEST);
         time.ok_or_else(|| {
             Error::Usage(format!(
-                "`{key}` must be a whole number with ms, s, min or h, such as \"20s\", at most 720h, not \"{text}\""
+                "`{key}` must be a whole number with ms, s, min or h, such as \"20s\", at most 720h, not {value}"
             ))
         })
     };
     let all = time("deadline", deadline)?;
-    let train = train.map_or(Ok(all / 2), |train| time("train", train))?;
+    let given = train.map(|train| time("train", train)).transpose()?;
+    let train = given.unwrap_or(all / 2);
     let bytes = |millis: u64| u128::from(rate) * u128::from(millis) * SHARE / (8 * 1_000 * 100);
     let left = bytes(all.saturating_sub(train));
-    if left < SMALLEST {
-        let needed = (SMALLEST * 8 * 1_000 * 100).div_ceil(u128::from(rate) * SHARE);
-        return Err(Error::Usage(format!(
-            "`deadline` = \"{deadline}\" leaves {left} bytes on a link of {link} beside {train} ms of training, and no frame is \
-             shorter than {SMALLEST} bytes, which take {needed} ms: give a longer one"
-        )));
+    if left >= SMALLEST {
+        return u64::try_from(left)
+            .map_err(|_| Error::Usage(format!("`deadline` = {deadline} is too long for this link")));
     }
-    u64::try_from(left)
-        .map_err(|_| Error::Usage(format!("`deadline` = \"{deadline}\" on a link of {link} is too long")))
+    let needed = (SMALLEST * 8 * 1_000 * 100).div_ceil(u128::from(rate) * SHARE);
+    // Without `train`, half of a longer deadline is for training, too.
+    let longer = given.map_or(2 * needed, |train| needed + u128::from(train));
+    let what = match longer <= u128::from(LONGEST) {
+        true => format!("give at least \"{longer}ms\""),
+        false => "give a faster `link` or a shorter `train`".to_owned(),
+    };
+    Err(Error::Usage(format!(
+        "`deadline` = {deadline} leaves {left} bytes on a link of {link} beside {train} ms of training, and no frame is shorter than {SMALLEST} \
+         bytes, which take {needed} ms: {what}"
+    )))
 }
 
 /// Reads `10Mbit/s`. `None` for any other text, for less than one bit a second and for more than 10^15.
@@ -169,7 +191,18 @@ mod tests {
     #[test]
     fn impossible_links_and_deadlines_are_named() {
         for (text, named) in [
-            (r#"{ link = "0Mbit/s", deadline = "20s" }"#, "`link` must be above 0"),
+            (
+                r#"{ link = "0Mbit/s", deadline = "20s" }"#,
+                "`link` must be from 1bit/s to 1000000Gbit/s",
+            ),
+            (
+                r#"{ link = 1000000, deadline = "20s" }"#,
+                "such as \"1Mbit/s\", not 1000000",
+            ),
+            (
+                r#"{ link = "1Mbit/s", deadline = 20 }"#,
+                "such as \"20s\", at most 720h, not 20",
+            ),
             (r#"{ link = "nanMbit/s", deadline = "20s" }"#, "`link`"),
             (r#"{ link = "-1Mbit/s", deadline = "20s" }"#, "`link`"),
             (r#"{ link = "1 mile", deadline = "20s" }"#, "`link`"),
@@ -192,15 +225,23 @@ mod tests {
                 r#"{ link = "1Mbit/s", deadline = "20s", train = "21s" }"#,
                 "leaves 0 bytes",
             ),
-            (r#"{ link = "1Mbit/s" }"#, "a budget is a text, or a table such as"),
+            (r#"{ link = "1Mbit/s" }"#, "`deadline` is missing beside `link`"),
+            (r#"{ deadline = "1s" }"#, "`link` is missing beside `deadline`"),
             (
                 r#"{ link = "1Mbit/s", deadline = "20s", run = "2MiB" }"#,
-                "a budget is a text, or a table such as",
+                "`run` stands alone",
             ),
             (r#"{ deadlin = "20s" }"#, "unknown field `deadlin`"),
-            (r#"{ run = "0.25 bits" }"#, "`run` must be in bytes"),
-            (r#"{ run = "much" }"#, "a budget must be positive"),
-            ("{}", "a budget is a text, or a table such as"),
+            (r#"{ run = "0.25 bits" }"#, "`run` must be bytes from 1B to 9000000GB"),
+            (r#"{ run = "0" }"#, "`run` must be bytes from 1B to 9000000GB"),
+            (
+                r#"{ run = "-1MiB" }"#,
+                "in B, kB, MB, GB, KiB, MiB or GiB, such as \"2MiB\", not \"-1MiB\"",
+            ),
+            (r#"{ run = "1PiB" }"#, "`run` must be bytes from 1B to 9000000GB"),
+            ("{ run = 2000000 }", "such as \"2MiB\", not 2000000"),
+            ("\"100 bits\"", "bits per value above 0 and at most 64"),
+            ("{}", "`budget` is an empty table"),
             ("3", "a budget such as"),
         ] {
             let error = budget(text).unwrap_err();
@@ -227,16 +268,38 @@ mod tests {
         assert!(error.contains("for a whole run") && error.contains("200KiB"), "{error}");
     }
 
+    #[test]
+    fn a_deadline_that_a_refusal_names_is_accepted() {
+        for link in ["1bit/s", "100bit/s", "0.9 kbit/s", "64kbit/s"] {
+            for train in ["", ", train = \"0s\"", ", train = \"7s\"", ", train = \"719h\""] {
+                let table =
+                    |deadline: &str| budget(&format!("{{ link = \"{link}\", deadline = \"{deadline}\"{train} }}"));
+                let error = table("1ms").unwrap_err();
+                let (_, named) = error.split_once("at least \"").unwrap();
+                let named = named.split_once('"').unwrap().0;
+                assert_eq!(
+                    table(named).map_err(|error| error + train).map(|b| b.bytes(0) >= 48),
+                    Ok(true)
+                );
+                let less = named.trim_end_matches("ms").parse::<u64>().unwrap() - 2;
+                assert!(table(&format!("{less}ms")).is_err());
+            }
+        }
+        let never = budget(r#"{ link = "1bit/s", deadline = "1s", train = "720h" }"#).unwrap_err();
+        assert!(never.contains("give a faster `link`"), "{never}");
+    }
+
     proptest! {
         #[test]
         fn any_table_is_a_budget_or_an_error(link in ".{0,12}", deadline in "[0-9]{0,22} ?(ms|s|min|h)?", train in ".{0,6}") {
+            let [link, deadline, train] = [link, deadline, train].map(Value::from);
             let _ = of_link(&link, &deadline, None);
-            let _ = of_link("1e15bit/s", &deadline, Some(&train));
+            let _ = of_link(&"1e15bit/s".into(), &deadline, Some(&train));
         }
 
         #[test]
         fn a_longer_deadline_or_a_faster_link_never_gives_fewer_bytes(rate in 1u64..1_000_000, time in 1u64..100_000, more in 0u64..1000) {
-            let bytes = |rate: u64, time: u64| of_link(&format!("{rate}kbit/s"), &format!("{time}ms"), None).unwrap_or(0);
+            let bytes = |rate: u64, time: u64| of_link(&format!("{rate}kbit/s").into(), &format!("{time}ms").into(), None).unwrap_or(0);
             prop_assert!(bytes(rate, time) <= bytes(rate + more, time));
             prop_assert!(bytes(rate, time) <= bytes(rate, time + more));
         }

@@ -124,7 +124,10 @@ fn budgets_that_cannot_be_kept_are_refused_at_once() {
     ] {
         let spec = spec(&format!("budget = '{budget}'\n{text}"));
         let refusal = Encoder::new(layout(), &spec).unwrap_err().to_string();
-        assert!(refusal.contains("a budget of"), "{refusal}");
+        assert!(
+            refusal.contains("`budget`: ") && refusal.contains("give at least"),
+            "{refusal}"
+        );
     }
 }
 

@@ -13,6 +13,7 @@ mod golden;
 mod golden_minor;
 mod handed;
 mod laws;
+mod least;
 mod memory;
 mod merged;
 mod roles;

@@ -139,3 +139,29 @@ fn a_budget_beyond_float32_errs_as_little_as_one_near_it() {
         }
     }
 }
+
+/// Between the rates of coarse levels and those of floats, the error falls by half with each bit.
+#[test]
+fn budgets_of_many_bits_are_spent_on_a_smaller_error() {
+    let layout = layout(&[("a", &[60, 50]), ("b", &[40, 25]), ("c", &[11])]);
+    for code in ["context", "rans"] {
+        for bits in [12, 16, 20] {
+            let spec = format!(
+                "memory = 'none'\nbudget = '{bits} bits'\ndefault = {{ quantize = 'dead_zone', code = '{code}' }}"
+            );
+            let values = laplace(layout.len(), 5);
+            let pending = encoder(&layout, &spec).encode(&mut values.clone(), UPDATE).unwrap();
+            let error = error(&values, &decode(&layout, &pending.frame));
+            // Levels of as many bits over the range of the values.
+            let largest = values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+            let step = 2.0 * f64::from(largest) / f64::from(bits).exp2();
+            let uniform = layout.len() as f64 * step * step / 12.0;
+            let used = pending.frame.len() as f64 * 8.0 / (f64::from(bits) * layout.len() as f64);
+            assert!(
+                error < 2.0 * uniform,
+                "{code}, {bits} bits: {error:e}, uniform {uniform:e}, {used}"
+            );
+            assert!((0.9..=1.0).contains(&used), "{code}, {bits} bits: {used}");
+        }
+    }
+}

@@ -82,7 +82,7 @@ struct Raw {
     device: DeviceChoice,
     sync: bool,
     keep_model_every: u64,
-    max_update_bytes: Option<u64>,
+    max_update_bytes: Option<toml::Value>,
     give_up_after_s: Option<f64>,
     otlp: String,
     tasks: BTreeMap<String, TaskEntry>,
@@ -154,7 +154,7 @@ impl ClientFile {
         config.models = raw.models.map(|models| base.join(models));
         config.sync = raw.sync;
         config.keep_model_every = raw.keep_model_every;
-        config.max_update_bytes = raw.max_update_bytes;
+        config.max_update_bytes = max_update_bytes(raw.max_update_bytes.as_ref()).map_err(Error::Config)?;
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
         config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
         config.exit_when_done = false;
@@ -264,6 +264,7 @@ fn parse(text: &str) -> Result<Raw, String> {
     let raw: Raw = toml::from_str(text).map_err(|e| e.to_string())?;
     check_address(&raw.server)?;
     collector_of(&raw.otlp)?;
+    max_update_bytes(raw.max_update_bytes.as_ref())?;
     if raw.tasks.len() > MAX_TASKS {
         return Err(format!(
             "`tasks`: {} are more than the {MAX_TASKS} that a client may have",
@@ -272,9 +273,6 @@ fn parse(text: &str) -> Result<Raw, String> {
     }
     for (name, entry) in &raw.tasks {
         entry.check().map_err(|why| format!("`tasks.{name}{why}"))?;
-    }
-    if raw.max_update_bytes == Some(0) {
-        return Err("`max_update_bytes` must be above 0; delete the key for no limit".to_owned());
     }
     if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
@@ -297,6 +295,16 @@ fn text(path: &Path) -> Result<String, Error> {
         )));
     }
     fs::read_to_string(path).map_err(|e| failed(format!("cannot read: {e}")))
+}
+
+fn max_update_bytes(given: Option<&toml::Value>) -> Result<Option<u64>, String> {
+    let Some(given) = given else { return Ok(None) };
+    let bytes = given.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes > 0).map(Some).ok_or_else(|| {
+        format!(
+            "`max_update_bytes` must be a whole number of bytes above 0, such as 65536, not {given}; delete the key for no limit"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -337,8 +345,12 @@ mod tests {
             ("server = 'a:99999'", "`server`"),
             ("device = 'gpu'", "device"),
             ("give_up_after_s = 0", "give_up_after_s"),
-            ("max_update_bytes = 0", "max_update_bytes"),
-            ("max_update_bytes = -1", "max_update_bytes"),
+            (
+                "max_update_bytes = 0",
+                "`max_update_bytes` must be a whole number of bytes above 0",
+            ),
+            ("max_update_bytes = -1", "such as 65536, not -1"),
+            ("max_update_bytes = '64KiB'", "such as 65536, not \"64KiB\""),
             ("otlp = '127.0.0.1:4317'", "`otlp` is \"127.0.0.1:4317\""),
             ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
             (

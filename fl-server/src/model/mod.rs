@@ -6,6 +6,7 @@
 
 mod aggregate;
 pub mod aggregator;
+pub mod budgets;
 mod checkpoint;
 mod close_round;
 mod error;

@@ -201,6 +201,46 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
 }
 
 #[test]
+fn check_says_which_budgets_are_too_small_or_too_large() {
+    let founded = founded();
+    let check = |table: &str| {
+        std::fs::write(&founded.run, format!("{RUN}{table}")).unwrap();
+        good(&["check", &founded.run])
+    };
+    let of = |budget: &str| check(&format!("[compression.downlink]\nbudget = {budget}\n"));
+    for starved in ["\"0.1 bits\"", "\"0.0001 bits\"", "\"70 B\""] {
+        let said = of(starved);
+        let (_, named) = said.split_once("a budget of \"").unwrap_or_else(|| panic!("{said}"));
+        let named = named.split_once('"').unwrap().0;
+        let said = of(&format!("\"{named}\""));
+        assert!(!said.contains("WARNING"), "{starved}: {said}");
+    }
+    let said = of("\"40 bits\"");
+    assert!(
+        said.contains("40.0 bits for each value, and a float32 has 32"),
+        "{said}"
+    );
+    assert!(of("\"30KiB\"").contains("a float32 has 32"));
+    assert!(!of("\"32 bits\"").contains("WARNING"));
+    for budget in ["0.01 bits", "0.5 bits", "8 bits", "40 bits", "60B"] {
+        let run = RUN.replace("[cohort]\n", "[cohort]\nalign = true\n");
+        let table = format!("[compression.uplink]\nbudget = \"{budget}\"\n");
+        std::fs::write(&founded.run, format!("{run}{table}")).unwrap();
+        let said = good(&["check", &founded.run]);
+        let (_, line) = said
+            .split_once("cohort.align: a client has ")
+            .unwrap_or_else(|| panic!("{said}"));
+        let line = line.lines().next().unwrap();
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [least, most, average] = numbers[..] else {
+            panic!("{line}")
+        };
+        // 1,010 values.
+        assert!(least <= average && average <= most && most < 4_200, "{budget}: {line}");
+    }
+}
+
+#[test]
 fn check_says_what_is_wrong_and_where() {
     let founded = founded();
     assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("valid: listens on"));
@@ -259,6 +299,9 @@ fn check_says_what_is_wrong_and_where() {
         error.contains("leave 50 for each of 2 rounds") && error.contains("give at least "),
         "{error}"
     );
+    let (_, named) = error.split_once("run = \"").unwrap();
+    std::fs::write(&founded.run, with_run(named.split_once('"').unwrap().0)).unwrap();
+    good(&["check", &founded.run]);
     std::fs::write(&founded.run, with_run("2 kB")).unwrap();
     let said = good(&["check", &founded.run]);
     assert!(

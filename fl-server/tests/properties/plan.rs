@@ -112,6 +112,26 @@ fn refusals_name_key_value_and_rule() {
             "`stop_at = 0.9`: needs `evaluate = true`",
         ),
         ("rounds = 2", "", "missing field `rounds`"),
+        (
+            "rounds = 2",
+            "rounds = 99999999999",
+            "`rounds = 99999999999`: must be 1 to 10000000",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\naverage = 5",
+            "expected an average: { last = 5 }",
+        ),
+        (
+            "min = 2",
+            "min = 2\ndeadline = 20",
+            "`cohort.deadline = 20`: must be a whole number with `ms`",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[train]\nspace = 100",
+            "expected a space: { shared = 16000 }",
+        ),
         ("\"r\"", "\"../r\"", "`name = ../r`"),
         ("\"t\"", "\"\"", "`task = `: must have 1 to 64 bytes"),
         ("\"m.safetensors\"", "\"\"", "`model = `"),
@@ -140,7 +160,7 @@ fn refusals_name_key_value_and_rule() {
         (
             "min = 2",
             "min = 2\ndeadline = \"0s\"",
-            "`cohort.deadline = 0s`: must be above 0",
+            "`cohort.deadline = \"0s\"`: must be above 0",
         ),
         ("min = 2", "min = 2\nselect = \"random\"", "unknown variant `random`"),
         ("min = 2", "min = 2\nmax = 2", "unknown field `max`"),

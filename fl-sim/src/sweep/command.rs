@@ -9,7 +9,7 @@ use fl_client::Error;
 use fl_client::learners::DeviceChoice;
 use serde::Serialize;
 
-use super::file::Sweep;
+use super::file::{Points, Sweep};
 use super::files;
 use super::folder::Folder;
 use super::markdown;
@@ -234,6 +234,20 @@ impl SweepCommand {
         })
     }
 
+    /// The points that will run whatever is chosen.
+    fn planned(&self, sweep: &Sweep, named: &[(String, usize)], chooses: bool) -> Vec<(Phase, Vec<(String, usize)>)> {
+        let mut planned = Vec::new();
+        if chooses && self.phase != Some(Phase::Report) {
+            planned.push((Phase::Choose, points_to_choose(sweep, named)));
+        }
+        if self.phase != Some(Phase::Choose) {
+            let fixed = sweep.variants.iter();
+            let fixed = fixed.filter_map(|variant| Some((variant.name.clone(), fixed_point(variant, named)?)));
+            planned.push((Phase::Report, fixed.collect()));
+        }
+        planned
+    }
+
     /// Runs the phases that are asked for. Returns their tables, and the trials of each.
     async fn phases(
         &self,
@@ -245,8 +259,9 @@ impl SweepCommand {
         let open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
         let several = |name: &str| sweep.points(name).len() > 1 && open(name);
         let (mut phases, mut all) = (Vec::new(), Vec::new());
-        let choice = if self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name))
-        {
+        let chooses = self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name));
+        run::check(sweep, folder, &self.planned(sweep, named, chooses)).await?;
+        let choice = if chooses {
             let points = points_to_choose(sweep, named);
             let groups = match self.phase {
                 Some(Phase::Report) => finished(sweep, folder, &points)?,
@@ -263,14 +278,8 @@ impl SweepCommand {
             let mut points = Vec::new();
             for variant in &sweep.variants {
                 let name = &variant.name;
-                let fixed = named
-                    .iter()
-                    .rev()
-                    .find(|(named, _)| named == name)
-                    .map(|(_, point)| *point);
-                let single = (variant.points.len() == 1).then_some(0);
                 let chosen = || choice.as_ref().and_then(|choice| choice.chosen(name));
-                let point = fixed.or(single).or_else(chosen);
+                let point = fixed_point(variant, named).or_else(chosen);
                 let point = point.with_context(|| format!("variant `{name}`: no point has finished all its trials"))?;
                 points.push((name.clone(), point));
             }
@@ -293,6 +302,13 @@ impl SweepCommand {
         };
         Ok((outcome, all))
     }
+}
+
+/// The point of a variant that is reported without a choice: the one named last, or the only one.
+fn fixed_point(variant: &Points, named: &[(String, usize)]) -> Option<usize> {
+    let mut last = named.iter().rev();
+    let named = last.find(|(name, _)| *name == variant.name).map(|(_, point)| *point);
+    named.or((variant.points.len() == 1).then_some(0))
 }
 
 /// The points of the phase `choose`: those of the baseline, and of every variant that has several and whose point is not named.

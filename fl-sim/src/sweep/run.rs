@@ -1,5 +1,6 @@
 //! Runs the trials that have no result yet, several at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,52 @@ pub(super) async fn run(
     progress.bar.finish_and_clear();
     drop(held);
     collect(sweep, folder, points, &trials)
+}
+
+/// Checks the budgets of every point of which a trial has no result yet, before any of them runs, and prints the warnings.
+///
+/// # Errors
+/// The first point whose budget cannot be kept.
+pub(super) async fn check(
+    sweep: &Sweep,
+    folder: &Folder,
+    phases: &[(Phase, Vec<(String, usize)>)],
+) -> anyhow::Result<()> {
+    let mut first: BTreeMap<(&str, usize), Trial> = BTreeMap::new();
+    for (phase, points) in phases {
+        for (variant, point) in points {
+            for &seed in sweep.seeds(*phase) {
+                let trial = Trial::new(sweep, *phase, variant, *point, seed)?;
+                if folder.find(&trial)?.is_none() {
+                    first.entry((variant, *point)).or_insert(trial);
+                    break;
+                }
+            }
+        }
+    }
+    let Some(trial) = first.values().next() else {
+        return Ok(());
+    };
+    let _held = hold(sweep, trial).await?;
+    for ((variant, at), trial) in first {
+        let point = sweep.points(variant)[at].clone();
+        let (dir, seed) = (folder.workplace(&trial), trial.seed);
+        let name = match point.label.as_str() {
+            "" => format!("variant `{variant}`"),
+            label => format!("variant `{variant}`, {label}"),
+        };
+        let checked = tokio::task::spawn_blocking(move || {
+            let checked = point.experiment.check_budgets(point.variant(), seed, &dir);
+            // What stays is deleted when the folder is opened the next time.
+            let _ = std::fs::remove_dir_all(&dir);
+            checked
+        });
+        let warnings = checked.await?.with_context(|| name.clone())?;
+        for warning in warnings {
+            out::note(format_args!("{name}: {warning}"));
+        }
+    }
+    Ok(())
 }
 
 /// The results of the trials, by point. They are read from their files, whether they were run now or earlier.

@@ -196,3 +196,36 @@ fn another_file_is_refused_in_the_folder_of_a_sweep() {
     std::fs::write(stage.path("tiny.toml"), changed).unwrap();
     fails(stage.sweep(&[]), 2, &["belongs to another sweep: `run` differs"]);
 }
+
+#[test]
+fn budgets_are_checked_before_the_first_trial() {
+    let stage = Stage::set();
+    let with = |budget: &str| {
+        let late = "[[variant]]\nname = \"late\"\n[variant.compression.uplink]\nbudget = ";
+        std::fs::write(stage.path("tiny.toml"), format!("{FILE}{late}{budget}\n")).unwrap();
+    };
+    with("{ run = \"100B\" }");
+    let output = stage
+        .sweep(&["--phase", "report", "--point", "ours=0"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("variant `late`") && error.contains("compression.uplink.budget: 100 bytes"),
+        "{error}"
+    );
+    let (_, named) = error.split_once("give at least ").unwrap();
+    assert!(stage.results().is_empty(), "no trial has run");
+    with(named.lines().next().unwrap());
+    done(stage.sweep(&["--phase", "report", "--point", "ours=0"]));
+    with("\"0.0001 bits\"");
+    std::fs::remove_dir_all(stage.path("tiny")).unwrap();
+    let mut starved = stage.sweep(&["--phase", "report", "--point", "ours=0"]);
+    let output = starved.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("variant `late`: WARNING: compression.uplink: the budget cannot be met"),
+        "{said}"
+    );
+}

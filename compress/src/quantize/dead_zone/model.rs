@@ -149,7 +149,8 @@ impl Histogram {
             let (level, above) = (place.floor(), place.fract());
             error += (bin.plus + bin.minus) * step * step * above * (1.0 - above);
             if level >= LEVELS {
-                bits += (bin.plus + bin.minus) * self.len.log2();
+                let classes = ((bin.high - bin.low) / step).max(1.0);
+                bits += classes * (cost(bin.plus / classes, self.len) + cost(bin.minus / classes, self.len));
                 continue;
             }
             let at = level as usize;
@@ -300,9 +301,9 @@ impl Sums {
     fn spread(&mut self, bin: &Bin, theta: f64) {
         self.close();
         let classes = (bin.high - bin.low) / self.step;
+        // Also with fewer values than levels: no coder has a symbol for each level, so a finer level takes more bits.
         for count in [bin.plus, bin.minus] {
-            let occupied = classes.min(count.max(1.0));
-            self.bits += occupied * cost(count / occupied, self.len);
+            self.bits += classes * cost(count / classes, self.len);
         }
         let error = (theta.powi(3) + (1.0 - theta).powi(3)) / 3.0 * self.step.powi(2);
         self.error += (bin.plus + bin.minus) * error;

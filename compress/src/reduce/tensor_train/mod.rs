@@ -96,19 +96,33 @@ const fn rank(name: &'static str, at: usize) -> Number {
 
 impl Reducer for TensorTrain {
     fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
-        let dims = Dims::of(tensor.shape, tensor.places);
-        let ranks = match self.0 {
-            Size::Share(share) => dims.within(share.count(tensor.shape.len())),
-            Size::Ranks(ranks) => Some(dims.cut(ranks)).filter(|&ranks| dims.is_less(ranks)),
-        };
-        match ranks {
-            None => keep::all(),
-            Some(ranks) => Chosen::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),
+        match self.ranks(tensor.shape, tensor.places) {
+            (_, None) => keep::all(),
+            (dims, Some(ranks)) => Chosen::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),
         }
+    }
+
+    fn most_parts(&self, shape: Shape, places: usize) -> Option<Vec<Part>> {
+        Some(match self.ranks(shape, places) {
+            (_, None) => vec![Part::plain(shape.rows, shape.cols)],
+            (dims, Some(ranks)) => dims.cores(ranks).map(|core| Part::plain(core.rows, core.cols)).to_vec(),
+        })
     }
 
     fn needs_all_rows(&self) -> bool {
         true
+    }
+}
+
+impl TensorTrain {
+    /// The dimensions of a tensor, and the largest ranks of its cores; without ranks it is sent whole.
+    fn ranks(&self, shape: Shape, places: usize) -> (Dims, Option<Ranks>) {
+        let dims = Dims::of(shape, places);
+        let ranks = match self.0 {
+            Size::Share(share) => dims.within(share.count(shape.len())),
+            Size::Ranks(ranks) => Some(dims.cut(ranks)).filter(|&ranks| dims.is_less(ranks)),
+        };
+        (dims, ranks)
     }
 }
 
@@ -180,7 +194,8 @@ short_forms!(TensorTrain);
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Table {
-    ranks: Ranks,
+    /// An array of another length would lose the rest.
+    ranks: Vec<u32>,
 }
 
 impl Short for TensorTrain {
@@ -192,16 +207,22 @@ impl Short for TensorTrain {
     }
 
     fn from_table(Table { ranks }: Table) -> Result<Self, Error> {
-        match ranks.iter().find(|rank| !(1..=MOST).contains(*rank)) {
-            None => Ok(Self(Size::Ranks(ranks))),
-            Some(rank) => Err(Error::Usage(format!("`ranks` are from 1 to {MOST} each, not {rank}"))),
+        if let Some(rank) = ranks.iter().find(|rank| !(1..=MOST).contains(*rank)) {
+            return Err(Error::Usage(format!("`ranks` are from 1 to {MOST} each, not {rank}")));
         }
+        let count = ranks.len();
+        let ranks = Ranks::try_from(ranks).map_err(|ranks| {
+            Error::Usage(format!(
+                "`ranks` of tensor_train are three, each between two of the four cores, such as [4, 8, 4]; {ranks:?} has {count}"
+            ))
+        })?;
+        Ok(Self(Size::Ranks(ranks)))
     }
 
     fn parts(&self) -> Result<f64, Table> {
         match self.0 {
             Size::Share(share) => Ok(share.into()),
-            Size::Ranks(ranks) => Err(Table { ranks }),
+            Size::Ranks(ranks) => Err(Table { ranks: ranks.to_vec() }),
         }
     }
 }
@@ -343,7 +364,8 @@ mod tests {
         for (text, expected) in [
             ("{ ranks = [0, 1, 1] }", "`ranks` are from 1 to 256 each, not 0"),
             ("{ ranks = [1, 1, 257] }", "`ranks` are from 1 to 256 each, not 257"),
-            ("{ ranks = [1, 1] }", "array of length 3"),
+            ("{ ranks = [1, 1] }", "such as [4, 8, 4]; [1, 1] has 2"),
+            ("{ ranks = [1, 2, 3, 4] }", "such as [4, 8, 4]; [1, 2, 3, 4] has 4"),
             ("{ rank = 2 }", "unknown field `rank`, expected `ranks`"),
             ("{ }", "missing field `ranks`"),
             ("0", "a density must be above 0"),

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::anyhow;
-use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
+use fl_compress::snapshot;
 use fl_report::size;
 use serde::Serialize;
 
 use crate::cli::check::tensors::{self, RoleSum, TensorLine};
 use crate::cli::failure::Failure;
 use crate::config::plan::RunPlan;
+use crate::model::budgets::{self, WARNING};
 use crate::model::space::first_weights;
 use crate::storage::weights::FirstWeights;
 
@@ -99,27 +99,17 @@ impl CheckedRun {
         let name = file.display();
         let model = first_weights(plan);
         let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
-        let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
-        if let Some(why) = too_small(plan, &model.layout) {
-            return Err(Failure::usage(anyhow!("{name}: {why}")));
-        }
-        for (table, spec) in compression {
-            Encoder::new(Arc::new(model.layout.clone()), spec)
-                .map_err(|why| Failure::usage(anyhow!("{name}: compression.{table}: {why}")))?;
-        }
-        let estimates: Vec<(&'static str, BudgetEstimate)> = compression
-            .into_iter()
-            .filter_map(|(table, spec)| Some((table, spec.budget_estimate(&model.layout)?)))
-            .collect();
+        budgets::check(plan, &model.layout).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+        let estimates = budgets::estimates(plan, &model.layout);
         // A snapshot has every value uncompressed, and a few bytes for each tensor.
         let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
         let mut lines = tensors::lines(&model);
         lines.extend(frozen(plan, &model));
         lines.push(downloads(plan, &model, each));
-        let budgets = estimates.iter();
-        lines.extend(budgets.flat_map(|(table, estimate)| budget(table, estimate, &model.layout)));
-        lines.extend(handed_out(plan, &model.layout));
-        let warnings = lines.iter().filter_map(|line| line.strip_prefix("WARNING: "));
+        let of_budgets = estimates.iter();
+        lines.extend(of_budgets.flat_map(|(table, estimate)| budgets::lines_of(table, estimate, &model.layout)));
+        lines.extend(budgets::handed_out(plan, &model.layout));
+        let warnings = lines.iter().filter_map(|line| line.strip_prefix(WARNING));
         let seed = model.origin.seed;
         Ok(Self {
             file: file.to_owned(),
@@ -234,91 +224,4 @@ fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
             "first weights: clients whose learner starts from exactly these weights download nothing; others download {cost}"
         ),
     }
-}
-
-/// Why a budget for the run cannot be kept, if it cannot.
-fn too_small(plan: &RunPlan, layout: &Layout) -> Option<String> {
-    let (total, rounds) = (plan.run_budget?, plan.rounds);
-    let least = plan.uplink.smallest_budget(layout);
-    (total / rounds < least).then(|| {
-        let needed = least.saturating_mul(rounds);
-        format!(
-            "compression.uplink.budget: {total} bytes for the run leave {} for each of {rounds} rounds, and a frame may need \
-             {least} bytes whatever its values are: give at least {needed} B",
-            total / rounds
-        )
-    })
-}
-
-/// A line about the budgets that the server hands out with a round's task.
-fn handed_out(plan: &RunPlan, layout: &Layout) -> Option<String> {
-    let handout = plan.clone().with_layout(layout).handout?;
-    Some(match handout.run {
-        Some(total) => format!(
-            "compression.uplink: {total} bytes for the updates of each client in the run; a round gets an equal share of what is left"
-        ),
-        None => format!(
-            "cohort.align: a client has {} to {} bytes for a frame, and the clients of a cohort {} on average",
-            handout.least, handout.most, handout.reference
-        ),
-    })
-}
-
-/// A line about a budget, and a warning if it leaves next to nothing for the model's tensors.
-fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> Vec<String> {
-    let BudgetEstimate {
-        budget,
-        values,
-        aside,
-        asked,
-        least,
-        sharing: (tensors, shared),
-        bits_left,
-    } = estimate;
-    let mut text = match budget {
-        Budget::Bytes(_) | Budget::Run(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
-        Budget::Bits(_) | Budget::Adaptive { .. } => {
-            let bytes = asked - aside;
-            let bits = bytes as f64 * 8.0 / *values as f64;
-            let mut text =
-                format!("compression.{table}: {bits:.2} bits for each of {values} values are {bytes} bytes a frame");
-            if *aside > 0 {
-                let _ = write!(text, ", and up to {aside} bytes more for buffers and counters");
-            }
-            text
-        }
-    };
-    if *shared > 0 {
-        let _ = write!(text, ", of which the headers leave {bits_left:.2} bits for each value");
-    }
-    if let Some(error) = budget.error() {
-        let _ = write!(
-            text,
-            "; frames take more where a section would otherwise have a relative error above {error}"
-        );
-    }
-    if !estimate.starves() {
-        return vec![text];
-    }
-    let names: Vec<&str> = tensors.iter().map(|&at| layout.tensors()[at].name.as_str()).collect();
-    let named = match names.as_slice() {
-        [] => String::new(),
-        [names @ .., last] if names.len() < 4 => {
-            let and = if names.is_empty() { "" } else { " and " };
-            format!(", and next to nothing is left for {}{and}{last}", names.join(", "))
-        }
-        [first, second, third, rest @ ..] => {
-            format!(
-                ", and next to nothing is left for {first}, {second}, {third} and {} more tensors",
-                rest.len()
-            )
-        }
-        [..] => String::new(),
-    };
-    let enough = estimate.enough_bits();
-    let warning = format!(
-        "WARNING: compression.{table}: the budget cannot be met: up to {least} bytes go to headers and to tensors whose codec \
-         has no step or density to choose{named}; a budget of {enough:.2} bits is enough"
-    );
-    vec![text, warning]
 }

@@ -1,6 +1,7 @@
 //! The `[cohort]` table.
 
 use serde::{Deserialize, Serialize};
+use toml::Value;
 
 use crate::clock::Millis;
 use crate::config::plan::error::{PlanError, rule, value};
@@ -53,13 +54,13 @@ pub(super) struct RawCohort {
     target: usize,
     clients: Option<usize>,
     #[serde(default = "ten_seconds")]
-    grace: String,
+    grace: Value,
     #[serde(default = "five_minutes")]
-    deadline: String,
+    deadline: Value,
     #[serde(default = "three")]
     retries: u32,
     #[serde(default = "ten_seconds")]
-    absent: String,
+    absent: Value,
     #[serde(default)]
     align: bool,
 }
@@ -121,18 +122,19 @@ impl RawCohort {
 /// Longest duration: 30 days.
 const MAX_DURATION: Millis = 30 * 24 * 3_600_000;
 
-fn duration(key: &'static str, text: &str) -> Result<Millis, PlanError> {
-    let millis = fl_cli::duration::millis(text).filter(|&millis| millis <= MAX_DURATION);
+fn duration(key: &'static str, given: &Value) -> Result<Millis, PlanError> {
+    let millis = given.as_str().and_then(fl_cli::duration::millis);
     let rule = "must be a whole number with `ms`, `s`, `min` or `h`, such as \"10s\", at most 720h";
-    millis.ok_or_else(|| value(key, &format!("\"{text}\""), rule.to_owned()))
+    let millis = millis.filter(|&millis| millis <= MAX_DURATION);
+    millis.ok_or_else(|| value(key, given, rule.to_owned()))
 }
 
 fn three() -> u32 {
     3
 }
 
-fn ten_seconds() -> String {
-    "10s".to_owned()
+fn ten_seconds() -> Value {
+    "10s".into()
 }
 
 fn is_false(value: &bool) -> bool {
@@ -143,8 +145,8 @@ fn is_default_absent(absent: &Millis) -> bool {
     *absent == 10_000
 }
 
-fn five_minutes() -> String {
-    "5min".to_owned()
+fn five_minutes() -> Value {
+    "5min".into()
 }
 
 #[cfg(test)]
@@ -153,10 +155,11 @@ mod tests {
 
     #[test]
     fn a_duration_out_of_range_names_key_and_value() {
-        assert_eq!(duration("cohort.grace", "720h"), Ok(MAX_DURATION));
-        for bad in ["721h", "10 parsecs"] {
-            let error = duration("cohort.grace", bad).unwrap_err().to_string();
-            assert!(error.contains("cohort.grace") && error.contains(bad), "{error}");
+        assert_eq!(duration("cohort.grace", &"720h".into()), Ok(MAX_DURATION));
+        for bad in [Value::from("721h"), Value::from("10 parsecs"), Value::from(20)] {
+            let error = duration("cohort.grace", &bad).unwrap_err().to_string();
+            let shown = format!("cohort.grace = {bad}");
+            assert!(error.contains(&shown) && error.contains("such as \"10s\""), "{error}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn split_run(uplink: &mut Spec, downlink: &Spec, rounds: u64) -> Resu
         return Ok(None);
     };
     if total < rounds {
-        let why = format!("leaves no byte for each of {rounds} rounds");
+        let why = format!("leaves no byte for each of {rounds} rounds; give more bytes, or fewer `rounds`");
         return Err(value("compression.uplink.budget", &format!("\"{budget}\""), why));
     }
     uplink.budget = Some(Budget::Bytes(total / rounds));
@@ -70,13 +70,18 @@ impl Handout {
     pub(super) fn of(uplink: &Spec, run: Option<u64>, layout: &Layout) -> Option<Self> {
         let estimate = uplink.budget_estimate(layout)?;
         let longest = fl_proto::max_frame(layout.len(), layout.tensors().len());
-        let least = estimate.least.max(estimate.asked / RANGE);
+        let exact = estimate.exact().min(longest);
+        let least = estimate.least.max(estimate.asked.min(exact) / RANGE);
         let most = match run {
-            None => estimate.asked.saturating_mul(RANGE).min(longest).max(least),
+            // More than the exact values would be left unused, and would be missing elsewhere.
+            None => estimate.asked.saturating_mul(RANGE).min(exact).max(least),
             Some(_) => longest,
         };
         Some(Self {
-            reference: estimate.asked,
+            reference: match run {
+                None => estimate.asked.clamp(least, most),
+                Some(_) => estimate.asked,
+            },
             least,
             most,
             run,
