@@ -95,7 +95,7 @@ impl Method {
 
 /// Codec of all small tensors, which are encoded as one tensor: a section per tensor would cost more than the values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of below and use")]
 pub struct Small {
     /// Tensors with fewer values than this are small; no rule applies to them.
     pub below: u32,
@@ -106,7 +106,7 @@ pub struct Small {
 
 /// A codec or a weight for the tensors that satisfy a condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of when, use and weight")]
 pub struct Rule {
     /// The condition.
     pub when: When,

@@ -207,6 +207,11 @@ fn refusals_say_what_was_expected() {
             "an odd number of rows",
         ),
         ("small = { use = {} }", "missing field `below`"),
+        ("small = []", "expected a table of below and use"),
+        (
+            "rules = [{ when = [], use = {} }]",
+            "expected a table of min_len, max_len",
+        ),
         ("buffers = 'sparse'", "expected `exact` or `half`"),
     ] {
         let refusal = refusal(text);

@@ -6,7 +6,10 @@ use crate::layout::Tensor;
 
 /// A condition on a tensor: all given fields must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table of min_len, max_len, min_dims, max_dims and name"
+)]
 pub struct When {
     /// Minimum number of values.
     #[serde(skip_serializing_if = "Option::is_none")]
