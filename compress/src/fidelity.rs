@@ -14,6 +14,8 @@
 //! | CAFe with error feedback | predictor less decay times the residual before | `v + w` | `d + x`, x the predictor |
 
 /// Independent sums, so that the compiler vectorizes.
+use crate::simd::vectorized;
+
 const LANES: usize = 8;
 /// A raw update whose energy is below this share of the encoded energy is rounding error of `f32`.
 const ROUNDING: f64 = 1e-12;
@@ -159,6 +161,14 @@ pub(crate) fn nonzeros(values: &[f32]) -> u64 {
 
 /// Inner product, summed in a fixed order. Shapes: equal lengths.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
+    vectorized(
+        #[inline(always)]
+        || dot_lanes(a, b),
+    )
+}
+
+#[inline(always)]
+fn dot_lanes(a: &[f32], b: &[f32]) -> f64 {
     let len = a.len().min(b.len());
     let (a, a_rest) = a[..len].as_chunks::<LANES>();
     let (b, b_rest) = b[..len].as_chunks::<LANES>();

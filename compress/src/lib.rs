@@ -56,6 +56,7 @@ mod reduce;
 mod rng;
 mod rules;
 mod section;
+mod simd;
 mod sink;
 mod snapshot;
 mod space;

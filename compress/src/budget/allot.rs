@@ -10,10 +10,16 @@
 //!
 //! The error of each strategy decreases with more bits, and so does the minimum.
 
+use std::borrow::Borrow;
+
 use crate::budget::curve::{Curve, Point};
 
-/// Bisection steps over multipliers or knobs.
-const HALVINGS: usize = 32;
+/// Bisection steps over multipliers: to 120 / 2^20 octaves.
+const HALVINGS: usize = 20;
+/// Most steps of a search on a path of knobs.
+const MOST_STEPS: usize = 32;
+/// Share of the target that ends such a search.
+const NEAR: f64 = 0.9998;
 /// Octaves between the coarsest and the finest knob.
 const OCTAVES: f64 = 64.0;
 
@@ -26,7 +32,9 @@ pub(crate) struct Allotment {
 impl Allotment {
     /// The points of least error whose total bits are at most `target`, and close to it. If even the coarsest points
     /// exceed it, the coarsest points.
-    pub(crate) fn new(curves: &[Curve], target: f64) -> Self {
+    pub(crate) fn new<C: Borrow<Curve>>(curves: &[C], target: f64) -> Self {
+        let curves: Vec<&Curve> = curves.iter().map(Borrow::borrow).collect();
+        let curves = curves.as_slice();
         let coarsest: Vec<Point> = curves.iter().map(|curve| curve.points[0]).collect();
         if sum(&coarsest) >= target {
             return Self { points: coarsest };
@@ -50,21 +58,21 @@ impl Allotment {
     }
 
     /// Whether every knob is at its coarsest.
-    pub(crate) fn is_coarsest(&self, curves: &[Curve]) -> bool {
+    pub(crate) fn is_coarsest<C: Borrow<Curve>>(&self, curves: &[C]) -> bool {
         curves
             .iter()
             .zip(&self.points)
-            .all(|(curve, point)| point.knob >= curve.points[0].knob)
+            .all(|(curve, point)| point.knob >= curve.borrow().points[0].knob)
     }
 }
 
 /// The points that minimize `error + lambda * bits` for two adjacent multipliers: the first points take at most
 /// `target` bits, the second more, if such points exist.
-fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
+fn neighbors(curves: &[&Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
         let lambda = log.exp2();
         let cost = |point: &Point| point.weighted + lambda * point.bits;
-        let least = |curve: &Curve| {
+        let least = |curve: &&Curve| {
             let points = curve.points.iter().copied();
             points.min_by(|a, b| cost(a).total_cmp(&cost(b)))
         };
@@ -94,10 +102,10 @@ fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
 }
 
 /// Interpolates from `fits` towards `passes`, all differing knobs together.
-fn between(curves: &[Curve], fits: &[Point], passes: &[Point], target: f64) -> Vec<Point> {
+fn between(curves: &[&Curve], fits: &[Point], passes: &[Point], target: f64) -> Vec<Point> {
     let at = |share: f64| -> Vec<Point> {
         let pairs = curves.iter().zip(fits.iter().zip(passes));
-        let point = |(curve, (fits, passes)): (&Curve, (&Point, &Point))| {
+        let point = |(curve, (fits, passes)): (&&Curve, (&Point, &Point))| {
             if fits.knob == passes.knob {
                 return *fits;
             }
@@ -110,11 +118,11 @@ fn between(curves: &[Curve], fits: &[Point], passes: &[Point], target: f64) -> V
 
 /// Refines the knobs of `fits` by a common factor. Sections that send nothing stay so, as their first values are the
 /// most expensive, unless all sections send nothing.
-fn finer(curves: &[Curve], fits: &[Point], target: f64) -> Vec<Point> {
-    let sends = |(curve, point): (&Curve, &Point)| point.knob < curve.coarsest();
+fn finer(curves: &[&Curve], fits: &[Point], target: f64) -> Vec<Point> {
+    let sends = |(curve, point): (&&Curve, &Point)| point.knob < curve.coarsest();
     let any = curves.iter().zip(fits).any(sends);
     let at = |octaves: f64| -> Vec<Point> {
-        let point = |(curve, point): (&Curve, &Point)| match !any || sends((curve, point)) {
+        let point = |(curve, point): (&&Curve, &Point)| match !any || sends((curve, point)) {
             true => curve.best_at(point.knob * (-octaves).exp2()),
             false => *point,
         };
@@ -124,13 +132,13 @@ fn finer(curves: &[Curve], fits: &[Point], target: f64) -> Vec<Point> {
 }
 
 /// One knob for all curves, limited to the coarsest of each curve.
-fn equal(curves: &[Curve], target: f64) -> Vec<Point> {
-    let coarsest = |curve: &Curve| curve.points[0];
+fn equal(curves: &[&Curve], target: f64) -> Vec<Point> {
+    let coarsest = |curve: &&Curve| curve.points[0];
     let most = curves.iter().map(|curve| coarsest(curve).knob);
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
     let at = |octaves: f64| -> Vec<Point> {
         let knob = most * (-octaves).exp2();
-        let point = |curve: &Curve| match coarsest(curve) {
+        let point = |curve: &&Curve| match coarsest(curve) {
             point if point.knob <= knob => point,
             _ => curve.best_at(knob),
         };
@@ -139,16 +147,28 @@ fn equal(curves: &[Curve], target: f64) -> Vec<Point> {
     furthest(at, curves.iter().map(coarsest).collect(), OCTAVES, target)
 }
 
-/// The furthest points on a path from 0 to `end` whose bits are at most `target`; `first` if there are none.
+/// The furthest points on a path from 0 to `end` whose bits are at most `target`, or near it; `first` if there are none. By
+/// turns half of the way between two places, and where a line through their bits reaches the target.
 fn furthest(at: impl Fn(f64) -> Vec<Point>, first: Vec<Point>, end: f64, target: f64) -> Vec<Point> {
     let (mut fits, mut passes, mut best) = (0.0, end, first);
-    for _ in 0..HALVINGS {
-        let middle = (fits + passes) / 2.0;
-        let points = at(middle);
-        if sum(&points) <= target {
-            (fits, best) = (middle, points);
+    let (mut least, mut most) = (sum(&best), f64::INFINITY);
+    for step in 0..MOST_STEPS {
+        let line = (target * (1.0 + NEAR) / 2.0 - least) / (most - least);
+        let share = if step % 2 == 1 && most.is_finite() {
+            line.clamp(0.01, 0.99)
         } else {
-            passes = middle;
+            0.5
+        };
+        let middle = fits + share * (passes - fits);
+        let points = at(middle);
+        let bits = sum(&points);
+        if bits > target {
+            (passes, most) = (middle, bits);
+            continue;
+        }
+        (fits, least, best) = (middle, bits, points);
+        if bits >= NEAR * target {
+            break;
         }
     }
     best

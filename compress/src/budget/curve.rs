@@ -19,7 +19,7 @@ const HEAD: f64 = 14.0 * 8.0;
 /// Octaves of the finest step below the largest magnitude: a float has no more digits, and levels stay far from their limit.
 const DIGITS: f64 = 24.0;
 /// Bisection steps in the search for the coarsest knob within the error limit.
-const HALVINGS: usize = 24;
+const HALVINGS: usize = 16;
 /// The threshold at which rounding takes about the bits, and has about the error, of levels that the coder lowers.
 const LOWERED: f64 = 0.8;
 /// Exceeds the width of a histogram bin: a knob finer by this factor sends all values of a bin of which the coarser one
@@ -58,8 +58,15 @@ pub(crate) struct Curve {
     is_optimized: bool,
     /// Limit of the squared error.
     most: f64,
-    /// From the coarsest (which sends nothing, unless a [`Curve::limit`] is set) to the finest.
+    /// From the coarsest (which sends nothing, unless a [`Curve::limit`] is set) to the finest, or to the first that takes
+    /// more bits than were asked for.
     pub(crate) points: Vec<Point>,
+    /// Bits beyond which no points are needed.
+    enough: f64,
+    /// The coarsest knob, whatever the limit.
+    first: f64,
+    /// Points of the grid that were passed.
+    passed: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +120,15 @@ impl Curve {
         }
     }
 
-    /// The curve of `input`, which has a knob. `ratio`: actual bits / estimated bits of the previous frame.
+    /// All points of the curve.
+    #[cfg(test)]
     pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
-        Self::weighted(input, ratio, 1.0)
+        Self::weighted(input, ratio, 1.0, f64::INFINITY)
     }
 
-    /// As [`Curve::new`], for a section whose error counts `weight` times.
-    pub(crate) fn weighted(input: &Input<'_>, ratio: f64, weight: f64) -> Self {
+    /// The curve of `input`, which has a knob, up to `enough` bits. `ratio`: actual bits / estimated bits of the previous frame;
+    /// the error counts `weight` times.
+    pub(crate) fn weighted(input: &Input<'_>, ratio: f64, weight: f64, enough: f64) -> Self {
         let histograms = match &input.leading {
             Some(leading) => vec![
                 Histogram::new(&leading.left(input.tensor.values, input.tensor.shape)),
@@ -142,13 +151,40 @@ impl Curve {
             is_optimized: input.code == CodeSpec::Context,
             most: f64::INFINITY,
             points: Vec::new(),
+            enough,
+            first: 0.0,
+            passed: 0,
         };
-        let coarsest = curve.coarsest();
-        let above = (coarsest / curve.largest()).log2();
-        let knobs = (0..=PER_OCTAVE * (OCTAVES + above as usize))
-            .map(|at| coarsest * (-(at as f64) / PER_OCTAVE as f64).exp2());
-        curve.points = knobs.map(|knob| curve.at(knob)).collect();
+        curve.first = curve.coarsest();
+        curve.extend();
         curve
+    }
+
+    /// The next knob of the grid; `None` after the finest.
+    fn next_knob(&mut self) -> Option<f64> {
+        let above = (self.first / self.largest()).log2();
+        if self.passed > PER_OCTAVE * (OCTAVES + above as usize) {
+            return None;
+        }
+        let knob = self.first * (-(self.passed as f64) / PER_OCTAVE as f64).exp2();
+        self.passed += 1;
+        Some(knob)
+    }
+
+    /// Adds points until one takes more than `bits`.
+    pub(crate) fn reach(&mut self, bits: f64) {
+        if bits > self.enough {
+            self.enough = bits;
+            self.extend();
+        }
+    }
+
+    /// Adds points until one takes more than enough bits.
+    fn extend(&mut self) {
+        while self.points.last().is_none_or(|point| point.bits <= self.enough) {
+            let Some(knob) = self.next_knob() else { return };
+            self.points.push(self.at(knob));
+        }
     }
 
     /// Sum of the squares of the values.
@@ -264,25 +300,34 @@ impl Curve {
         if matches!(self.knob, Knob::Chance(_)) {
             return;
         }
-        let most = error * error * self.energy;
-        self.most = most;
-        let fits = |point: &Point| match self.knob {
-            Knob::Step { threshold, .. } => self.error_at(point.knob, threshold) <= most,
-            _ => point.error <= most,
-        };
-        let Some(first) = self.points.iter().position(fits).filter(|&at| at > 0) else {
+        self.most = error * error * self.energy;
+        while self.points.last().is_none_or(|point| !self.fits(point)) {
+            let Some(knob) = self.next_knob() else { break };
+            self.points.push(self.at(knob));
+        }
+        let first = self.points.iter().position(|point| self.fits(point));
+        let Some(first) = first.filter(|&at| at > 0) else {
             return;
         };
         let (mut fine, mut coarse) = (self.points[first], self.points[first - 1].knob);
         for _ in 0..HALVINGS {
             let middle = self.at((fine.knob * coarse).sqrt());
-            if fits(&middle) {
+            if self.fits(&middle) {
                 fine = middle;
             } else {
                 coarse = middle.knob;
             }
         }
         self.points.splice(..first, [self.at(fine.knob / BIN)]);
+        self.extend();
+    }
+
+    /// Whether the error of a point is within the limit.
+    fn fits(&self, point: &Point) -> bool {
+        match self.knob {
+            Knob::Step { threshold, .. } => self.error_at(point.knob, threshold) <= self.most,
+            _ => point.error <= self.most,
+        }
     }
 
     /// Corrects the curve by the `bytes` that coding took at `knob`. Returns the new ratio of actual to estimated bits.
@@ -296,6 +341,7 @@ impl Curve {
                 point.bits = self.corrected(point.entropy);
             }
             self.points = points;
+            self.extend();
         }
         self.ratio
     }

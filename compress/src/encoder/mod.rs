@@ -1,5 +1,6 @@
 //! The sending side: updates become frames within a budget, and what frames do not carry stays in the memory.
 
+pub(crate) mod attempts;
 pub(crate) mod bits;
 pub(crate) mod choice;
 pub(crate) mod fit;

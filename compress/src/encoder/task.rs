@@ -2,6 +2,7 @@
 
 use crate::layout::Role;
 use crate::quantize::QuantizeSpec;
+use crate::reduce::components::Components;
 use crate::section::input::Input;
 
 /// One section to encode, and its state between frames.
@@ -16,6 +17,8 @@ pub(crate) struct EncodeTask<'a> {
     pub(crate) warm: &'a mut Option<Vec<f32>>,
     /// Actual bits / estimated bits of the previous frame.
     pub(crate) ratio: &'a mut f64,
+    /// The components of this frame, once they were searched for.
+    pub(crate) components: Option<Components>,
 }
 
 impl EncodeTask<'_> {
@@ -25,6 +28,7 @@ impl EncodeTask<'_> {
             input: self.input.clone(),
             warm: &mut *self.warm,
             ratio: &mut *self.ratio,
+            components: self.components.clone(),
             ..*self
         }
     }

@@ -326,6 +326,7 @@ impl Encoder {
                     weight,
                     warm: &mut state.warm,
                     ratio: &mut state.ratio,
+                    components: None,
                 })
             },
         );

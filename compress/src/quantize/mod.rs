@@ -8,6 +8,7 @@ pub(crate) mod exact;
 pub(crate) mod half;
 #[cfg(test)]
 pub(crate) mod laws;
+pub(crate) mod log2;
 pub(crate) mod method;
 pub(crate) mod natural;
 pub(crate) mod numbers;

@@ -7,9 +7,10 @@ use crate::layout::Shape;
 use crate::reduce::components::{LeadingComponents, normalize};
 use crate::reduce::form::{Form, Numbers, Part, Reduced, ReducedPart};
 use crate::reduce::keep;
-use crate::reduce::low_rank::{RANK, multiply};
+use crate::reduce::low_rank::RANK;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::{BLOCK, Planes, check};
+use crate::reduce::products::multiply;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 

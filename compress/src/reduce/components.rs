@@ -12,9 +12,14 @@
 //! vectors (Halko, Martinsson and Tropp 2011, section 5.1). That the singular value goes into both halves, and which
 //! components are worth their bits, is ours.
 
+use std::ops::RangeInclusive;
+
 use crate::layout::Shape;
 use crate::quantize::dead_zone::WORTH;
-use crate::reduce::low_rank::{factors, remainder};
+use crate::quantize::log2::log2;
+use crate::quantize::numbers::largest;
+use crate::reduce::low_rank::{Factors, factors, orthonormalize, start};
+use crate::reduce::products::{remainder, times, transposed_times};
 use crate::reduce::singular::Singular;
 use crate::rng::KeyedRng;
 
@@ -22,9 +27,13 @@ use crate::rng::KeyedRng;
 const FIRST: usize = 16;
 /// Most components looked for: the search takes time in proportion.
 const MOST: usize = 64;
+/// Steps from a warm start: after one, components were up to 2.5 % worse.
+const STEPS: usize = 2;
 /// A matrix with fewer rows, columns or values has no components worth looking for.
 const LEAST_SIDE: usize = 8;
 const LEAST_LEN: usize = 256;
+/// Largest magnitudes of matrices whose products neither overflow nor vanish in `f32`.
+const TAME: RangeInclusive<f32> = 1e-12..=1e12;
 /// `2 pi e`: a Gaussian of variance `v` takes about `log2(1 + 2 pi e v / step^2) / 2` bits.
 const GAUSS: f64 = 17.079_468;
 
@@ -65,22 +74,34 @@ impl Components {
     pub(crate) fn new(values: &[f32], shape: Shape, step: f64, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
         let most = most(shape);
         let known = warm.map_or(0, |warm| warm.len() / shape.cols);
-        let mut found = Self::search(values, shape, known.clamp(FIRST, MOST).min(most), warm, rng);
-        if warm.is_none() {
-            found = Self::search(values, shape, found.rank, Some(&found.q), rng);
-        }
+        let rank = known.clamp(FIRST, MOST).min(most);
+        let first = warm
+            .is_none()
+            .then(|| Self::search(values, shape, rank, None, rng, 1).q);
+        let found = Self::search(values, shape, rank, first.as_deref().or(warm), rng, STEPS);
+        found.widened(values, shape, step, rng)
+    }
+
+    /// These, and more while all of them pay at `step`.
+    pub(crate) fn widened(self, values: &[f32], shape: Shape, step: f64, rng: KeyedRng) -> Self {
+        let (mut found, most) = (self, most(shape));
         while found.rank < most && found.paying(shape, step) == found.rank {
             // New rows need two steps: they begin anywhere.
-            let wider = Self::search(values, shape, (2 * found.rank).min(most), Some(&found.q), rng);
-            found = Self::search(values, shape, wider.rank, Some(&wider.q), rng);
+            let wider = Self::search(values, shape, (2 * found.rank).min(most), Some(&found.q), rng, 1);
+            found = Self::search(values, shape, wider.rank, Some(&wider.q), rng, 1);
         }
         found
     }
 
-    /// The first `rank`, by one step of subspace iteration.
-    fn search(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
-        let found = Singular::new(&factors(values, shape, rank, warm, rng), shape.cols, f64::sqrt);
-        let Singular { rank, p, q, squares } = found;
+    /// The first `rank`, by `steps` of subspace iteration.
+    fn search(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, rng: KeyedRng, steps: usize) -> Self {
+        let factors = if TAME.contains(&largest(values)) {
+            tame_factors(values, shape, rank, warm, rng, steps)
+        } else {
+            let first = factors(values, shape, rank, warm, rng);
+            (1..steps).fold(first, |found, _| factors(values, shape, rank, Some(&found.q), rng))
+        };
+        let Singular { rank, p, q, squares } = Singular::new(&factors, shape.cols, f64::sqrt);
         Self { rank, p, q, squares }
     }
 
@@ -97,7 +118,7 @@ impl Components {
             let (mut bits, mut error) = (0.0, 0.0);
             for side in [shape.rows as f64, shape.cols as f64] {
                 let variance = component / side;
-                bits += side * 0.5 * (1.0 + GAUSS * variance / square).log2();
+                bits += side * 0.5 * log2(1.0 + GAUSS * variance / square);
                 error += side * variance.min(square / 12.0);
             }
             component - error > WORTH * square * bits
@@ -114,6 +135,33 @@ impl Components {
             q: self.q[..rank * cols].to_vec(),
         }
     }
+}
+
+/// As [`factors`] repeated, with products in `f32`, of which `values` must be far from the ends of the range. Only the last
+/// step makes the first factor orthogonal: the start is near the components, or has a step of its own.
+fn tame_factors(
+    values: &[f32],
+    shape: Shape,
+    rank: usize,
+    warm: Option<&[f32]>,
+    rng: KeyedRng,
+    steps: usize,
+) -> Factors {
+    let Shape { rows, cols } = shape;
+    let narrow = |q: Vec<f64>| q.into_iter().map(|value| value as f32).collect::<Vec<f32>>();
+    let mut q = narrow(start(cols, rank, warm.unwrap_or_default(), rng));
+    for _ in 1..steps {
+        q = transposed_times(values, &times(values, &q, cols), rank, cols);
+        q = narrow(start(cols, rank, &q, rng));
+    }
+    let product = times(values, &q, cols);
+    let column = |at: usize| product[at..].iter().step_by(rank).map(|&value| f64::from(value));
+    let mut columns: Vec<f64> = (0..rank).flat_map(column).collect();
+    orthonormalize(&mut columns, rows);
+    let row = |i: usize| columns[i..].iter().step_by(rows).map(|&value| value as f32);
+    let p: Vec<f32> = (0..rows).flat_map(row).collect();
+    let q = transposed_times(values, &p, rank, cols);
+    Factors { p, q }
 }
 
 impl LeadingComponents {
@@ -140,7 +188,7 @@ pub(crate) fn normalize(q: &mut [f32], cols: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reduce::low_rank::multiply;
+    use crate::reduce::products::multiply;
 
     const SHAPE: Shape = Shape { rows: 60, cols: 90 };
 

@@ -1,5 +1,8 @@
 //! Eigenvalues of small symmetric matrices.
 
+use crate::fidelity::dot;
+use crate::simd::vectorized;
+
 /// Sweeps of the eigenvalue iteration; it converges quadratically.
 const SWEEPS: usize = 12;
 
@@ -8,8 +11,7 @@ pub(crate) fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
     let mut out = vec![0.0; rank * rank];
     for a in 0..rank {
         for b in 0..=a {
-            let (x, y) = (&q[a * cols..][..cols], &q[b * cols..][..cols]);
-            let sum: f64 = x.iter().zip(y).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
+            let sum = dot(&q[a * cols..][..cols], &q[b * cols..][..cols]);
             (out[a * rank + b], out[b * rank + a]) = (sum, sum);
         }
     }
@@ -20,6 +22,16 @@ pub(crate) fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
 pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
     let mut v = vec![0.0; n * n];
     (0..n).for_each(|i| v[i * n + i] = 1.0);
+    vectorized(
+        #[inline(always)]
+        || turn_all(&mut a, &mut v, n),
+    );
+    ((0..n).map(|i| a[i * n + i]).collect(), v)
+}
+
+/// Makes `a` diagonal and turns `v` with it.
+#[inline(always)]
+fn turn_all(a: &mut [f64], v: &mut [f64], n: usize) {
     for _ in 0..SWEEPS {
         let mut turned = false;
         for p in 0..n {
@@ -46,10 +58,10 @@ pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
             break;
         }
     }
-    ((0..n).map(|i| a[i * n + i]).collect(), v)
 }
 
 /// Rotates two rows.
+#[inline(always)]
 fn turn(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
     for (x, y) in x.iter_mut().zip(y) {
         (*x, *y) = (c * *x - s * *y, s * *x + c * *y);

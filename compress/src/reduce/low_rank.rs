@@ -26,6 +26,7 @@ use crate::reduce::keep;
 use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::Planes;
+use crate::reduce::products::{multiply, remainder};
 use crate::reduce::spectrum::leading_squares;
 use crate::reduce::top_k::top_k;
 use crate::rng::KeyedRng;
@@ -33,6 +34,7 @@ use crate::rules::entropy_rank::Matrix;
 use crate::rules::rank::RankSpec;
 use crate::rules::rule_state::RuleState;
 use crate::rules::spectrum::MAX_RANK;
+use crate::simd::vectorized;
 use crate::sink::Sink;
 
 /// A column shorter than this share of the longest is of rounding errors alone.
@@ -189,16 +191,6 @@ fn decode([rank, k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> R
     remainder.map_or(Ok(()), |remainder| remainder.finish())
 }
 
-/// What the product of two factors leaves of `values`. Shapes: `p: [rows, rank]`, `q: [rank, cols]`.
-pub(crate) fn remainder(values: &[f32], p: &[f32], q: &[f32], rank: usize, cols: usize) -> Vec<f32> {
-    let mut left = vec![0.0; values.len()];
-    multiply(p, q, rank, cols, 0, &mut left);
-    left.iter_mut()
-        .zip(values)
-        .for_each(|(left, value)| *left = value - *left);
-    left
-}
-
 short_forms!(LowRank);
 
 #[derive(Serialize, Deserialize)]
@@ -273,20 +265,8 @@ pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[
     Factors { p, q }
 }
 
-/// Values `start..start + out.len()` of a row of the product: `out[j] = sum over r of p[r] * q[r][start + j]`, in f32,
-/// r ascending. Shapes: `p_row: [rank]`, `q: [rank, cols]`; `start + out.len()` is at most `cols`.
-#[inline(never)]
-fn row_product(p_row: &[f32], q: &[f32], cols: usize, start: usize, out: &mut [f32]) {
-    out.fill(0.0);
-    for (&p, q) in p_row.iter().zip(q.chunks_exact(cols)) {
-        for (out, q) in out.iter_mut().zip(&q[start..]) {
-            *out += p * q;
-        }
-    }
-}
-
 /// Rows to start from, `[rank, cols]`, each of length one so that M shows which of them it nearly annihilates.
-fn start(cols: usize, rank: usize, warm: &[f32], rng: KeyedRng) -> Vec<f64> {
+pub(crate) fn start(cols: usize, rank: usize, warm: &[f32], rng: KeyedRng) -> Vec<f64> {
     let mut rows: Vec<(f64, &[f32])> = warm.chunks_exact(cols).map(|row| (norm_f32(row), row)).collect();
     rows.retain(|(norm, _)| norm.is_finite() && *norm > 0.0);
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -314,16 +294,21 @@ fn gaussian(rng: KeyedRng, index: usize) -> f64 {
 /// `M q^T` by columns: `[rank, rows]`. Shapes: `q: [rank, cols]`.
 fn times(values: &[f32], shape: Shape, q: &[f64]) -> Vec<f64> {
     let mut out = vec![0.0; q.len() / shape.cols * shape.rows];
-    for (i, row) in values.chunks_exact(shape.cols).enumerate() {
-        for (out, q) in out.chunks_exact_mut(shape.rows).zip(q.chunks_exact(shape.cols)) {
-            out[i] = product(row, q);
-        }
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (i, row) in values.chunks_exact(shape.cols).enumerate() {
+                for (out, q) in out.chunks_exact_mut(shape.rows).zip(q.chunks_exact(shape.cols)) {
+                    out[i] = product(row, q);
+                }
+            }
+        },
+    );
     out
 }
 
 /// Sum of products. Shapes: equal lengths.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn product(a: &[f32], b: &[f64]) -> f64 {
     let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (head, tail) = (heads.remainder(), tails.remainder());
@@ -339,19 +324,39 @@ pub(crate) fn product(a: &[f32], b: &[f64]) -> f64 {
 
 /// Modified Gram-Schmidt, each column twice; a column that depends on those before it becomes zero. Shapes: `columns:
 /// [rank, rows]`.
-fn orthonormalize(columns: &mut [f64], rows: usize) {
+pub(crate) fn orthonormalize(columns: &mut [f64], rows: usize) {
     let longest = columns.chunks(rows).map(norm).fold(0.0, f64::max);
-    for at in 0..columns.len() / rows {
-        let (before, rest) = columns.split_at_mut(at * rows);
-        let column = &mut rest[..rows];
-        for other in before.chunks(rows).chain(before.chunks(rows)) {
-            let along: f64 = column.iter().zip(other).map(|(a, b)| a * b).sum();
-            column.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+    vectorized(
+        #[inline(always)]
+        || {
+            for at in 0..columns.len() / rows {
+                let (before, rest) = columns.split_at_mut(at * rows);
+                let column = &mut rest[..rows];
+                for other in before.chunks(rows).chain(before.chunks(rows)) {
+                    let along = dot(column, other);
+                    column.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+                }
+                let norm = dot(column, column).sqrt();
+                let factor = if norm > longest * DEPENDENT { 1.0 / norm } else { 0.0 };
+                column.iter_mut().for_each(|value| *value *= factor);
+            }
+        },
+    );
+}
+
+/// Sum of products. Shapes: equal lengths.
+#[inline(always)]
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (heads, tail) = a.as_chunks::<LANES>();
+    let (others, others_tail) = b.as_chunks::<LANES>();
+    let rest: f64 = tail.iter().zip(others_tail).map(|(a, b)| a * b).sum();
+    let mut sums = [0.0; LANES];
+    for (a, b) in heads.iter().zip(others) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
         }
-        let norm = norm(column);
-        let factor = if norm > longest * DEPENDENT { 1.0 / norm } else { 0.0 };
-        column.iter_mut().for_each(|value| *value *= factor);
     }
+    sums.iter().sum::<f64>() + rest
 }
 
 /// `p^T M`: `[rank, cols]`, cut to the range of f32.
@@ -392,17 +397,6 @@ fn norm_f32(values: &[f32]) -> f64 {
         .sqrt()
 }
 
-/// The values at `start..start + out.len()` of the product of two factors. Shapes: `p: [rows, rank]`, `q: [rank, cols]`.
-pub(crate) fn multiply(p: &[f32], q: &[f32], rank: usize, cols: usize, start: usize, mut out: &mut [f32]) {
-    let mut at = start;
-    while !out.is_empty() {
-        let (row, col) = (at / cols, at % cols);
-        let (part, rest) = out.split_at_mut(out.len().min(cols - col));
-        row_product(&p[row * rank..][..rank], q, cols, col, part);
-        (out, at) = (rest, at + part.len());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,10 +408,8 @@ mod tests {
     fn product_of(factors: &Factors, shape: Shape) -> Vec<f32> {
         let mut out = vec![0.0; shape.len()];
         let rank = factors.q.len() / shape.cols;
-        for (row, p) in out.chunks_mut(shape.cols).zip(factors.p.chunks(rank)) {
-            for (at, part) in row.chunks_mut(5).enumerate() {
-                row_product(p, &factors.q, shape.cols, at * 5, part);
-            }
+        for (at, part) in out.chunks_mut(5).enumerate() {
+            multiply(&factors.p, &factors.q, rank, shape.cols, at * 5, part);
         }
         out
     }

@@ -12,6 +12,7 @@ pub(crate) mod low_rank;
 pub(crate) mod method;
 pub(crate) mod one_sided;
 pub(crate) mod planes;
+pub(crate) mod products;
 pub(crate) mod projection;
 pub(crate) mod random_k;
 pub(crate) mod recipe;

@@ -3,6 +3,7 @@
 
 use crate::reduce::eigen::{eigen, gram};
 use crate::reduce::low_rank::{Factors, product};
+use crate::simd::vectorized;
 
 /// Singular vectors by falling singular value.
 #[derive(Debug)]
@@ -26,22 +27,27 @@ impl Singular {
         order.sort_by(|&a, &b| squares[b].total_cmp(&squares[a]));
         let squares: Vec<f64> = order.iter().map(|&at| squares[at].max(0.0)).collect();
         let vectors: Vec<&[f64]> = order.iter().map(|&at| &vectors[at * rank..][..rank]).collect();
-        let mut new_p = Vec::with_capacity(p.len());
-        for row in p.chunks_exact(rank) {
-            for (vector, &square) in vectors.iter().zip(&squares) {
-                new_p.push(cut(product(row, vector) * scale(square)));
-            }
-        }
-        let mut new_q = Vec::with_capacity(q.len());
-        for vector in vectors {
-            let mut sums = vec![0.0; cols];
-            for (weight, row) in vector.iter().zip(q.chunks_exact(cols)) {
-                sums.iter_mut()
-                    .zip(row)
-                    .for_each(|(sum, &value)| *sum += weight * f64::from(value));
-            }
-            new_q.extend(sums.into_iter().map(cut));
-        }
+        let (mut new_p, mut new_q) = (vec![0.0; p.len()], vec![0.0; q.len()]);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (new, row) in new_p.chunks_exact_mut(rank).zip(p.chunks_exact(rank)) {
+                    for ((new, vector), &square) in new.iter_mut().zip(&vectors).zip(&squares) {
+                        *new = cut(product(row, vector) * scale(square));
+                    }
+                }
+                let mut sums = vec![0.0; cols];
+                for (new, vector) in new_q.chunks_exact_mut(cols).zip(&vectors) {
+                    sums.fill(0.0);
+                    for (weight, row) in vector.iter().zip(q.chunks_exact(cols)) {
+                        sums.iter_mut()
+                            .zip(row)
+                            .for_each(|(sum, &value)| *sum += weight * f64::from(value));
+                    }
+                    new.iter_mut().zip(&sums).for_each(|(new, &sum)| *new = cut(sum));
+                }
+            },
+        );
         Self {
             rank,
             p: new_p,
@@ -51,6 +57,7 @@ impl Singular {
     }
 }
 
+#[inline(always)]
 fn cut(value: f64) -> f32 {
     value.clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }

@@ -18,7 +18,7 @@ pub(crate) struct Input<'a> {
 }
 
 /// An encoded section.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stages: Stages,

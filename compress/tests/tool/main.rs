@@ -9,6 +9,7 @@ mod integers;
 mod limit;
 mod reports;
 mod state;
+mod vectors;
 mod walk;
 
 use std::path::{Path, PathBuf};

@@ -325,6 +325,7 @@ mod tests {
                     weight: 1.0,
                     warm,
                     ratio,
+                    components: None,
                 })
                 .collect();
             let log_lambda = controller.log_lambda;

@@ -14,6 +14,7 @@
 //!
 //! The planes are the step and the mean magnitude at level one (binary32, positive) and a level plane.
 
+pub(crate) mod bins;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod model;

@@ -1,0 +1,175 @@
+//! Attempts to encode the sections of a frame within a limit on their bytes: an estimate is off by some percent, and the size of
+//! a section with levels that the coder lowers jumps by as much with its step.
+
+use crate::budget::allot::Allotment;
+use crate::budget::curve::Curve;
+use crate::budget::rate_controller::RateController;
+use crate::error::Error;
+use crate::section::encode::encode;
+use crate::section::input::{Encoded, Input};
+use crate::threads;
+
+/// Number of attempts after which the largest frame that fits wins.
+const TRIES: usize = 10;
+/// Maximum number of attempts as long as none fits: sections without any values are the last resort.
+const MOST_TRIES: usize = 2 * TRIES;
+/// The attempt before which those that encode only the shortest sections give up.
+const FEW_TRIES: usize = 4;
+/// The attempt after which the largest section of the best frame stays.
+const LAST_TRIES: usize = 6;
+/// Bytes of the sections that are encoded again, as a multiple of the bytes that they are to take or give.
+const PART: f64 = 12.0;
+/// Bits a value that they may take or give: second-order changes of the error stay below 1 %.
+const CHANGE: f64 = 0.06;
+/// The search ends with an attempt that uses at least this share of the limit.
+const ENOUGH: f64 = 0.985;
+/// The bytes of a frame's sections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Within {
+    /// The limit.
+    pub(crate) bytes: u64,
+    /// What attempts aim at.
+    pub(crate) goal: f64,
+    /// Whether sections at their coarsest knobs may take more than the limit.
+    pub(crate) may_pass: bool,
+}
+
+/// The sections of the largest frame within the limit; `None` if no attempt fits. Corrects the curves, and the `ratios` of actual
+/// to estimated bits. Shapes: one curve, input and ratio for each section.
+///
+/// # Errors
+/// Those of [`encode`].
+pub(crate) fn largest_frame(
+    within: Within,
+    curves: &mut [Curve],
+    inputs: &[&Input<'_>],
+    ratios: &mut [f64],
+    threads: usize,
+) -> Result<Option<Vec<Encoded>>, Error> {
+    let Within { bytes: left, goal, .. } = within;
+    let all: Vec<usize> = (0..inputs.len()).collect();
+    // The sections that the next attempt encodes; it keeps the others.
+    let mut open = all.clone();
+    let mut sections = vec![Encoded::default(); inputs.len()];
+    let mut aim = RateController::new(goal * 8.0, goal);
+    let mut best: Option<(u64, Vec<Encoded>)> = None;
+    let mut before: Option<(Vec<f64>, u64)> = None;
+    for attempt in 0..MOST_TRIES {
+        if attempt >= TRIES && best.is_some() {
+            break;
+        }
+        open.iter().for_each(|&at| curves[at].reach(aim.target()));
+        let part: Vec<&Curve> = open.iter().map(|&at| &curves[at]).collect();
+        let allotment = Allotment::new(&part, aim.target());
+        let knobs = allotment.knobs();
+        let is_coarsest = allotment.is_coarsest(&part);
+        let same = before.as_ref().filter(|(same, _)| *same == knobs);
+        if open.len() < all.len() && (attempt == FEW_TRIES || is_coarsest || same.is_some()) {
+            if attempt > LAST_TRIES {
+                break;
+            }
+            // The few do not make up for the difference.
+            (open, aim, before) = (all.clone(), RateController::new(goal * 8.0, goal), None);
+            continue;
+        }
+        if let Some((_, bytes)) = same {
+            if best.is_some() || is_coarsest {
+                break;
+            }
+            // Ratios are bounded: corrected curves may ask again for knobs that take too many bytes.
+            aim.missed(*bytes as f64, false);
+            continue;
+        }
+        let tasks = open
+            .iter()
+            .zip(part)
+            .zip(&knobs)
+            .map(|((&at, curve), &knob)| (curve, inputs[at], knob));
+        for (&at, section) in open.iter().zip(encode_with(tasks.collect(), threads)?) {
+            sections[at] = section;
+        }
+        let sizes: Vec<u64> = sections.iter().map(|section| section.bytes.len() as u64).collect();
+        let bytes: u64 = sizes.iter().sum();
+        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, sections.clone()));
+        }
+        let is_enough = |(most, _): &(u64, _)| *most as f64 >= ENOUGH * left as f64;
+        if attempt == 0 {
+            // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
+            let units = curves.iter_mut().zip(&knobs).zip(&sizes).zip(&mut *ratios);
+            units.for_each(|(((curve, &knob), &size), ratio)| *ratio = curve.observed_ratio(knob, size as usize));
+        } else {
+            let taken: u64 = open.iter().map(|&at| sizes[at]).sum();
+            aim.missed(taken as f64, bytes <= left);
+        }
+        if bytes > left && within.may_pass && is_coarsest && open.len() == all.len() {
+            // A smaller frame would exceed the error limit of a section.
+            best = Some((bytes, sections));
+            break;
+        }
+        if best.as_ref().is_some_and(is_enough) {
+            break;
+        }
+        before = Some((knobs, bytes));
+        let mut sizes = sizes;
+        if attempt == 0 {
+            let lens: Vec<usize> = inputs.iter().map(|input| input.tensor.values.len()).collect();
+            open = shortest(&lens, &sizes, goal);
+        } else if attempt == LAST_TRIES
+            && let Some((_, frame)) = &best
+        {
+            // The bytes of the largest section jump with its knob: the others may take what it leaves.
+            sections.clone_from(frame);
+            sizes = sections.iter().map(|section| section.bytes.len() as u64).collect();
+            let largest = all.iter().copied().max_by_key(|&at| sizes[at]);
+            open.retain(|&at| Some(at) != largest);
+        }
+        if open.len() < all.len() && (attempt == 0 || attempt == LAST_TRIES) {
+            let kept = sizes.iter().sum::<u64>() - open.iter().map(|&at| sizes[at]).sum::<u64>();
+            let goal = (goal - kept as f64).max(1.0);
+            (aim, before) = (RateController::new(goal * 8.0, goal), None);
+        }
+    }
+    Ok(best.map(|(_, sections)| sections))
+}
+
+/// The sections to encode again after an attempt that took `sizes` in place of `goal`: the shortest, as few as can take or
+/// give the difference without leaving equal slopes far behind; all, if those are not much fewer values. Shapes: `lens`
+/// (values) and `sizes` (bytes) by section.
+fn shortest(lens: &[usize], sizes: &[u64], goal: f64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..lens.len()).collect();
+    order.sort_by_key(|&at| lens[at]);
+    let difference = (sizes.iter().sum::<u64>() as f64 - goal).abs();
+    let (mut count, mut bytes, mut values) = (0, 0.0, 0);
+    while count < order.len() && (bytes < difference * PART || (values as f64) * CHANGE < difference * 8.0) {
+        (bytes, values) = (bytes + sizes[order[count]] as f64, values + lens[order[count]]);
+        count += 1;
+    }
+    if 2 * values < lens.iter().sum() {
+        order.truncate(count);
+    }
+    order.sort_unstable();
+    order
+}
+
+/// Encodes each input with its knob.
+pub(crate) fn encode_with(tasks: Vec<(&Curve, &Input<'_>, f64)>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let encoded = threads::map(tasks, threads, |(curve, input, knob)| {
+        encode(&curve.with_knob(input, knob), &mut None)
+    });
+    encoded.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_short_sections_take_a_small_difference_and_all_a_large_one() {
+        let (lens, sizes) = ([50_000, 400_000, 1000, 3000], [8000, 9000, 500, 1500]);
+        assert_eq!(shortest(&lens, &sizes, 18_999.0), [2], "one byte");
+        assert_eq!(shortest(&lens, &sizes, 18_600.0), [0, 2, 3], "2 %");
+        assert_eq!(shortest(&lens, &sizes, 17_000.0), [0, 1, 2, 3], "10 %");
+        assert_eq!(shortest(&lens[..1], &sizes[..1], 7900.0), [0]);
+    }
+}
