@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::error::ProtocolError;
 
@@ -12,7 +13,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The name as text.
@@ -26,7 +27,7 @@ macro_rules! name {
 
             fn from_str(text: &str) -> Result<Self, ProtocolError> {
                 check($field, text)?;
-                Ok(Self(text.to_owned()))
+                Ok(Self(text.into()))
             }
         }
 

@@ -65,7 +65,11 @@ impl Coordinator {
             }
             let accepted = std::mem::take(&mut batch.accepted);
             self.append(&batch.records, rows, accepted).await?;
-            self.shown.send_replace(Arc::clone(&self.state));
+            let told = batch.records.iter().any(Record::is_told);
+            self.shown.send_if_modified(|shown| {
+                *shown = Arc::clone(&self.state);
+                told
+            });
             self.announce(&batch.records, closed.zip(sample)).await;
         }
         self.announce_waiting().await;

@@ -120,7 +120,7 @@ impl Coordinator {
     pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
         if let Phase::Training(round) = self.state.phase()
             && round.cohort.contains(client)
-            && !round.updates.contains_key(client)
+            && !round.updates.contains(client)
         {
             self.events.hint(|| Event::MemberPresence {
                 round: round.number,

@@ -129,9 +129,9 @@ async fn answer(
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends the view of the state when it has news for the client, until the run is over, the client disconnects or the
-/// server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]; not at each change of the state,
-/// since each update changes it for each watching client. `steps` are the model updates that travel with views; `sent`
-/// counts the messages.
+/// server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]. Wakes at changes that may be news to a
+/// client, not at each update of another: a round would wake every client once for every client. `steps` are the model
+/// updates that travel with views; `sent` counts the messages.
 ///
 /// # Errors
 /// The error of `admit`; `UNAVAILABLE` when the server stops.
@@ -146,7 +146,9 @@ async fn tell(
 ) -> Result<(), Status> {
     let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut last, mut due): (Option<RoundState>, Option<RoundState>) = (None, None);
+    let mut last: Option<RoundState> = None;
+    let news = |now: &RoundState, last: &Option<RoundState>| last.as_ref().is_none_or(|last| is_news(last, now));
+    let mut due = false;
     let mut over = false;
     let taken_back = |state: &State| state.version() - state.depth();
     let joined = taken_back(&state.borrow());
@@ -159,10 +161,13 @@ async fn tell(
         if !over {
             let now = view(&state.borrow_and_update());
             over = matches!(now.phase, Phase::Done | Phase::Failed);
-            due = Some(now).filter(|now| last.as_ref().is_none_or(|last| is_news(last, now)));
+            due = news(&now, &last);
+        }
+        if over && !due {
+            return Ok(());
         }
         let permit = tokio::select! {
-            permit = messages.reserve(), if due.is_some() => match permit {
+            permit = messages.reserve(), if due => match permit {
                 Ok(permit) => permit,
                 Err(_) => return Ok(()),
             },
@@ -178,7 +183,14 @@ async fn tell(
             }
         };
         admit()?;
-        if let Some(view) = due.take() {
+        due = false;
+        // Not every change wakes this task, and the client may have read slowly: it gets the latest.
+        let shown = Arc::clone(&state.borrow());
+        let view = view(&shown);
+        if taken_back(&shown) != joined {
+            continue;
+        }
+        if news(&view, &last) {
             let step = match &steps {
                 Some(steps) => steps.with(&view).await,
                 None => None,
@@ -199,9 +211,6 @@ async fn tell(
                 step.sent();
             }
             last = Some(view);
-        }
-        if over {
-            return Ok(());
         }
     }
 }
@@ -334,6 +343,38 @@ mod tests {
         let state = watched.shown.borrow().clone();
         let view = Watched::of(&state).next().await;
         assert_eq!((view.accepted, view.phase), (Some(Digest::of(b"anna")), Phase::Closing));
+    }
+
+    #[test]
+    fn what_wakes_no_watch_is_news_to_nobody() {
+        let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
+        let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
+        let mut state = State::new();
+        let round = [accepted("berta"), samples::closing(1, 0), samples::closed(1, 0)];
+        let opened = [samples::started(), opened(1)].into_iter().chain(round);
+        let next = samples::opened(2, 1, &["anna", "berta", "carl"], 0, 1_000);
+        opened.chain([next]).for_each(|record| state.apply(&record).unwrap());
+        let evaluated = Record::EvaluationAccepted {
+            version: 1,
+            client: client("anna"),
+            examples: 1,
+            loss: 0.0,
+            correct: Some(0),
+            metrics: Arc::default(),
+            at: 0,
+        };
+        let update = Accepted::sample(Digest::of(b"anna"));
+        let (round, client) = (2, client("anna"));
+        let counted = Record::UpdateAccepted { round, client, update };
+        for record in [evaluated, counted] {
+            assert!(!record.is_told());
+            let before = state.clone();
+            state.apply(&record).unwrap();
+            for name in ["anna", "berta", "carl", "dora"] {
+                let view = |state: &State| state.view(&plan, &name.parse().unwrap(), 5);
+                assert!(!is_news(&view(&before), &view(&state)), "{name}: {record:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
 //! The only way to change a [`State`]: a record.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 
 use crate::config::limits::mean_loss;
+use crate::state_machine::by_client::ByClient;
 use crate::state_machine::closed::Closed;
 use crate::state_machine::evaluated::Evaluated;
 use crate::state_machine::round::Round;
@@ -52,7 +53,7 @@ impl State {
             Record::UpdateAccepted { round, client, update } => {
                 let open = self.training(*round)?;
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
-                ensure(!open.updates.contains_key(client), "the client has answered already")?;
+                ensure(!open.updates.contains(client), "the client has answered already")?;
                 open.updates.insert(client.clone(), update.clone());
             }
             Record::MembersReplaced { round, absent, by, .. } => {
@@ -67,13 +68,13 @@ impl State {
                     "an excluded client is asked",
                 )?;
                 let waited_for = |client: &ClientId| {
-                    open.cohort.contains(client) && !open.updates.contains_key(client) && !open.excused.contains(client)
+                    open.cohort.contains(client) && !open.updates.contains(client) && !open.excused.contains(client)
                 };
                 ensure(absent.iter().all(waited_for), "the client is not waited for")?;
                 let attempt = open.attempt;
-                open.excused.extend(absent.iter().cloned());
-                open.cohort.extend(by.iter().cloned());
-                open.asked_in.extend(by.iter().map(|client| (client.clone(), attempt)));
+                Arc::make_mut(&mut open.excused).extend(absent.iter().cloned());
+                Arc::make_mut(&mut open.cohort).extend(by.iter().cloned());
+                Arc::make_mut(&mut open.asked_in).extend(by.iter().map(|client| (client.clone(), attempt)));
             }
             Record::BudgetsSet { round, budgets, .. } => {
                 let open = self.training(*round)?;
@@ -81,8 +82,8 @@ impl State {
                     budgets.keys().all(|client| open.cohort.contains(client)),
                     "the client is not in the cohort",
                 )?;
-                open.budgets
-                    .extend(budgets.iter().map(|(client, bytes)| (client.clone(), *bytes)));
+                let set = budgets.iter().map(|(client, bytes)| (client.clone(), *bytes));
+                Arc::make_mut(&mut open.budgets).extend(set);
             }
             Record::UploadMeasured {
                 round,
@@ -91,7 +92,7 @@ impl State {
                 ..
             } => {
                 let open = self.training(*round)?;
-                ensure(open.updates.contains_key(client), "the client has not answered")?;
+                ensure(open.updates.contains(client), "the client has not answered")?;
                 open.transfers.insert(client.clone(), *transfer);
             }
             Record::RoundClosing { round, limited, .. } => {
@@ -147,7 +148,7 @@ impl State {
                     "its evaluations are summed up already",
                 )?;
                 let reports = self.evaluations.entry(*version).or_default();
-                ensure(!reports.contains_key(client), "the client has reported already")?;
+                ensure(!reports.contains(client), "the client has reported already")?;
                 let report = Evaluated {
                     examples: *examples,
                     loss: *loss,
@@ -161,7 +162,7 @@ impl State {
                 ensure(*version == self.version(), "it is not the newest version")?;
                 self.phase = Phase::Evaluating {
                     version: *version,
-                    asked: asked.clone(),
+                    asked: Arc::new(asked.clone()),
                     until: *until,
                 };
                 self.gathered = None;
@@ -217,9 +218,9 @@ impl State {
                 ensure(open.number == *round, "it is not this round")?;
                 ensure(!open.excluded.contains_key(client), "the client is excluded already")?;
                 let update = open.updates.remove(client);
-                open.cohort.remove(client);
-                open.asked_in.remove(client);
-                open.excused.remove(client);
+                Arc::make_mut(&mut open.cohort).remove(client);
+                Arc::make_mut(&mut open.asked_in).remove(client);
+                Arc::make_mut(&mut open.excused).remove(client);
                 let digest = update.as_ref().map(|update| update.digest);
                 open.excluded.insert(client.clone(), digest);
                 if let Some(update) = update {
@@ -273,9 +274,9 @@ impl State {
             "it is not the next attempt",
         )?;
         ensure(!cohort.is_empty(), "the cohort is empty")?;
-        let kept = before.map_or_else(BTreeMap::new, |open| open.updates.clone());
+        let kept = before.map_or_else(ByClient::default, |open| open.updates.clone());
         ensure(
-            kept.keys().all(|client| cohort.contains(client)),
+            kept.clients().all(|client| cohort.contains(client)),
             "an accepted update is left out",
         )?;
         let excluded = before.map_or_else(BTreeMap::new, |open| open.excluded.clone());
@@ -287,17 +288,17 @@ impl State {
             let since = before.and_then(|open| open.asked_in.get(client));
             (client.clone(), since.copied().unwrap_or(*attempt))
         };
-        let asked_in = cohort.iter().map(asked_in).collect();
-        let mut replaced = before.map_or_else(BTreeSet::new, |open| open.replaced.clone());
-        replaced.extend(
+        let asked_in = Arc::new(cohort.iter().map(asked_in).collect());
+        let mut replaced = before.map_or_else(Arc::default, |open| open.replaced.clone());
+        Arc::make_mut(&mut replaced).extend(
             before
                 .into_iter()
                 .flat_map(|open| open.cohort.difference(cohort))
                 .cloned(),
         );
-        let mut budgets = before.map_or_else(BTreeMap::new, |open| open.budgets.clone());
-        budgets.retain(|client, _| cohort.contains(client));
-        let transfers = before.map_or_else(BTreeMap::new, |open| open.transfers.clone());
+        let mut budgets = before.map_or_else(Arc::default, |open| open.budgets.clone());
+        Arc::make_mut(&mut budgets).retain(|client, _| cohort.contains(client));
+        let transfers = before.map_or_else(ByClient::default, |open| open.transfers.clone());
         self.phase = Phase::Training(Round {
             number,
             attempt: *attempt,
@@ -305,7 +306,7 @@ impl State {
                 Phase::Training(open) => open.first,
                 _ => *attempt,
             },
-            cohort: cohort.clone(),
+            cohort: Arc::new(cohort.clone()),
             opened: before.map_or(*at, |open| open.opened),
             since: *at,
             deadline: *deadline,
@@ -314,7 +315,7 @@ impl State {
             excluded,
             asked_in,
             replaced,
-            excused: BTreeSet::new(),
+            excused: Arc::default(),
             budgets,
             transfers,
         });
@@ -341,7 +342,7 @@ fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
 
 /// Adds the round's uploads to what is known of its clients.
 fn note_uploads(uplinks: &mut BTreeMap<ClientId, Uplink>, open: &Round) {
-    for client in open.updates.keys() {
+    for client in open.updates.clients() {
         let known = uplinks.entry(client.clone()).or_default();
         *known = known.after(open, client);
     }
@@ -375,7 +376,12 @@ fn summary(open: &Round, depth: u64) -> Closed {
         .updates
         .values()
         .fold(0u64, |n, update| n.saturating_add(update.examples));
-    let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
+    let losses: Vec<_> = open
+        .updates
+        .values()
+        .map(|update| (update.examples, update.loss))
+        .collect();
+    let loss = mean_loss(losses.into_iter());
     Closed {
         attempts: open.attempt,
         asked: open.cohort.len() as u32,

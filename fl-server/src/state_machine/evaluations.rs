@@ -21,7 +21,7 @@ impl State {
     pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
         self.evaluations
             .get(&version)
-            .is_some_and(|reports| reports.contains_key(client))
+            .is_some_and(|reports| reports.contains(client))
     }
 
     /// The evaluations of a version, summed in client order; `None` if there are none.
@@ -40,7 +40,8 @@ impl State {
     }
 
     fn sum(&self, version: u64) -> Option<Summed> {
-        let summed = Summed::of(self.evaluations.get(&version)?.values());
+        let reports: Vec<_> = self.evaluations.get(&version)?.values().collect();
+        let summed = Summed::of(reports.into_iter());
         (summed.clients > 0).then_some(summed)
     }
 }

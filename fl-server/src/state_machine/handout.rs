@@ -24,7 +24,7 @@ pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[
         .round()
         .or(state.held.as_ref())
         .filter(|open| open.number == round);
-    let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains_key(*client));
+    let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains(*client));
     let asked: Vec<&ClientId> = asked.iter().filter(|client| !answered(client)).collect();
     let budgets = match handout.run {
         Some(total) => {
@@ -63,7 +63,7 @@ fn aligned_over(
     open: Option<&Round>,
     asked: &[&ClientId],
 ) -> BTreeMap<ClientId, u64> {
-    let others = open.into_iter().flat_map(|open| &open.cohort);
+    let others = open.into_iter().flat_map(|open| &*open.cohort);
     let cohort: BTreeSet<&ClientId> = others.chain(asked.iter().copied()).collect();
     let cohort: Vec<Uplink> = cohort.into_iter().map(|client| state.uplink(client)).collect();
     let uplinks: Vec<Uplink> = asked.iter().map(|client| state.uplink(client)).collect();

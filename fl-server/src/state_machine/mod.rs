@@ -9,6 +9,7 @@
 
 mod align;
 mod apply;
+mod by_client;
 mod closed;
 mod decide;
 mod evaluated;
@@ -27,6 +28,7 @@ mod view;
 pub use crate::clock::Millis;
 pub use crate::storage::record::{Accepted, Record, Transfer};
 pub use apply::ImpossibleRecord;
+pub use by_client::ByClient;
 pub use closed::Closed;
 pub use decide::{Decision, Input, Reply, Standing, decide};
 pub use evaluated::{Evaluated, Summed};

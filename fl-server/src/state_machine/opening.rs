@@ -1,11 +1,12 @@
 //! When a round opens, and with which clients.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
+use crate::state_machine::by_client::ByClient;
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::select::select;
@@ -40,7 +41,7 @@ pub(super) fn after_close(
         return opening(state, plan, now, presence, version + 1, None, None);
     }
     let until = now.saturating_add(plan.cohort.deadline);
-    let asked = round.cohort.clone();
+    let asked = BTreeSet::clone(&round.cohort);
     Some(if plan.evaluate {
         Record::EvaluationOpened { version, asked, until }
     } else {
@@ -101,7 +102,11 @@ fn opening(
 ) -> Option<Record> {
     let present = presence.connected();
     let kept = before.map_or(0, |round| {
-        round.updates.keys().filter(|client| !present.contains(*client)).count()
+        round
+            .updates
+            .clients()
+            .filter(|client| !present.contains(*client))
+            .count()
     });
     let excluded = before.map_or(0, |round| {
         let clients = round.excluded.keys();
@@ -139,12 +144,12 @@ pub(super) fn replacing(round: &Round, plan: &RunPlan, now: Millis, presence: &P
     if round.updates.len() >= plan.cohort.target {
         return None;
     }
-    let lost = |client: &ClientId| {
-        round
-            .lost_at(client, presence, plan.cohort.absent)
-            .is_some_and(|at| at <= now)
-    };
-    let mut absent: BTreeSet<_> = round.unexcused().filter(|client| lost(client)).cloned().collect();
+    let losing = round.losing(presence, plan.cohort.absent);
+    let lost = losing.filter(|(_, at)| *at <= now);
+    let mut absent: BTreeSet<_> = lost.map(|(client, _)| client.clone()).collect();
+    if absent.is_empty() {
+        return None;
+    }
     let by = select(
         round.substitutes(presence),
         absent.len(),
@@ -191,14 +196,14 @@ fn cohort(
     attempt: u32,
     before: Option<&Round>,
 ) -> BTreeSet<ClientId> {
-    let (none, nobody) = (BTreeMap::new(), BTreeSet::new());
-    let (kept, asked) = before.map_or((&none, &nobody), |round| (&round.updates, &round.cohort));
-    let mut cohort: BTreeSet<ClientId> = kept.keys().cloned().collect();
+    let (none, nobody) = (ByClient::default(), BTreeSet::new());
+    let (kept, asked) = before.map_or((&none, &nobody), |round| (&round.updates, &*round.cohort));
+    let mut cohort: BTreeSet<ClientId> = kept.clients().cloned().collect();
     let mut fill = |pool: &mut dyn Iterator<Item = &ClientId>| {
         let room = plan.cohort.size.saturating_sub(cohort.len());
         cohort.extend(select(pool, room, plan.seed, round, attempt));
     };
-    let missing = || asked.iter().filter(|client| !kept.contains_key(*client));
+    let missing = || asked.iter().filter(|client| !kept.contains(*client));
     let is_excluded = |client: &ClientId| before.is_some_and(|round| round.excluded.contains_key(client));
     fill(
         &mut present

@@ -59,6 +59,18 @@ impl Presence {
         &self.connected
     }
 
+    /// The clients of `cohort` that are not connected, and those that announced that they do not answer in `round`.
+    pub(super) fn away_or_idle<'a>(
+        &'a self,
+        cohort: &'a BTreeSet<ClientId>,
+        round: u64,
+    ) -> impl Iterator<Item = &'a ClientId> {
+        let idle = self.sitting_out.iter().filter(move |(_, of)| **of == round);
+        let idle = idle.map(|(client, _)| client);
+        let idle = idle.filter(|client| self.connected.contains(*client) && cohort.contains(*client));
+        cohort.difference(&self.connected).chain(idle)
+    }
+
     /// Since when a client is absent; `None` if it is connected. `start`: the begin of the round or evaluation, from which
     /// absence counts for a client that the server has not seen.
     pub fn absent_since(&self, client: &ClientId, start: Millis) -> Option<Millis> {

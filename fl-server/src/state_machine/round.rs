@@ -1,15 +1,17 @@
 //! An open round.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::clock::Millis;
+use crate::state_machine::by_client::ByClient;
 use crate::state_machine::presence::Presence;
 use crate::storage::record::{Accepted, Transfer};
 
-/// An open round.
+/// An open round. A copy takes constant time, but for the excluded clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
     /// From 1; the round trains from version `number - 1`.
@@ -19,28 +21,28 @@ pub struct Round {
     /// The attempt from which retries are counted: the first, or the first since the run failed.
     pub first: u32,
     /// Clients asked, among them every client in `updates`.
-    pub cohort: BTreeSet<ClientId>,
+    pub cohort: Arc<BTreeSet<ClientId>>,
     /// When the first attempt opened.
     pub opened: Millis,
     /// When this attempt opened or was resumed: grace counts from here at the earliest.
     pub since: Millis,
     pub deadline: Millis,
-    pub updates: BTreeMap<ClientId, Accepted>,
+    pub updates: ByClient<Accepted>,
     /// While closing: whether the plan's limits apply.
     pub limited: bool,
     /// Excluded clients, each with its update if one was accepted.
     pub excluded: BTreeMap<ClientId, Option<Digest>>,
     /// For each client in `cohort`, the attempt since which it is asked without interruption: an update that was begun in
     /// another attempt is refused for good.
-    pub asked_in: BTreeMap<ClientId, u32>,
+    pub asked_in: Arc<BTreeMap<ClientId, u32>>,
     /// Clients that were replaced in this round.
-    pub replaced: BTreeSet<ClientId>,
+    pub replaced: Arc<BTreeSet<ClientId>>,
     /// Absent clients in `cohort` that have been replaced. Their updates still count.
-    pub excused: BTreeSet<ClientId>,
+    pub excused: Arc<BTreeSet<ClientId>>,
     /// Most bytes of an update, by client, in place of the plan's budget.
-    pub budgets: BTreeMap<ClientId, u64>,
+    pub budgets: Arc<BTreeMap<ClientId, u64>>,
     /// How the uploads of `updates` went, where that was measured.
-    pub transfers: BTreeMap<ClientId, Transfer>,
+    pub transfers: ByClient<Transfer>,
 }
 
 impl Round {
@@ -57,12 +59,24 @@ impl Round {
 
     /// Clients asked that have not answered, by name.
     pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
-        self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
+        self.cohort.iter().filter(|client| !self.updates.contains(*client))
     }
 
     /// Missing clients without a replacement.
     pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
         self.missing().filter(|client| !self.excused.contains(*client))
+    }
+
+    /// Missing clients without a replacement that may stay away, each with the time at which the server stops waiting for it, if
+    /// it does. Those that are connected and work cost nothing but a comparison.
+    pub(super) fn losing<'a>(
+        &'a self,
+        presence: &'a Presence,
+        absent: Millis,
+    ) -> impl Iterator<Item = (&'a ClientId, Millis)> {
+        let waited_for = |client: &&ClientId| !self.updates.contains(*client) && !self.excused.contains(*client);
+        let away = presence.away_or_idle(&self.cohort, self.number).filter(waited_for);
+        away.filter_map(move |client| Some((client, self.lost_at(client, presence, absent)?)))
     }
 
     /// Clients that the round waits for: missing, not excused, and not lost at `now`.
@@ -84,5 +98,50 @@ impl Round {
         let others = |client: &&ClientId| !self.cohort.contains(*client) && !self.excluded.contains_key(*client);
         let candidates = presence.connected().iter().filter(others);
         candidates.filter(|client| !presence.is_sitting_out(client, self.number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state_machine::State;
+    use crate::storage::record::{Accepted, Record, samples};
+
+    #[test]
+    fn those_that_may_be_lost_are_found_among_those_away_and_idle() {
+        let client = |name: &str| name.parse::<ClientId>().unwrap();
+        let names = ["answered", "away", "back", "idle", "left", "new", "works"];
+        let mut state = State::new();
+        let update = Accepted::sample(Digest::of(b"x"));
+        let answered = Record::UpdateAccepted {
+            round: 1,
+            client: client("answered"),
+            update,
+        };
+        let records = [samples::started(), samples::opened(1, 1, &names, 0, 1_000), answered];
+        records.iter().for_each(|record| state.apply(record).unwrap());
+        let mut presence = Presence::default();
+        names
+            .iter()
+            .filter(|name| **name != "new")
+            .for_each(|name| presence.arrived(client(name)));
+        ["answered", "away", "back"]
+            .iter()
+            .for_each(|name| presence.left(&client(name), 7));
+        presence.arrived(client("back"));
+        presence.left_for_good(client("left"), 8);
+        presence.sits_out(client("idle"), 1);
+        presence.sits_out(client("works"), 9);
+        let round = state.round().unwrap();
+        let mut found: Vec<_> = round.losing(&presence, 100).collect();
+        found.sort_unstable();
+        let named = found
+            .iter()
+            .map(|(client, at)| (client.as_str(), *at))
+            .collect::<Vec<_>>();
+        assert_eq!(named, [("away", 107), ("idle", 0), ("left", 0), ("new", 100)]);
+        let each = round.unexcused();
+        let each = each.filter_map(|client| Some((client, round.lost_at(client, &presence, 100)?)));
+        assert!(each.eq(found));
     }
 }

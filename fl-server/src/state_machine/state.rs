@@ -8,6 +8,7 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
+use crate::state_machine::by_client::ByClient;
 use crate::state_machine::closed::Closed;
 use crate::state_machine::evaluated::{Evaluated, Summed};
 use crate::state_machine::log::Log;
@@ -30,7 +31,7 @@ pub enum Phase {
     /// Clients evaluate the last model.
     Evaluating {
         version: u64,
-        asked: BTreeSet<ClientId>,
+        asked: Arc<BTreeSet<ClientId>>,
         /// When the server stops waiting for them.
         until: Millis,
     },
@@ -45,8 +46,8 @@ pub enum Phase {
 
 /// The state of a run. Only [`State::apply`] changes it.
 ///
-/// Every change copies the state if a reader still holds it, so a copy is O(cohort): the parts that grow with the rounds or
-/// with all clients ever seen are shared between copies.
+/// Every change copies the state if a reader still holds it, so what grows with the rounds or with the clients is shared between
+/// copies.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(super) plan: Option<Digest>,
@@ -63,14 +64,14 @@ pub struct State {
     /// Whether the server restarted since then.
     pub(super) restarted: bool,
     /// Cohort of the last closed round.
-    pub(super) last: BTreeSet<ClientId>,
+    pub(super) last: Arc<BTreeSet<ClientId>>,
     pub(super) closed: Log<Closed>,
     /// Each client's last accepted update in a closed round, for clients that ask again.
     pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
     /// What is known of each client's uploads in closed rounds.
     pub(super) uplinks: Arc<BTreeMap<ClientId, Uplink>>,
     /// By client, of the newest version and the one before: a client that reported is not asked again.
-    pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
+    pub(super) evaluations: BTreeMap<u64, ByClient<Evaluated>>,
     /// Sums of all older versions, from 0.
     pub(super) evaluated: Log<Option<Summed>>,
 }
@@ -289,9 +290,7 @@ impl State {
             }
             Phase::Training(round) => {
                 let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
-                let lost = round
-                    .unexcused()
-                    .filter_map(|client| round.lost_at(client, presence, absent));
+                let lost = round.losing(presence, absent).map(|(_, at)| at);
                 lost.filter(|at| *at > now).chain(grace).chain([round.deadline]).min()
             }
             Phase::Evaluating { version, asked, until } => {
@@ -349,6 +348,10 @@ mod tests {
         assert!(old.evaluations.len() <= 2, "evaluations by client are of two versions");
         let mut new = old.clone();
         new.apply(update).unwrap();
+        assert!(
+            Arc::ptr_eq(&old.round().unwrap().cohort, &new.round().unwrap().cohort),
+            "nor an update the cohort"
+        );
         new.apply(closing).unwrap();
         assert!(
             Arc::ptr_eq(&old.settled, &new.settled),

@@ -8,6 +8,18 @@ use fl_proto::{ClientId, ModelDigest, RoundState};
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
 use crate::state_machine::state::{Phase, State};
+use crate::storage::record::Record;
+
+impl Record {
+    /// Whether a client may see something new after this record. It knows already what came of its own calls: that its update or
+    /// its evaluation counts.
+    pub(crate) fn is_told(&self) -> bool {
+        !matches!(
+            self,
+            Self::UpdateAccepted { .. } | Self::UploadMeasured { .. } | Self::EvaluationAccepted { .. }
+        )
+    }
+}
 
 impl State {
     /// The message of `Watch` to `client` at `now`.

@@ -867,7 +867,7 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
         panic!("{:?}", world.state.phase())
     };
     assert_eq!(
-        closing.updates.keys().cloned().collect::<Vec<_>>(),
+        closing.updates.clients().cloned().collect::<Vec<_>>(),
         [client(0), client(1)]
     );
     let why = world.state.exclude(&client(0), 0).unwrap_err();
