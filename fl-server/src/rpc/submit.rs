@@ -1,6 +1,5 @@
 //! `Submit`: an update arrives in chunks that are kept across disconnects, is verified as a whole, and counted once.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::transfers::LAPSE;
+use crate::rpc::transfers::{LAPSE, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
@@ -126,7 +125,15 @@ async fn receive<S: Chunks>(
             header.id.clone(),
             header.len,
         );
-        on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?
+        // The first piece of a short one is the whole: only a part of one can be on disk.
+        let hold = len <= MAX_HELD;
+        if hold && held == 0 {
+            blobs
+                .held_upload(&client, id.round, &id.digest, len)
+                .map_err(|error| unable(&error))?
+        } else {
+            on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?
+        }
     };
     if upload.offset() != header.offset {
         return Ok(UpdateReply::Wanted {
@@ -147,7 +154,8 @@ async fn receive<S: Chunks>(
     Ok(reply)
 }
 
-/// Appends the stream's chunks until the frame is complete or the stream ends. Written chunks are kept in both cases.
+/// Appends the stream's chunks until the frame is complete or the stream ends. The chunks are kept in both cases: in memory only
+/// while they arrive without a pause.
 async fn fill(
     service: &Service,
     peer: &Peer,
@@ -157,16 +165,33 @@ async fn fill(
     account: &mut UploadAccount,
 ) -> Result<Upload, Status> {
     while upload.offset() < header.len {
-        let data = match parts.next().await? {
-            None => break,
-            Some(Part::Data(data)) => data,
-            Some(Part::Header(_)) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
+        let part = match parts.soon().await {
+            Ok(Soon::Part(part)) => Ok(part),
+            Ok(Soon::NotYet) => {
+                upload = park(service, upload).await?;
+                parts.later().await
+            }
+            Err(status) => Err(status),
+        };
+        let data = match part {
+            Ok(None) => break,
+            Ok(Some(Part::Data(data))) => data,
+            Ok(Some(Part::Header(_))) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
+            Err(status) => {
+                park(service, upload).await?;
+                return Err(status);
+            }
         };
         if data.len() as u64 > header.len - upload.offset() {
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
-        let len = data.len() as u64;
-        let kept = on_disk(service, move || upload.append(&data).map(|()| upload)).await;
+        let (len, is_held) = (data.len() as u64, upload.is_held());
+        let append = move || upload.append(&data).map(|()| upload);
+        let kept = if is_held {
+            append().map_err(|error| unable(&error))
+        } else {
+            on_disk(service, append).await
+        };
         account.chunk(len, kept.is_ok());
         upload = kept?;
         parts.pace.moved(len);
@@ -176,7 +201,18 @@ async fn fill(
             total: header.len,
         });
     }
-    Ok(upload)
+    match upload.offset() < header.len {
+        true => park(service, upload).await,
+        false => Ok(upload),
+    }
+}
+
+/// Writes what is held of an upload to its file, where a later call resumes it.
+async fn park(service: &Service, mut upload: Upload) -> Result<Upload, Status> {
+    if !upload.is_held() || upload.offset() == 0 {
+        return Ok(upload);
+    }
+    on_disk(service, move || upload.park().map(|()| upload)).await
 }
 
 /// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
@@ -328,22 +364,34 @@ struct Parts<'a, S> {
     waited: Duration,
 }
 
+/// What came within [`LAPSE`].
+enum Soon {
+    /// A chunk, or the end of the stream.
+    Part(Option<Part>),
+    NotYet,
+}
+
 impl<S: Chunks> Parts<'_, S> {
-    /// The next chunk. Releases the permit if the client is slow.
-    async fn next(&mut self) -> Result<Option<Part>, Status> {
+    /// The next chunk, if it comes soon. Otherwise releases the permit.
+    async fn soon(&mut self) -> Result<Soon, Status> {
         if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+            return Ok(Soon::Part(Some(first)));
         }
-        let part = {
-            let mut coming = pin!(next(&mut self.pace, &mut self.turn, &mut self.stream));
-            match timeout(LAPSE, &mut coming).await {
-                Ok(part) => part?,
-                Err(_) => {
-                    self.place = None;
-                    coming.await?
-                }
-            }
+        let coming = next(&mut self.pace, &mut self.turn, &mut self.stream);
+        let Ok(part) = timeout(LAPSE, coming).await else {
+            self.place = None;
+            return Ok(Soon::NotYet);
         };
+        self.placed(part?).await.map(Soon::Part)
+    }
+
+    /// The next chunk, however long it takes within the pace.
+    async fn later(&mut self) -> Result<Option<Part>, Status> {
+        let part = next(&mut self.pace, &mut self.turn, &mut self.stream).await?;
+        self.placed(part).await
+    }
+
+    async fn placed(&mut self, part: Option<Part>) -> Result<Option<Part>, Status> {
         if part.is_some() {
             self.take_place().await?;
         }

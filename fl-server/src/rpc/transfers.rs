@@ -24,6 +24,10 @@ const SMALL: u64 = 64 * 1024;
 /// Concurrent small transfers in one direction, at most: each has a file open.
 pub(crate) const SMALL_AT_ONCE: usize = 64;
 
+/// An upload up to this size is held in memory while its chunks arrive one after another, which spares it a file. The places bound
+/// how many are: with the defaults they hold 12 MiB at most.
+pub(super) const MAX_HELD: u64 = 1024 * 1024;
+
 /// A transfer that is idle for this long releases its permit, and acquires one again when bytes arrive.
 pub(super) const LAPSE: Duration = Duration::from_secs(1);
 

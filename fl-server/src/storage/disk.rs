@@ -259,6 +259,12 @@ impl Disk {
         file.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
+    /// As [`Disk::sync`], without the times of the file: for a file that grows.
+    pub fn sync_data(&self, file: &File, path: &Path) -> Result<(), DiskError> {
+        self.point("fsync", path)?;
+        file.sync_data().map_err(|e| DiskError::new("fsync", path, &e))
+    }
+
     /// Renames a file within one folder tree, replacing the target.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
         self.point("rename", from)?;

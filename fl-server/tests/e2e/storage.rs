@@ -94,7 +94,7 @@ fn checkpoints(fed: &Fed, name: &str) -> Vec<PathBuf> {
     kept.iter().map(|kept| blobs.path(&kept.blob)).collect()
 }
 
-/// The file of the first update of a round.
+/// The file that the first update of a round is in.
 fn update(fed: &Fed, name: &str, of: u64) -> PathBuf {
     let run = stored(fed, name);
     let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();

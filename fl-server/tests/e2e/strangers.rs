@@ -10,6 +10,10 @@ use fl_compress::Layout;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{CHUNK, FetchRequest, Phase, UpdateReply, client_tls, wire};
 use fl_server::Live;
+use fl_server::blobs::Blobs;
+use fl_server::disk::Disk;
+use fl_server::record::Record;
+use fl_server::store::Store;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -399,9 +403,18 @@ async fn updates_that_no_restart_needs_are_removed_unless_they_are_to_be_kept() 
         all_take_part(&mut hands).await;
         drop(hands);
         server.end().await;
-        let blobs = std::fs::read_dir(fed.data().join("blobs/test")).unwrap().count();
-        // The initial weights, a model update per round, and two checkpoints.
-        let updates = blobs - (1 + 3 + 2);
+        let store = Store::open(&fed.data(), Disk::default()).unwrap();
+        let stored = store.run(&"test".parse().unwrap()).unwrap();
+        let blobs = Blobs::open(&fed.data(), stored.name(), Disk::default()).unwrap();
+        let has = |record: &Record| match record {
+            Record::UpdateAccepted { update, .. } => blobs.len(&update.digest).unwrap().is_some(),
+            _ => false,
+        };
+        let updates = stored.records().filter(|record| has(record.as_ref().unwrap())).count();
+        let packs = std::fs::read_dir(fed.data().join("packs/test")).unwrap().count();
+        // With the updates of one round.
+        assert_eq!(packs, updates / 3);
+        drop((blobs, stored, store));
         // Updates since the older checkpoint (round 2), or all of them.
         assert_eq!(updates, if keep { 9 } else { 3 });
         // The run can be served again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::RunName;
-use fl_server::blobs::{BlobError, Blobs};
+use fl_server::blobs::{BlobError, Blobs, Upload};
 use fl_server::disk::{Disk, Fault, FaultKind};
 use fl_server::state_machine::{Accepted, Millis, Record, State};
 use fl_server::store::{Checkpoint, Store, StoreError};
@@ -79,8 +79,17 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
     ]
 }
 
-/// Continues the script from the state of the store; counts acknowledged writes in `done`.
-fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
+/// Begins or resumes an upload, in its file or in memory.
+fn begun(blobs: &Blobs, hold: bool, i: usize, round: u64, digest: &Digest, len: usize) -> Result<Upload, BlobError> {
+    match hold {
+        true => blobs.held_upload(&client(i), round, digest, len as u64),
+        false => blobs.upload(&client(i), round, digest, len as u64),
+    }
+}
+
+/// Continues the script from the state of the store; counts acknowledged writes in `done`. `hold`: whether uploads are in
+/// memory; the first of them is parked then.
+fn perform(dir: &Path, disk: &Disk, hold: bool, done: &mut usize) -> Result<(), String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let blobs = Blobs::open(dir, &name(), disk.clone()).map_err(|e| text(&e))?;
     let store = Store::open(dir, disk.clone()).map_err(|e| text(&e))?;
@@ -88,9 +97,13 @@ fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
     for (i, (blob, records)) in script().into_iter().enumerate().skip(*done) {
         if let Some(bytes) = blob {
             let digest = Digest::of(&bytes);
-            let mut upload = blobs
-                .upload(&client(i), 1, &digest, bytes.len() as u64)
-                .map_err(|e| text(&e))?;
+            let begin = || begun(&blobs, hold, i, 1, &digest, bytes.len()).map_err(|e| text(&e));
+            let mut upload = begin()?;
+            if i == 2 && upload.is_held() {
+                upload.append(&bytes[..100]).map_err(|e| text(&e))?;
+                upload.park().map_err(|e| text(&e))?;
+                upload = begin()?;
+            }
             for piece in bytes[upload.offset() as usize..].chunks(100) {
                 upload.append(piece).map_err(|e| text(&e))?;
             }
@@ -105,16 +118,20 @@ fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
 
 #[test]
 fn a_fault_at_any_point_leaves_a_store_that_goes_on() {
+    [false, true].into_iter().for_each(faults_at_all_points);
+}
+
+fn faults_at_all_points(hold: bool) {
     let count = Arc::new(Fault::new(FaultKind::Full, u64::MAX));
     let dir = tempfile::tempdir().unwrap();
-    perform(dir.path(), &Disk::new(Some(Arc::clone(&count))), &mut 0).unwrap();
+    perform(dir.path(), &Disk::new(Some(Arc::clone(&count))), hold, &mut 0).unwrap();
     let points = count.seen();
     assert!(points > 40, "{points}");
     for at in 1..=points {
         let dir = tempfile::tempdir().unwrap();
         let mut done = 0;
         let disk = Disk::new(Some(Arc::new(Fault::new(FaultKind::Full, at))));
-        let error = perform(dir.path(), &disk, &mut done).unwrap_err();
+        let error = perform(dir.path(), &disk, hold, &mut done).unwrap_err();
         assert!(
             error.contains(dir.path().to_str().unwrap()) && error.contains("free some space"),
             "{error}"
@@ -147,7 +164,7 @@ fn a_fault_at_any_point_leaves_a_store_that_goes_on() {
         }
         drop((store, run));
         let mut done = durable;
-        perform(dir.path(), &Disk::default(), &mut done).unwrap();
+        perform(dir.path(), &Disk::default(), hold, &mut done).unwrap();
         assert_eq!(done, batches.len());
     }
 }
@@ -214,7 +231,7 @@ fn a_store_is_open_once_and_never_by_an_older_program() {
     assert!(
         newer
             .to_string()
-            .contains("format 2.0; this program reads 1.1: update it"),
+            .contains("format 2.0; this program reads 1.2: update it"),
         "{newer}"
     );
 }
@@ -484,94 +501,156 @@ fn blobs_are_what_their_name_says_or_an_error() {
 
 #[test]
 fn uploads_go_on_where_they_broke_off() {
-    let dir = tempfile::tempdir().unwrap();
-    let (bytes, me) = (frame(1), client(1));
-    let (digest, len) = (Digest::of(&bytes), bytes.len() as u64);
-    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    let mut upload = blobs.upload(&me, 3, &digest, len).unwrap();
-    upload.append(&bytes[..50]).unwrap();
-    assert!(matches!(upload.read_whole(), Err(BlobError::Short { have: 50, .. })));
-    assert!(matches!(upload.finish(&digest), Err(BlobError::Short { have: 50, .. })));
+    for hold in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, me) = (frame(1), client(1));
+        let digest = Digest::of(&bytes);
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        let mut upload = begun(&blobs, hold, 1, 3, &digest, bytes.len()).unwrap();
+        upload.append(&bytes[..50]).unwrap();
+        assert!(matches!(upload.read_whole(), Err(BlobError::Short { have: 50, .. })));
+        upload.park().unwrap();
+        assert!(!upload.is_held());
+        assert!(matches!(upload.finish(&digest), Err(BlobError::Short { have: 50, .. })));
 
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        assert_eq!(blobs.partial_len(&me, 3, &digest), 50);
+        let mut upload = begun(&blobs, hold, 1, 3, &digest, bytes.len()).unwrap();
+        assert_eq!(upload.offset(), 50);
+        upload.append(&bytes[50..]).unwrap();
+        assert!(matches!(upload.append(b"x"), Err(BlobError::TooLarge { .. })));
+        assert_eq!(upload.read_whole().unwrap(), bytes);
+        blobs.keep(vec![upload.finish(&digest).unwrap()]).unwrap();
+        assert_eq!(
+            (blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)),
+            (bytes, 0)
+        );
+    }
+}
+
+#[test]
+fn an_upload_held_in_memory_leaves_no_file_but_its_pack() {
+    let dir = tempfile::tempdir().unwrap();
     let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    assert_eq!(blobs.partial_len(&me, 3, &digest), 50);
-    let mut upload = blobs.upload(&me, 3, &digest, len).unwrap();
-    assert_eq!(upload.offset(), 50);
-    upload.append(&bytes[50..]).unwrap();
-    assert!(matches!(upload.append(b"x"), Err(BlobError::TooLarge { .. })));
-    assert_eq!(upload.read_whole().unwrap(), bytes);
+    let received = |i: usize| {
+        let digest = Digest::of(&frame(i));
+        let mut upload = begun(&blobs, true, i, 3, &digest, frame(i).len()).unwrap();
+        frame(i).chunks(7).for_each(|piece| upload.append(piece).unwrap());
+        assert_eq!(blobs.partial_len(&client(i), 3, &digest), 0);
+        upload.finish(&digest).unwrap()
+    };
+    blobs.keep(vec![received(0), received(1)]).unwrap();
+    let files = |folder: &str| std::fs::read_dir(dir.path().join(folder)).unwrap().count();
+    let counts = ["blobs/run", "packs/run", "partial/run", "side"].map(files);
+    assert_eq!(counts, [0, 1, 0, 0]);
+    let again = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    for i in [0, 1] {
+        let digest = Digest::of(&frame(i));
+        assert_eq!(blobs.get(&digest).unwrap(), frame(i));
+        assert_eq!(again.len(&digest).unwrap(), Some(frame(i).len() as u64));
+        again.remove(&digest).unwrap();
+    }
+    assert_eq!(files("packs/run"), 0);
+}
+
+#[test]
+fn a_damaged_blob_of_a_pack_is_named_by_its_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    let digest = Digest::of(b"right");
+    let mut upload = begun(&blobs, true, 0, 1, &digest, 5).unwrap();
+    upload.append(b"right").unwrap();
     blobs.keep(vec![upload.finish(&digest).unwrap()]).unwrap();
-    assert_eq!(
-        (blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)),
-        (bytes, 0)
+    let path = blobs.path(&digest);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.last_mut().unwrap();
+    *last ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = blobs.get(&digest).unwrap_err();
+    assert!(
+        error.is_corruption() && error.to_string().contains("packs/run/0.pack is damaged"),
+        "{error}"
     );
 }
 
 #[test]
 fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    // The name of the second client ends like a round number.
-    let (me, similar) = ("a".parse().unwrap(), "a-3".parse().unwrap());
-    let (digest, other) = (Digest::of(b"abcdef"), Digest::of(b"another"));
-    let mut old = blobs.upload(&me, 3, &digest, 6).unwrap();
-    old.append(b"abc").unwrap();
-    let mut new = blobs.upload(&me, 3, &digest, 6).unwrap();
-    assert_eq!(old.append(b"xyz"), Err(BlobError::Superseded));
-    new.append(b"def").unwrap();
-    blobs.keep(vec![new.finish(&digest).unwrap()]).unwrap();
-    assert_eq!(old.discard(), Err(BlobError::Superseded));
-    assert_eq!(blobs.get(&digest).unwrap(), b"abcdef");
+    for hold in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        // The name of the second client ends like a round number.
+        let (me, similar) = ("a".parse().unwrap(), "a-3".parse().unwrap());
+        let (digest, other) = (Digest::of(b"abcdef"), Digest::of(b"another"));
+        let mut old = match hold {
+            true => blobs.held_upload(&me, 3, &digest, 6).unwrap(),
+            false => blobs.upload(&me, 3, &digest, 6).unwrap(),
+        };
+        old.append(b"abc").unwrap();
+        let mut new = blobs.upload(&me, 3, &digest, 6).unwrap();
+        assert_eq!(old.append(b"xyz"), Err(BlobError::Superseded));
+        assert_eq!(old.park(), Err(BlobError::Superseded));
+        new.append(if hold { b"abcdef" } else { b"def" }).unwrap();
+        blobs.keep(vec![new.finish(&digest).unwrap()]).unwrap();
+        assert_eq!(old.discard(), Err(BlobError::Superseded));
+        assert_eq!(blobs.get(&digest).unwrap(), b"abcdef");
 
-    blobs.upload(&similar, 3, &digest, 6).unwrap().append(b"ab").unwrap();
-    blobs.upload(&me, 3, &digest, 6).unwrap().append(b"ab").unwrap();
-    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    let upload = blobs.upload(&me, 4, &other, 7).unwrap();
-    assert_eq!(
-        (
-            blobs.partial_len(&me, 3, &digest),
-            blobs.partial_len(&similar, 3, &digest)
-        ),
-        (0, 2)
-    );
-    upload.discard().unwrap();
+        blobs.upload(&similar, 3, &digest, 6).unwrap().append(b"ab").unwrap();
+        blobs.upload(&me, 3, &digest, 6).unwrap().append(b"ab").unwrap();
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        let upload = match hold {
+            true => blobs.held_upload(&me, 4, &other, 7).unwrap(),
+            false => blobs.upload(&me, 4, &other, 7).unwrap(),
+        };
+        assert_eq!(
+            (
+                blobs.partial_len(&me, 3, &digest),
+                blobs.partial_len(&similar, 3, &digest)
+            ),
+            (0, 2)
+        );
+        upload.discard().unwrap();
+    }
 }
 
 #[test]
 fn a_refused_upload_takes_nothing_from_an_accepted_one_of_the_same_bytes() {
-    let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    let bytes = frame(0);
-    let digest = Digest::of(&bytes);
-    let received = |i: usize| {
-        let mut upload = blobs.upload(&client(i), 1, &digest, bytes.len() as u64).unwrap();
-        upload.append(&bytes).unwrap();
-        upload.finish(&digest).unwrap()
-    };
-    let (refused, accepted, late, again) = (received(0), received(1), received(2), received(1));
-    assert_eq!(
-        blobs.len(&digest).unwrap(),
-        None,
-        "an upload is a blob once it is accepted"
-    );
-    drop(refused);
-    blobs.keep(vec![accepted]).unwrap();
-    drop((late, again));
-    assert_eq!(blobs.get(&digest).unwrap(), bytes);
-    assert_eq!(std::fs::read_dir(dir.path().join("side")).unwrap().count(), 0);
+    for hold in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        let bytes = frame(0);
+        let digest = Digest::of(&bytes);
+        let received = |i: usize| {
+            let mut upload = begun(&blobs, hold, i, 1, &digest, bytes.len()).unwrap();
+            upload.append(&bytes).unwrap();
+            upload.finish(&digest).unwrap()
+        };
+        let (refused, accepted, late, again) = (received(0), received(1), received(2), received(1));
+        assert_eq!(
+            blobs.len(&digest).unwrap(),
+            None,
+            "an upload is a blob once it is accepted"
+        );
+        drop(refused);
+        blobs.keep(vec![accepted]).unwrap();
+        drop((late, again));
+        assert_eq!(blobs.get(&digest).unwrap(), bytes);
+        assert_eq!(std::fs::read_dir(dir.path().join("side")).unwrap().count(), 0);
+    }
 }
 
 #[test]
 fn wrong_bytes_are_dropped_at_the_end_of_an_upload() {
-    let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    let (me, digest) = (client(0), Digest::of(b"right"));
-    let mut upload = blobs.upload(&me, 1, &digest, 5).unwrap();
-    upload.append(b"wrong").unwrap();
-    assert!(matches!(upload.finish(&digest), Err(BlobError::Damaged { .. })));
-    assert_eq!(blobs.len(&digest).unwrap(), None);
-    let mut upload = blobs.upload(&me, 1, &digest, 5).unwrap();
-    assert_eq!(upload.offset(), 0);
-    upload.append(b"right").unwrap();
-    upload.finish(&digest).unwrap();
+    for hold in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+        let digest = Digest::of(b"right");
+        let mut upload = begun(&blobs, hold, 0, 1, &digest, 5).unwrap();
+        upload.append(b"wrong").unwrap();
+        assert!(matches!(upload.finish(&digest), Err(BlobError::Damaged { .. })));
+        assert_eq!(blobs.len(&digest).unwrap(), None);
+        let mut upload = begun(&blobs, hold, 0, 1, &digest, 5).unwrap();
+        assert_eq!(upload.offset(), 0);
+        upload.append(b"right").unwrap();
+        upload.finish(&digest).unwrap();
+    }
 }

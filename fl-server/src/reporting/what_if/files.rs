@@ -1,4 +1,4 @@
-//! Reads blobs as files while a server may be writing. Never opens the store; read-only.
+//! Reads blobs from their files and packs while a server may be writing. Never opens the store; read-only.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use fl_proto::RunName;
 
 use super::{StoredFrame, WhatIfError};
 use crate::reporting::inspect::InspectError;
-use crate::storage::blobs::find;
+use crate::storage::blobs::{Index, find, packs_of};
 use crate::storage::disk::open_file;
 
 /// The blobs of a run.
@@ -16,6 +16,7 @@ use crate::storage::disk::open_file;
 pub(super) struct Files {
     data: PathBuf,
     run: RunName,
+    packs: Index,
 }
 
 impl Files {
@@ -24,9 +25,12 @@ impl Files {
     /// # Errors
     /// `Corrupt` if no run can have this name.
     pub(super) fn below(data: &Path, run: &str) -> Result<Self, InspectError> {
+        let run = run.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?;
+        let packs = packs_of(data, &run).map_err(|e| InspectError::Corrupt(e.to_string()))?;
         Ok(Self {
             data: data.to_owned(),
-            run: run.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?,
+            run,
+            packs,
         })
     }
 
@@ -37,17 +41,27 @@ impl Files {
     /// `Corrupt`, naming the file, if it has other bytes; `Failed` if it cannot be read.
     pub(super) fn read(&self, frame: &StoredFrame, bytes: &mut Vec<u8>) -> Result<bool, WhatIfError> {
         let digest: Digest = frame.frame.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?;
-        let path = find(&self.data, &self.run, &digest);
-        let failed = |e: std::io::Error| WhatIfError::Failed(format!("cannot read {}: {e}", path.display()));
-        let file = match open_file(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(failed(error)),
+        let path = match self.packs.locate(&digest) {
+            Some(packed) => match packed.read(bytes) {
+                Ok(()) => packed.path().to_owned(),
+                Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(WhatIfError::Failed(error.to_string())),
+            },
+            None => {
+                let path = find(&self.data, &self.run, &digest);
+                let failed = |e: std::io::Error| WhatIfError::Failed(format!("cannot read {}: {e}", path.display()));
+                let file = match open_file(&path) {
+                    Ok(file) => file,
+                    Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+                    Err(error) => return Err(failed(error)),
+                };
+                bytes.clear();
+                file.take(frame.sizes.framed.saturating_add(1))
+                    .read_to_end(bytes)
+                    .map_err(failed)?;
+                path
+            }
         };
-        bytes.clear();
-        file.take(frame.sizes.framed.saturating_add(1))
-            .read_to_end(bytes)
-            .map_err(failed)?;
         if Digest::of(bytes) != digest {
             let text = format!("blob {} is damaged: its bytes have another digest", path.display());
             return Err(InspectError::Corrupt(text).into());

@@ -9,11 +9,13 @@
 //! none, and removed once no run names them.
 
 mod error;
+mod packs;
 mod partial;
 mod run_blobs;
 mod upload;
 
 pub use error::BlobError;
+pub(crate) use packs::Index;
 pub use run_blobs::Blobs;
-pub(crate) use run_blobs::find;
+pub(crate) use run_blobs::{find, packs_of};
 pub use upload::{Received, Upload};

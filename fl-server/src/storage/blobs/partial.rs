@@ -15,6 +15,8 @@ pub(super) type Partials = Arc<Mutex<BTreeMap<ClientId, Arc<Mutex<Partial>>>>>;
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) path: PathBuf,
+    /// Whether the file may exist.
+    pub(super) on_disk: bool,
     /// Number of the call that may write to the file. Incremented when the file is removed or becomes a blob.
     pub(super) turn: u64,
 }
@@ -25,7 +27,14 @@ pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<Partials, DiskErro
     for path in files(folder)? {
         match client_of(&path).filter(|client| !all.contains_key(client)) {
             Some(client) => {
-                all.insert(client, Arc::new(Mutex::new(Partial { path, turn: 0 })));
+                all.insert(
+                    client,
+                    Arc::new(Mutex::new(Partial {
+                        path,
+                        on_disk: true,
+                        turn: 0,
+                    })),
+                );
             }
             None => disk.remove(&path)?,
         }

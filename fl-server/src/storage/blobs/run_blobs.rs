@@ -11,6 +11,7 @@ use fl_compress::Digest;
 use fl_proto::RunName;
 
 use crate::storage::blobs::error::BlobError;
+use crate::storage::blobs::packs::{Index, Packs};
 use crate::storage::blobs::partial::{self, Partials};
 use crate::storage::disk::{Disk, DiskError, files};
 
@@ -24,6 +25,7 @@ pub struct Blobs {
     pub(super) disk: Disk,
     next_side: Arc<AtomicU64>,
     pub(super) partials: Partials,
+    pub(super) packs: Arc<Packs>,
 }
 
 impl Blobs {
@@ -49,7 +51,9 @@ impl Blobs {
         }
         let partials = partial::left_over(&partial, &disk)?;
         let next_side = Arc::new(AtomicU64::new(0));
+        let packs = Packs::open(&packs_folder(dir, run), disk.clone())?;
         Ok(Self {
+            packs: Arc::new(packs),
             folder,
             dir: dir.to_owned(),
             run: run.clone(),
@@ -62,7 +66,7 @@ impl Blobs {
     /// Stores `bytes`; durable on return.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let digest = Digest::of(bytes);
-        let path = self.path(&digest);
+        let path = self.own_path(&digest);
         if len(&path)? == Some(bytes.len() as u64) {
             // Another call may have renamed the file and not synced the folder yet.
             self.disk.sync_dir(&self.folder)?;
@@ -86,9 +90,19 @@ impl Blobs {
     /// # Errors
     /// `Missing`, `Damaged`; `Disk`. `bytes` is then unspecified.
     pub fn read(&self, digest: &Digest, bytes: &mut Vec<u8>) -> Result<(), BlobError> {
-        let (mut file, path) = self.file(digest)?;
-        bytes.clear();
-        file.read_to_end(bytes).map_err(|e| DiskError::new("read", &path, &e))?;
+        let packed = self.packs.locate(digest);
+        let path = match packed {
+            Some(packed) => {
+                packed.read(bytes)?;
+                packed.path().to_owned()
+            }
+            None => {
+                let (mut file, path) = self.file(digest)?;
+                bytes.clear();
+                file.read_to_end(bytes).map_err(|e| DiskError::new("read", &path, &e))?;
+                path
+            }
+        };
         let found = Digest::of(bytes);
         if found == *digest {
             Ok(())
@@ -97,7 +111,7 @@ impl Blobs {
         }
     }
 
-    /// The file of a blob, to send it in pieces. The receiver checks its digest.
+    /// The file of a blob that was [`put`](Blobs::put), to send it in pieces. The receiver checks its digest.
     ///
     /// # Errors
     /// `Missing`; `Disk`.
@@ -117,7 +131,10 @@ impl Blobs {
 
     /// Bytes of a blob; `None` if there is none.
     pub fn len(&self, digest: &Digest) -> Result<Option<u64>, BlobError> {
-        Ok(len(&find(&self.dir, &self.run, digest))?)
+        match self.packs.locate(digest) {
+            Some(packed) => Ok(Some(packed.len())),
+            None => Ok(len(&find(&self.dir, &self.run, digest))?),
+        }
     }
 
     /// A file name that no other call uses.
@@ -126,19 +143,28 @@ impl Blobs {
         self.dir.join("side").join(number.to_string())
     }
 
-    /// Where a blob of the run is written.
+    /// The file that a blob of the run is in, or would be written to.
     pub fn path(&self, digest: &Digest) -> PathBuf {
+        let packed = self.packs.locate(digest).map(|packed| packed.path().to_owned());
+        packed.unwrap_or_else(|| self.own_path(digest))
+    }
+
+    /// The file of a blob that has its own.
+    pub(super) fn own_path(&self, digest: &Digest) -> PathBuf {
         self.folder.join(digest.to_string())
     }
 
     /// Removes a blob, if there is one.
     pub fn remove(&self, digest: &Digest) -> Result<(), BlobError> {
-        Ok(self.disk.remove(&self.path(digest))?)
+        if self.packs.remove(digest)? {
+            return Ok(());
+        }
+        Ok(self.disk.remove(&self.own_path(digest))?)
     }
 
     /// Removes every blob of the run that is not in `keep`; returns how many. Not to be called during an upload.
     pub fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
-        Ok(sweep(&self.folder, keep, &self.disk)?)
+        Ok(self.packs.sweep(keep)? + sweep(&self.folder, keep, &self.disk)?)
     }
 
     /// Whether there are blobs of programs before format 1.1.
@@ -154,6 +180,19 @@ impl Blobs {
 
 /// The folder of all runs' blobs.
 const BLOBS: &str = "blobs";
+
+/// The folder of the packs of `run` below the data folder `dir`.
+fn packs_folder(dir: &Path, run: &RunName) -> PathBuf {
+    dir.join("packs").join(run.as_str())
+}
+
+/// The packs of `run` below the data folder `dir`, of another process perhaps.
+///
+/// # Errors
+/// `Disk`: a pack cannot be read.
+pub(crate) fn packs_of(dir: &Path, run: &RunName) -> Result<Index, DiskError> {
+    Index::open(&packs_folder(dir, run))
+}
 
 /// Path of a blob of `run` below the data folder `dir`, whether or not it exists.
 pub(crate) fn find(dir: &Path, run: &RunName, digest: &Digest) -> PathBuf {

@@ -3,7 +3,12 @@
 //! Each client has at most one: beginning another removes the first, so the number of clients bounds the disk space. The
 //! pieces are in `partial/RUN/CLIENT-ROUND-DIGEST`, whose length is the offset to resume at. They are not synced: the digest
 //! of the complete upload is checked, also after a crash.
+//!
+//! The caller may have a short upload held in memory: then it has no file unless the caller [parks](Upload::park) it, and
+//! becomes a blob of a pack.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -24,28 +29,53 @@ pub struct Upload {
     partial: Arc<Mutex<Partial>>,
     turn: u64,
     path: PathBuf,
-    file: File,
-    /// Hash of the bytes received.
-    hasher: blake3::Hasher,
+    round: u64,
+    content: Content,
     received: u64,
     len: u64,
 }
 
+/// The bytes received.
+#[derive(Debug)]
+enum Content {
+    Held(Vec<u8>),
+    Written {
+        file: File,
+        /// Hash of the bytes.
+        hasher: Box<blake3::Hasher>,
+    },
+}
+
 impl Blobs {
-    /// Bytes received of this upload, by any call.
+    /// Bytes received of this upload, by any call, that are in its file.
     pub fn partial_len(&self, client: &ClientId, round: u64, digest: &Digest) -> u64 {
+        let known = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains_key(client) {
+            return 0;
+        }
+        drop(known);
         std::fs::metadata(self.partial_path(client, round, digest)).map_or(0, |meta| meta.len())
     }
 
     /// Resumes an upload of `len` bytes, or begins it, and removes another unfinished upload of this client. The caller
     /// has checked `len` against its limit.
     pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
+        self.begin(client, round, digest, len, false)
+    }
+
+    /// As [`Blobs::upload`], held in memory unless a part of it is in a file already. Takes memory as pieces arrive.
+    pub fn held_upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
+        self.begin(client, round, digest, len, true)
+    }
+
+    fn begin(&self, client: &ClientId, round: u64, digest: &Digest, len: u64, hold: bool) -> Result<Upload, BlobError> {
         let path = self.partial_path(client, round, digest);
         let partial = {
             let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
             let fresh = || {
                 Arc::new(Mutex::new(Partial {
                     path: path.clone(),
+                    on_disk: false,
                     turn: 0,
                 }))
             };
@@ -54,40 +84,60 @@ impl Blobs {
         let mut held = partial.lock().unwrap_or_else(PoisonError::into_inner);
         held.turn += 1;
         if held.path != path {
-            self.disk.remove(&held.path)?;
+            if held.on_disk {
+                self.disk.remove(&held.path)?;
+                held.on_disk = false;
+            }
             held.path.clone_from(&path);
         }
         let turn = held.turn;
-        let file = self.disk.open(&path, false)?;
-        let (hasher, received) = resume(&file, len).map_err(|e| DiskError::new("read", &path, &e))?;
+        let (content, received) = if hold && !held.on_disk {
+            (Content::Held(Vec::new()), 0)
+        } else {
+            held.on_disk = true;
+            let file = self.disk.open(&path, false)?;
+            let (hasher, received) = resume(&file, len).map_err(|e| DiskError::new("read", &path, &e))?;
+            let hasher = Box::new(hasher);
+            (Content::Written { file, hasher }, received)
+        };
         drop(held);
         Ok(Upload {
             blobs: self.clone(),
             partial,
             turn,
             path,
-            file,
-            hasher,
+            round,
+            content,
             received,
             len,
         })
     }
 
-    /// Makes complete uploads blobs; durable on return.
+    /// Makes complete uploads blobs: those held in memory together in a pack, the others as files. Durable on return.
     ///
     /// # Errors
-    /// `Disk`: the files of the uploads that are not blobs by then are removed.
+    /// `Disk`: the uploads that are not blobs by then are gone.
     pub fn keep(&self, received: Vec<Received>) -> Result<(), BlobError> {
-        if received.is_empty() {
-            return Ok(());
-        }
-        for mut received in received {
-            if let Some(side) = &received.side {
-                self.disk.rename(side, &self.path(&received.digest))?;
-                received.side = None;
+        let mut held: BTreeMap<u64, BTreeMap<Digest, &[u8]>> = BTreeMap::new();
+        for received in &received {
+            if let Kept::Held(bytes) = &received.content {
+                held.entry(received.round).or_default().insert(received.digest, bytes);
             }
         }
-        Ok(self.disk.sync_dir(&self.folder)?)
+        held.into_iter()
+            .try_for_each(|(round, blobs)| self.packs.append(round, blobs))?;
+        let mut renamed = false;
+        for mut received in received {
+            if let Kept::Side(side) = &received.content {
+                self.disk.rename(side, &self.own_path(&received.digest))?;
+                received.content = Kept::Blob;
+                renamed = true;
+            }
+        }
+        if renamed {
+            self.disk.sync_dir(&self.folder)?;
+        }
+        Ok(())
     }
 
     fn partial_path(&self, client: &ClientId, round: u64, digest: &Digest) -> PathBuf {
@@ -96,14 +146,22 @@ impl Blobs {
     }
 }
 
-/// A complete upload that is not a blob yet; dropping it removes its file. Every call has a separate file, so this does
-/// not affect the same bytes of another call or client.
+/// A complete upload that is not a blob yet; dropping it removes it. Every call has a separate file, so this does not affect
+/// the same bytes of another call or client.
 #[derive(Debug)]
 pub struct Received {
     blobs: Blobs,
-    /// `None` once it is a blob.
-    side: Option<PathBuf>,
+    round: u64,
+    content: Kept,
     digest: Digest,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Held(Vec<u8>),
+    Side(PathBuf),
+    /// It is a blob by now.
+    Blob,
 }
 
 impl Received {
@@ -114,8 +172,9 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        let removed = self.side.take().map(|side| self.blobs.disk.remove(&side));
-        if let Some(Err(error)) = removed {
+        if let Kept::Side(side) = &self.content
+            && let Err(error) = self.blobs.disk.remove(side)
+        {
             tracing::warn!(%error, "cannot remove a refused update; the next start removes it");
         }
     }
@@ -158,14 +217,52 @@ impl Upload {
         if len > self.len {
             return Err(BlobError::TooLarge { len, max: self.len });
         }
-        let mut held = self.turn()?;
-        if let Err(error) = self.blobs.disk.write(&self.file, &self.path, piece) {
+        let mut held = lock(&self.partial, self.turn)?;
+        match &mut self.content {
+            Content::Held(bytes) => {
+                if bytes.is_empty() {
+                    bytes.reserve_exact(self.len as usize);
+                }
+                bytes.extend_from_slice(piece);
+            }
+            Content::Written { file, hasher } => {
+                if let Err(error) = self.blobs.disk.write(file, &self.path, piece) {
+                    held.turn += 1;
+                    return Err(error.into());
+                }
+                hasher.update(piece);
+            }
+        }
+        drop(held);
+        self.received = len;
+        Ok(())
+    }
+
+    /// Whether the bytes are in memory: [`Upload::append`] does not block then.
+    pub fn is_held(&self) -> bool {
+        matches!(self.content, Content::Held(_))
+    }
+
+    /// Writes an upload that is held to its file, where a later call finds it. Has no effect on another one.
+    ///
+    /// # Errors
+    /// `Superseded`; `Disk`.
+    pub fn park(&mut self) -> Result<(), BlobError> {
+        let mut held = lock(&self.partial, self.turn)?;
+        let Content::Held(bytes) = &self.content else {
+            return Ok(());
+        };
+        let (disk, path) = (&self.blobs.disk, &self.path);
+        held.on_disk = true;
+        let file = disk.open(path, true)?;
+        if let Err(error) = disk.write(&file, path, bytes) {
             held.turn += 1;
             return Err(error.into());
         }
+        let mut hasher = Box::new(blake3::Hasher::new());
+        hasher.update(bytes);
         drop(held);
-        self.hasher.update(piece);
-        self.received = len;
+        self.content = Content::Written { file, hasher };
         Ok(())
     }
 
@@ -173,51 +270,66 @@ impl Upload {
     ///
     /// # Errors
     /// `Short`, `Superseded`; `Disk`.
-    pub fn read_whole(&self) -> Result<Vec<u8>, BlobError> {
-        if self.received < self.len {
-            return Err(BlobError::Short {
-                have: self.received,
-                len: self.len,
-            });
-        }
+    pub fn read_whole(&self) -> Result<Cow<'_, [u8]>, BlobError> {
+        self.complete()?;
         let _held = self.turn()?;
-        let mut file = &self.file;
+        let mut file = match &self.content {
+            Content::Held(bytes) => return Ok(Cow::Borrowed(bytes)),
+            Content::Written { file, .. } => file,
+        };
         let mut bytes = Vec::with_capacity(self.received as usize);
         let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes));
         read.map_err(|e| DiskError::new("read", &self.path, &e))?;
-        Ok(bytes)
+        Ok(Cow::Owned(bytes))
     }
 
-    /// Makes the bytes durable in a file that no later call writes to; [`Blobs::keep`] makes that file a blob. If their
-    /// digest is not `digest`, the bytes are removed and the client starts over.
+    /// Puts the bytes where no later call changes them; bytes in a file are durable then. [`Blobs::keep`] makes them a blob. If
+    /// their digest is not `digest`, they are removed and the client starts over.
     ///
     /// # Errors
     /// `Short`, `Damaged`, `Superseded`; `Disk`.
     pub fn finish(self, digest: &Digest) -> Result<Received, BlobError> {
-        if self.received < self.len {
-            return Err(BlobError::Short {
-                have: self.received,
-                len: self.len,
-            });
-        }
-        let found = Digest(*self.hasher.finalize().as_bytes());
+        self.complete()?;
+        let found = match &self.content {
+            Content::Held(bytes) => Digest::of(bytes),
+            Content::Written { hasher, .. } => Digest(*hasher.finalize().as_bytes()),
+        };
         if found != *digest {
             let path = self.path.clone();
             self.discard()?;
             return Err(BlobError::Damaged { path, found });
         }
-        let mut held = self.turn()?;
-        let disk = &self.blobs.disk;
-        disk.sync(&self.file, &self.path)?;
-        let side = self.blobs.side();
-        disk.rename(&self.path, &side)?;
-        // `Received` owns the file now: a retry by the client begins another.
+        let partial = Arc::clone(&self.partial);
+        let mut held = lock(&partial, self.turn)?;
+        // `Received` owns the bytes now: a retry by the client begins another upload.
+        let content = match self.content {
+            Content::Held(bytes) => Kept::Held(bytes),
+            Content::Written { file, .. } => {
+                let disk = &self.blobs.disk;
+                disk.sync(&file, &self.path)?;
+                let side = self.blobs.side();
+                disk.rename(&self.path, &side)?;
+                held.on_disk = false;
+                Kept::Side(side)
+            }
+        };
         held.turn += 1;
         Ok(Received {
-            blobs: self.blobs.clone(),
-            side: Some(side),
+            blobs: self.blobs,
+            round: self.round,
+            content,
             digest: found,
         })
+    }
+
+    fn complete(&self) -> Result<(), BlobError> {
+        if self.received < self.len {
+            return Err(BlobError::Short {
+                have: self.received,
+                len: self.len,
+            });
+        }
+        Ok(())
     }
 
     /// Removes the bytes received, of a frame that is refused for good.
@@ -227,16 +339,23 @@ impl Upload {
     pub fn discard(self) -> Result<(), BlobError> {
         let mut held = self.turn()?;
         held.turn += 1;
-        Ok(self.blobs.disk.remove(&self.path)?)
+        if held.on_disk {
+            self.blobs.disk.remove(&self.path)?;
+            held.on_disk = false;
+        }
+        Ok(())
     }
 
-    /// Locks the upload if this call is the latest one.
     fn turn(&self) -> Result<MutexGuard<'_, Partial>, BlobError> {
-        let held = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.turn == self.turn {
-            Ok(held)
-        } else {
-            Err(BlobError::Superseded)
-        }
+        lock(&self.partial, self.turn)
+    }
+}
+
+/// Locks an upload if the call with this turn is the latest one.
+fn lock(partial: &Mutex<Partial>, turn: u64) -> Result<MutexGuard<'_, Partial>, BlobError> {
+    let held = partial.lock().unwrap_or_else(PoisonError::into_inner);
+    match held.turn == turn {
+        true => Ok(held),
+        false => Err(BlobError::Superseded),
     }
 }
