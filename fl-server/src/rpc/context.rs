@@ -16,10 +16,10 @@ use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
 use crate::model::run_metadata::Aside;
 use crate::rpc::door::Caller;
-use crate::rpc::last_step::LastStep;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
 use crate::rpc::predictor::LargestOfStep;
+use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
 use crate::state_machine::State;
@@ -54,8 +54,7 @@ pub(crate) struct Service {
     pub(crate) handed_out: HandedOut,
     /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
-    /// The model update that was read last to travel with the state of a round.
-    pub(crate) last_step: LastStep,
+    pub(crate) shared_frame: SharedFrame,
     pub(crate) tracer: Tracer,
 }
 

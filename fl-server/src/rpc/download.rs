@@ -1,12 +1,14 @@
-//! A download: blobs from their files in chunks, no faster than the client reads them. A whole blob is never in memory.
+//! A download: blobs in chunks, no faster than the client reads them. Short blobs are read once for all clients that read the same
+//! one; of a long blob, only a chunk is in memory.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fl_compress::Digest;
-use fl_proto::CHUNK;
+use fl_proto::{CHUNK, chunks};
 use tokio::sync::{SemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout};
 use tonic::Status;
@@ -15,11 +17,12 @@ use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
 use crate::accounting::transfers::DownloadAccount;
 use crate::rpc::context::{Service, internal, unable};
+use crate::rpc::shared_frame::{MAX_SHARED, SharedFrame};
 use crate::rpc::transfers::LAPSE;
 
 /// A download in progress, in messages of type `M`.
 pub(super) struct Download<'a, M> {
-    service: &'a Service,
+    service: &'a Arc<Service>,
     /// Bytes of all its blobs.
     bytes: u64,
     chunks: &'a mpsc::Sender<Result<M, Status>>,
@@ -31,7 +34,7 @@ pub(super) struct Download<'a, M> {
 impl<'a, M> Download<'a, M> {
     /// Begins a download of `bytes` to the receiver of `chunks`, which should hold few messages.
     pub(super) fn begin(
-        service: &'a Service,
+        service: &'a Arc<Service>,
         peer: &Peer,
         bytes: u64,
         chunks: &'a mpsc::Sender<Result<M, Status>>,
@@ -57,6 +60,20 @@ impl<'a, M> Download<'a, M> {
         message: impl Fn(Bytes) -> M,
     ) -> Result<(), Status> {
         self.take_place().await?;
+        if range.end <= MAX_SHARED {
+            let bytes = SharedFrame::of(self.service, blob).await?;
+            if (bytes.len() as u64) < range.end {
+                return Err(internal(format_args!("blob {blob} is shorter than recorded")));
+            }
+            for piece in chunks(bytes.slice(..range.end as usize), range.start as usize) {
+                let len = piece.len() as u64;
+                self.take_place().await?;
+                account.chunk(len);
+                self.give_or_release(message(piece)).await?;
+                self.pace.moved(len);
+            }
+            return Ok(());
+        }
         let (mut file, path) = self.service.blobs.file(blob).map_err(|e| unable(&e))?;
         file.seek(SeekFrom::Start(range.start)).map_err(internal)?;
         let mut left = range.end.saturating_sub(range.start);

@@ -125,7 +125,7 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
 
 /// Sends the header, then the frames from their files.
 async fn send(
-    service: &Service,
+    service: &Arc<Service>,
     peer: &Peer,
     header: &ModelHeader,
     account: &DownloadAccount,

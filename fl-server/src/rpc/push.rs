@@ -9,7 +9,8 @@ use super::peer::Peer;
 use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
 use crate::model::version_path;
-use crate::rpc::context::{Service, internal, unable};
+use crate::rpc::context::Service;
+use crate::rpc::shared_frame::SharedFrame;
 use crate::state_machine::State;
 use crate::telemetry::trace::Transfer;
 
@@ -33,19 +34,9 @@ impl<'a> Steps<'a> {
             account: DownloadAccount::begin(&self.peer.counters, Sent::Steps),
             span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::Steps(vec![part])),
             part,
-            bytes: self.read(part).await?,
+            // The error is in the log; the client fetches, and gets it.
+            bytes: SharedFrame::of(self.service, &part.digest).await.ok()?,
         })
-    }
-
-    async fn read(&self, part: FramePart) -> Option<Bytes> {
-        if let Some(bytes) = self.service.last_step.known(&part.digest) {
-            return Some(bytes);
-        }
-        let service = Arc::clone(self.service);
-        let read = move || service.last_step.get(&service.blobs, &part.digest);
-        let read = tokio::task::spawn_blocking(read).await.map_err(internal).ok()?;
-        // The error is in the log; the client fetches, and gets it.
-        read.map_err(|error| unable(&error)).ok()
     }
 }
 

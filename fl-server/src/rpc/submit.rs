@@ -21,7 +21,7 @@ use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::transfers::{LAPSE, MAX_HELD};
+use crate::rpc::transfers::{HELD_FOR, LAPSE};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
@@ -115,9 +115,14 @@ async fn receive<S: Chunks>(
         pace,
         turn,
         place: None,
+        memory: None,
         waited: Duration::ZERO,
     };
     parts.take_place().await?;
+    // What is on disk already goes on there.
+    if held == 0 {
+        parts.memory = service.limits.memory(header.len);
+    }
     let upload = {
         let (blobs, client, id, len) = (
             service.blobs.clone(),
@@ -125,9 +130,7 @@ async fn receive<S: Chunks>(
             header.id.clone(),
             header.len,
         );
-        // The first piece of a short one is the whole: only a part of one can be on disk.
-        let hold = len <= MAX_HELD;
-        if hold && held == 0 {
+        if parts.memory.is_some() {
             blobs
                 .held_upload(&client, id.round, &id.digest, len)
                 .map_err(|error| unable(&error))?
@@ -155,7 +158,7 @@ async fn receive<S: Chunks>(
 }
 
 /// Appends the stream's chunks until the frame is complete or the stream ends. The chunks are kept in both cases: in memory only
-/// while they arrive without a pause.
+/// while they arrive without a pause, and not for long.
 async fn fill(
     service: &Service,
     peer: &Peer,
@@ -164,11 +167,15 @@ async fn fill(
     parts: &mut Parts<'_, impl Chunks>,
     account: &mut UploadAccount,
 ) -> Result<Upload, Status> {
+    let begun = Instant::now();
     while upload.offset() < header.len {
+        if begun.elapsed() > HELD_FOR {
+            upload = parts.park(upload).await?;
+        }
         let part = match parts.soon().await {
             Ok(Soon::Part(part)) => Ok(part),
             Ok(Soon::NotYet) => {
-                upload = park(service, upload).await?;
+                upload = parts.park(upload).await?;
                 parts.later().await
             }
             Err(status) => Err(status),
@@ -178,7 +185,7 @@ async fn fill(
             Ok(Some(Part::Data(data))) => data,
             Ok(Some(Part::Header(_))) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
             Err(status) => {
-                park(service, upload).await?;
+                parts.park(upload).await?;
                 return Err(status);
             }
         };
@@ -202,17 +209,9 @@ async fn fill(
         });
     }
     match upload.offset() < header.len {
-        true => park(service, upload).await,
+        true => parts.park(upload).await,
         false => Ok(upload),
     }
-}
-
-/// Writes what is held of an upload to its file, where a later call resumes it.
-async fn park(service: &Service, mut upload: Upload) -> Result<Upload, Status> {
-    if !upload.is_held() || upload.offset() == 0 {
-        return Ok(upload);
-    }
-    on_disk(service, move || upload.park().map(|()| upload)).await
 }
 
 /// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
@@ -360,6 +359,8 @@ struct Parts<'a, S> {
     turn: Turn,
     /// Held while chunks arrive.
     place: Option<SemaphorePermit<'a>>,
+    /// Of an upload that is held in memory.
+    memory: Option<SemaphorePermit<'a>>,
     /// Time without a permit.
     waited: Duration,
 }
@@ -396,6 +397,15 @@ impl<S: Chunks> Parts<'_, S> {
             self.take_place().await?;
         }
         Ok(part)
+    }
+
+    /// Writes what is held of an upload to its file, where a later call resumes it.
+    async fn park(&mut self, mut upload: Upload) -> Result<Upload, Status> {
+        if upload.is_held() && upload.offset() > 0 {
+            upload = on_disk(self.service, move || upload.park().map(|()| upload)).await?;
+            self.memory = None;
+        }
+        Ok(upload)
     }
 
     /// Acquires a permit, unless one is held.

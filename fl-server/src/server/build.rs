@@ -29,9 +29,9 @@ use crate::model::space::{StoredSpace, model_values};
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
-use crate::rpc::last_step::LastStep;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::predictor::LargestOfStep;
+use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
 use crate::server::options::Serve;
@@ -190,7 +190,7 @@ impl Shared {
             turns: Arc::new(Turns::default()),
             handed_out: HandedOut::default(),
             largest_of_step: LargestOfStep::default(),
-            last_step: LastStep::default(),
+            shared_frame: SharedFrame::default(),
             tracer: self.tracer.clone(),
         })
     }
