@@ -173,12 +173,11 @@ async fn fill(
             upload = parts.park(upload).await?;
         }
         let part = match parts.soon().await {
-            Ok(Soon::Part(part)) => Ok(part),
-            Ok(Soon::NotYet) => {
+            Some(part) => part,
+            None => {
                 upload = parts.park(upload).await?;
                 parts.later().await
             }
-            Err(status) => Err(status),
         };
         let data = match part {
             Ok(None) => break,
@@ -365,25 +364,21 @@ struct Parts<'a, S> {
     waited: Duration,
 }
 
-/// What came within [`LAPSE`].
-enum Soon {
-    /// A chunk, or the end of the stream.
-    Part(Option<Part>),
-    NotYet,
-}
-
 impl<S: Chunks> Parts<'_, S> {
-    /// The next chunk, if it comes soon. Otherwise releases the permit.
-    async fn soon(&mut self) -> Result<Soon, Status> {
+    /// The next chunk, if it comes within [`LAPSE`]. Otherwise releases the permit.
+    async fn soon(&mut self) -> Option<Result<Option<Part>, Status>> {
         if let Some(first) = self.first.take() {
-            return Ok(Soon::Part(Some(first)));
+            return Some(Ok(Some(first)));
         }
         let coming = next(&mut self.pace, &mut self.turn, &mut self.stream);
-        let Ok(part) = timeout(LAPSE, coming).await else {
-            self.place = None;
-            return Ok(Soon::NotYet);
-        };
-        self.placed(part?).await.map(Soon::Part)
+        match timeout(LAPSE, coming).await {
+            Ok(Ok(part)) => Some(self.placed(part).await),
+            Ok(Err(status)) => Some(Err(status)),
+            Err(_) => {
+                self.place = None;
+                None
+            }
+        }
     }
 
     /// The next chunk, however long it takes within the pace.

@@ -24,7 +24,7 @@ pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[
         .round()
         .or(state.held.as_ref())
         .filter(|open| open.number == round);
-    let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains(*client));
+    let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains(client));
     let asked: Vec<&ClientId> = asked.iter().filter(|client| !answered(client)).collect();
     let budgets = match handout.run {
         Some(total) => {

@@ -203,7 +203,7 @@ fn cohort(
         let room = plan.cohort.size.saturating_sub(cohort.len());
         cohort.extend(select(pool, room, plan.seed, round, attempt));
     };
-    let missing = || asked.iter().filter(|client| !kept.contains(*client));
+    let missing = || asked.iter().filter(|client| !kept.contains(client));
     let is_excluded = |client: &ClientId| before.is_some_and(|round| round.excluded.contains_key(client));
     fill(
         &mut present

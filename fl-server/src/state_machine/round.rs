@@ -59,7 +59,7 @@ impl Round {
 
     /// Clients asked that have not answered, by name.
     pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
-        self.cohort.iter().filter(|client| !self.updates.contains(*client))
+        self.cohort.iter().filter(|client| !self.updates.contains(client))
     }
 
     /// Missing clients without a replacement.
@@ -74,7 +74,7 @@ impl Round {
         presence: &'a Presence,
         absent: Millis,
     ) -> impl Iterator<Item = (&'a ClientId, Millis)> {
-        let waited_for = |client: &&ClientId| !self.updates.contains(*client) && !self.excused.contains(*client);
+        let waited_for = |client: &&ClientId| !self.updates.contains(client) && !self.excused.contains(*client);
         let away = presence.away_or_idle(&self.cohort, self.number).filter(waited_for);
         away.filter_map(move |client| Some((client, self.lost_at(client, presence, absent)?)))
     }
