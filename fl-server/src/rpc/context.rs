@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fl_compress::{Digest, Layout};
 use fl_proto::RunName;
 use prost::Message;
@@ -91,6 +92,20 @@ impl Service {
     /// Checks again that the caller is admitted, before anything it sent counts.
     pub(super) fn admit(&self, peer: &Peer) -> Result<(), Status> {
         peer::admit(&self.revoked, &peer.client, &peer.fingerprint)
+    }
+
+    /// The bytes of a frame of at most [`MAX_SHARED`](super::shared_frame::MAX_SHARED) bytes, which many clients read.
+    ///
+    /// # Errors
+    /// The blob cannot be read.
+    pub(super) async fn frame(self: &Arc<Self>, frame: &Digest) -> Result<Bytes, Status> {
+        if let Some(bytes) = self.shared_frame.known(frame) {
+            return Ok(bytes);
+        }
+        let (service, frame) = (Arc::clone(self), *frame);
+        let read = move || service.shared_frame.get(&service.blobs, &frame);
+        let read = tokio::task::spawn_blocking(read).await.map_err(internal)?;
+        read.map_err(|error| unable(&error))
     }
 
     pub(super) fn state(&self) -> Arc<State> {

@@ -17,7 +17,7 @@ use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
 use crate::accounting::transfers::DownloadAccount;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::shared_frame::{MAX_SHARED, SharedFrame};
+use crate::rpc::shared_frame::MAX_SHARED;
 use crate::rpc::transfers::LAPSE;
 
 /// A download in progress, in messages of type `M`.
@@ -61,7 +61,7 @@ impl<'a, M> Download<'a, M> {
     ) -> Result<(), Status> {
         self.take_place().await?;
         if range.end <= MAX_SHARED {
-            let bytes = SharedFrame::of(self.service, blob).await?;
+            let bytes = self.service.frame(blob).await?;
             if (bytes.len() as u64) < range.end {
                 return Err(internal(format_args!("blob {blob} is shorter than recorded")));
             }

@@ -10,7 +10,6 @@ use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
 use crate::model::version_path;
 use crate::rpc::context::Service;
-use crate::rpc::shared_frame::SharedFrame;
 use crate::state_machine::State;
 use crate::telemetry::trace::Transfer;
 
@@ -35,7 +34,7 @@ impl<'a> Steps<'a> {
             span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::Steps(vec![part])),
             part,
             // The error is in the log; the client fetches, and gets it.
-            bytes: SharedFrame::of(self.service, &part.digest).await.ok()?,
+            bytes: self.service.frame(&part.digest).await.ok()?,
         })
     }
 }
