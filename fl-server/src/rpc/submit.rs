@@ -21,7 +21,7 @@ use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::transfers::{HELD_FOR, LAPSE};
+use crate::rpc::transfers::{HELD_FOR, LAPSE, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
@@ -115,14 +115,9 @@ async fn receive<S: Chunks>(
         pace,
         turn,
         place: None,
-        memory: None,
         waited: Duration::ZERO,
     };
     parts.take_place().await?;
-    // What is on disk already goes on there.
-    if held == 0 {
-        parts.memory = service.limits.memory(header.len);
-    }
     let upload = {
         let (blobs, client, id, len) = (
             service.blobs.clone(),
@@ -130,7 +125,8 @@ async fn receive<S: Chunks>(
             header.id.clone(),
             header.len,
         );
-        if parts.memory.is_some() {
+        // What is on disk already goes on there.
+        if held == 0 && len <= MAX_HELD {
             blobs
                 .held_upload(&client, id.round, &id.digest, len)
                 .map_err(|error| unable(&error))?
@@ -170,12 +166,12 @@ async fn fill(
     let begun = Instant::now();
     while upload.offset() < header.len {
         if begun.elapsed() > HELD_FOR {
-            upload = parts.park(upload).await?;
+            upload = park(service, upload).await?;
         }
         let part = match parts.soon().await {
             Some(part) => part,
             None => {
-                upload = parts.park(upload).await?;
+                upload = park(service, upload).await?;
                 parts.later().await
             }
         };
@@ -184,7 +180,7 @@ async fn fill(
             Ok(Some(Part::Data(data))) => data,
             Ok(Some(Part::Header(_))) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
             Err(status) => {
-                parts.park(upload).await?;
+                park(service, upload).await?;
                 return Err(status);
             }
         };
@@ -208,9 +204,17 @@ async fn fill(
         });
     }
     match upload.offset() < header.len {
-        true => parts.park(upload).await,
+        true => park(service, upload).await,
         false => Ok(upload),
     }
+}
+
+/// Writes what is held of an upload to its file, where a later call resumes it.
+async fn park(service: &Service, mut upload: Upload) -> Result<Upload, Status> {
+    if !upload.is_held() || upload.offset() == 0 {
+        return Ok(upload);
+    }
+    on_disk(service, move || upload.park().map(|()| upload)).await
 }
 
 /// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
@@ -358,8 +362,6 @@ struct Parts<'a, S> {
     turn: Turn,
     /// Held while chunks arrive.
     place: Option<SemaphorePermit<'a>>,
-    /// Of an upload that is held in memory.
-    memory: Option<SemaphorePermit<'a>>,
     /// Time without a permit.
     waited: Duration,
 }
@@ -392,15 +394,6 @@ impl<S: Chunks> Parts<'_, S> {
             self.take_place().await?;
         }
         Ok(part)
-    }
-
-    /// Writes what is held of an upload to its file, where a later call resumes it.
-    async fn park(&mut self, mut upload: Upload) -> Result<Upload, Status> {
-        if upload.is_held() && upload.offset() > 0 {
-            upload = on_disk(self.service, move || upload.park().map(|()| upload)).await?;
-            self.memory = None;
-        }
-        Ok(upload)
     }
 
     /// Acquires a permit, unless one is held.

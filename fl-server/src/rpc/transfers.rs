@@ -17,7 +17,6 @@ pub(crate) struct Limits {
     pub(super) downloads: Transfers,
     /// One permit for each frame being verified.
     pub(super) verifications: Semaphore,
-    held: Semaphore,
 }
 
 /// Transfers up to this size have permits of their own, so that they do not wait for larger ones.
@@ -25,8 +24,9 @@ const SMALL: u64 = 64 * 1024;
 /// Concurrent small transfers in one direction, at most: each has a file open.
 pub(crate) const SMALL_AT_ONCE: usize = 64;
 
-/// Memory for uploads of more than [`SMALL`] that are held while they arrive, in KiB. The small ones hold 4 MiB at most.
-const HELD: u32 = 32 * 1024;
+/// An upload up to this size is held in memory while its chunks arrive one after another, which spares it a file. The places bound
+/// how many are: with the defaults they hold 12 MiB at most.
+pub(super) const MAX_HELD: u64 = 1024 * 1024;
 /// An upload is held for at most this long: a killed server has lost no more of it.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(2);
 
@@ -66,13 +66,6 @@ impl Limits {
             uploads: Transfers::new(tuning.transfers_at_once),
             downloads: Transfers::new(tuning.transfers_at_once),
             verifications: Semaphore::new(tuning.verify_at_once),
-            held: Semaphore::new(HELD as usize),
         }
-    }
-
-    /// Memory for an upload of `bytes` that is held while it arrives, which spares it a file; `None` if others have too much.
-    pub(super) fn memory(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
-        let beyond_small = if bytes > SMALL { bytes.div_ceil(1024) } else { 0 };
-        self.held.try_acquire_many(u32::try_from(beyond_small).ok()?).ok()
     }
 }

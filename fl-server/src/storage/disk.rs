@@ -6,7 +6,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -240,27 +240,10 @@ impl Disk {
     /// # Errors
     /// The disk's; an unknown part of `bytes` was then written.
     pub fn write(&self, mut file: &File, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-        self.written(path, bytes, |bytes| file.write_all(bytes))
-    }
-
-    /// As [`Disk::write`], at the offset `at`; the position of `file` stays.
-    ///
-    /// # Errors
-    /// As of [`Disk::write`].
-    pub fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), DiskError> {
-        self.written(path, bytes, |bytes| file.write_all_at(bytes, at))
-    }
-
-    fn written(
-        &self,
-        path: &Path,
-        bytes: &[u8],
-        mut write: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<(), DiskError> {
         let written = match self.struck() {
-            None | Some(FaultKind::Busy) => write(bytes),
+            None | Some(FaultKind::Busy) => file.write_all(bytes),
             Some(kind) => {
-                let half = write(&bytes[..bytes.len() / 2]);
+                let half = file.write_all(&bytes[..bytes.len() / 2]);
                 if kind == FaultKind::Abort {
                     std::process::abort();
                 }

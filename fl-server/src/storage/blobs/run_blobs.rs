@@ -53,7 +53,7 @@ impl Blobs {
         let next_side = Arc::new(AtomicU64::new(0));
         let packs = Packs::open(&packs_folder(dir, run), disk.clone())?;
         Ok(Self {
-            packs,
+            packs: Arc::new(packs),
             folder,
             dir: dir.to_owned(),
             run: run.clone(),

@@ -18,14 +18,9 @@ use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::storage::blobs::error::BlobError;
-use crate::storage::blobs::packs::Written;
 use crate::storage::blobs::partial::Partial;
 use crate::storage::blobs::run_blobs::Blobs;
 use crate::storage::disk::DiskError;
-
-/// Longest held upload that is written by the call that keeps it, together with others. A longer one is written when it is
-/// complete, so that it does not hold up the others.
-const BATCHED: usize = 256 * 1024;
 
 /// One call's hold on an upload. Only the latest call may use it; older ones get `Superseded`.
 #[derive(Debug)]
@@ -129,21 +124,14 @@ impl Blobs {
                 held.entry(received.round).or_default().insert(received.digest, bytes);
             }
         }
-        for (round, blobs) in held {
-            self.packs.write(round, &blobs)?.publish();
-        }
+        held.into_iter()
+            .try_for_each(|(round, blobs)| self.packs.append(round, blobs))?;
         let mut renamed = false;
         for mut received in received {
-            match std::mem::replace(&mut received.content, Kept::Blob) {
-                Kept::Side(side) => {
-                    // Until then, dropping `received` removes it.
-                    received.content = Kept::Side(side.clone());
-                    self.disk.rename(&side, &self.own_path(&received.digest))?;
-                    received.content = Kept::Blob;
-                    renamed = true;
-                }
-                Kept::Packed(written) => written.publish(),
-                Kept::Held(_) | Kept::Blob => {}
+            if let Kept::Side(side) = &received.content {
+                self.disk.rename(side, &self.own_path(&received.digest))?;
+                received.content = Kept::Blob;
+                renamed = true;
             }
         }
         if renamed {
@@ -171,8 +159,6 @@ pub struct Received {
 #[derive(Debug)]
 enum Kept {
     Held(Vec<u8>),
-    /// In a pack.
-    Packed(Written),
     Side(PathBuf),
     /// It is a blob by now.
     Blob,
@@ -297,7 +283,7 @@ impl Upload {
         Ok(Cow::Owned(bytes))
     }
 
-    /// Puts the bytes where no later call changes them; unless they are short and held, they are durable then. [`Blobs::keep`] makes them a blob. If
+    /// Puts the bytes where no later call changes them; bytes in a file are durable then. [`Blobs::keep`] makes them a blob. If
     /// their digest is not `digest`, they are removed and the client starts over.
     ///
     /// # Errors
@@ -317,11 +303,7 @@ impl Upload {
         let mut held = lock(&partial, self.turn)?;
         // `Received` owns the bytes now: a retry by the client begins another upload.
         let content = match self.content {
-            Content::Held(bytes) if bytes.len() <= BATCHED => Kept::Held(bytes),
-            Content::Held(bytes) => {
-                let blob = [(found, bytes)].into();
-                Kept::Packed(self.blobs.packs.write(self.round, &blob)?)
-            }
+            Content::Held(bytes) => Kept::Held(bytes),
             Content::Written { file, .. } => {
                 let disk = &self.blobs.disk;
                 disk.sync(&file, &self.path)?;

@@ -30,8 +30,6 @@ pub(crate) struct Index {
 struct Pack {
     /// Blobs that are not removed.
     blobs: usize,
-    /// Writes that are not finished, or whose blobs are not published.
-    reserved: usize,
     /// Of the pack that grows.
     file: Option<Arc<File>>,
 }
@@ -92,17 +90,6 @@ impl Index {
         self.packs.entry(number).or_default().file = Some(file);
     }
 
-    /// Keeps a pack while blobs are written to it.
-    pub(super) fn reserve(&mut self, number: u32) {
-        self.packs.entry(number).or_default().reserved += 1;
-    }
-
-    pub(super) fn release(&mut self, number: u32) {
-        if let Some(pack) = self.packs.get_mut(&number) {
-            pack.reserved -= 1;
-        }
-    }
-
     /// No pack grows any more.
     pub(super) fn close(&mut self) {
         self.packs.values_mut().for_each(|pack| pack.file = None);
@@ -145,8 +132,7 @@ impl Index {
 
     /// Forgets the packs without a blob, except the one that grows, and returns their paths.
     pub(super) fn take_empty(&mut self) -> Vec<PathBuf> {
-        let empty =
-            |(number, pack): (&u32, &Pack)| (pack.blobs + pack.reserved == 0 && pack.file.is_none()).then_some(*number);
+        let empty = |(number, pack): (&u32, &Pack)| (pack.blobs == 0 && pack.file.is_none()).then_some(*number);
         let empty: Vec<u32> = self.packs.iter().filter_map(empty).collect();
         empty.iter().for_each(|number| drop(self.packs.remove(number)));
         empty.into_iter().map(|number| self.path(number)).collect()

@@ -43,89 +43,63 @@ struct Open {
 }
 
 impl Packs {
-    pub(super) fn open(folder: &Path, disk: Disk) -> Result<Arc<Self>, DiskError> {
+    pub(super) fn open(folder: &Path, disk: Disk) -> Result<Self, DiskError> {
         disk.create_dir(folder)?;
-        Ok(Arc::new(Self {
+        Ok(Self {
             disk,
             index: Mutex::new(Index::open(folder)?),
             open: Mutex::default(),
-        }))
+        })
     }
 
-    /// Writes updates of `round`, each of at most `u32::MAX` bytes; durable on return. Others may write at the same time.
+    /// Appends updates of `round`, each of at most `u32::MAX` bytes; durable on return.
     ///
     /// # Errors
-    /// `Disk`: the pack gets no more, because it may end with anything.
-    pub(super) fn write(
-        self: &Arc<Self>,
-        round: u64,
-        blobs: &BTreeMap<Digest, impl AsRef<[u8]>>,
-    ) -> Result<Written, DiskError> {
-        let new: Vec<(Digest, &[u8])> = {
+    /// `Disk`: none of them is in a pack then.
+    pub(super) fn append(&self, round: u64, mut new: BTreeMap<Digest, &[u8]>) -> Result<(), DiskError> {
+        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        {
             let index = self.index();
-            let new = blobs.iter().filter(|(digest, _)| !index.has(digest));
-            new.map(|(digest, bytes)| (*digest, bytes.as_ref())).collect()
-        };
+            new.retain(|digest, _| !index.has(digest));
+        }
         if new.is_empty() {
-            return Ok(Written::default());
+            return Ok(());
         }
-        let (reserved, path, file, start) = self.reserve(round, &new)?;
-        let written = self.fill(&file, &path, start, &new);
-        let written = written.and_then(|()| self.disk.sync_data(&file, &path));
-        if written.is_err() {
-            let mut open = self.lock_open();
-            open.take_if(|open| open.path == path);
-        }
-        written.map(|()| reserved)
-    }
-
-    /// Room for blobs in the pack of `round`, with the pack's file and the offset of the room.
-    fn reserve(
-        self: &Arc<Self>,
-        round: u64,
-        new: &[(Digest, &[u8])],
-    ) -> Result<(Written, PathBuf, Arc<File>, u64), DiskError> {
-        let mut held = self.lock_open();
         let mut open = match held.take().filter(|open| open.round == round) {
             Some(open) => open,
             None => self.begin(round)?,
         };
-        let start = open.len;
-        let mut entries = Vec::with_capacity(new.len());
-        for (digest, bytes) in new {
-            let (at, len) = (open.len + entry::HEADER as u64, bytes.len() as u32);
-            entries.push((*digest, Span { at, len }));
-            open.len = at + u64::from(len);
+        // After an error, what the pack ends with is not known: it gets no more.
+        let added = self.write(&mut open, &new)?;
+        let mut index = self.index();
+        for (digest, span) in added {
+            index.add(open.number, digest, span);
         }
-        self.index().reserve(open.number);
-        let reserved = Written {
-            packs: Some((Arc::clone(self), open.number)),
-            entries,
-        };
-        let (path, file) = (open.path.clone(), Arc::clone(&open.file));
         *held = Some(open);
-        Ok((reserved, path, file, start))
+        Ok(())
     }
 
-    /// Writes entries from the offset `at` on.
-    fn fill(&self, file: &File, path: &Path, mut at: u64, new: &[(Digest, &[u8])]) -> Result<(), DiskError> {
-        let mut gathered = Vec::new();
+    fn write(&self, open: &mut Open, new: &BTreeMap<Digest, &[u8]>) -> Result<Vec<(Digest, Span)>, DiskError> {
+        let (mut gathered, mut added) = (Vec::new(), Vec::with_capacity(new.len()));
         for (digest, bytes) in new {
-            gathered.extend_from_slice(&entry::header(digest, bytes.len() as u32));
+            let len = bytes.len() as u32;
+            let at = open.len + entry::HEADER as u64;
+            added.push((*digest, Span { at, len }));
+            open.len = at + u64::from(len);
+            gathered.extend_from_slice(&entry::header(digest, len));
             if bytes.len() <= GATHERED {
                 gathered.extend_from_slice(bytes);
                 continue;
             }
-            self.disk.write_at(file, path, &gathered, at)?;
-            at += gathered.len() as u64;
-            self.disk.write_at(file, path, bytes, at)?;
-            at += bytes.len() as u64;
+            self.disk.write(&open.file, &open.path, &gathered)?;
+            self.disk.write(&open.file, &open.path, bytes)?;
             gathered.clear();
         }
         if !gathered.is_empty() {
-            self.disk.write_at(file, path, &gathered, at)?;
+            self.disk.write(&open.file, &open.path, &gathered)?;
         }
-        Ok(())
+        self.disk.sync_data(&open.file, &open.path)?;
+        Ok(added)
     }
 
     /// Begins a pack; the one before gets no more.
@@ -137,7 +111,7 @@ impl Packs {
         };
         self.remove_empty()?;
         let file = Arc::new(self.disk.open(&path, true)?);
-        self.disk.write_at(&file, &path, entry::START, 0)?;
+        self.disk.write(&file, &path, entry::START)?;
         if let Some(folder) = path.parent() {
             self.disk.sync_dir(folder)?;
         }
@@ -184,42 +158,8 @@ impl Packs {
         empty.iter().try_for_each(|path| self.disk.remove(path))
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, Option<Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Updates that are durable in a pack and not blobs yet. Dropped, they never become blobs, and keep their space until the pack is
-/// deleted.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    /// The packs, and the number of the one written to; `None` without entries.
-    packs: Option<(Arc<Packs>, u32)>,
-    entries: Vec<(Digest, Span)>,
-}
-
-impl Written {
-    /// Makes them blobs.
-    pub(super) fn publish(mut self) {
-        let entries = std::mem::take(&mut self.entries);
-        if let Some((packs, number)) = &self.packs {
-            let mut index = packs.index();
-            entries
-                .into_iter()
-                .for_each(|(digest, span)| index.add(*number, digest, span));
-        }
-    }
-}
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        if let Some((packs, number)) = &self.packs {
-            packs.index().release(*number);
-        }
     }
 }
 
@@ -228,13 +168,8 @@ mod tests {
     use super::*;
     use crate::storage::disk::{Fault, FaultKind, files};
 
-    fn append(packs: &Arc<Packs>, blobs: &[&[u8]]) -> Result<(), DiskError> {
-        append_to(packs, 1, blobs)
-    }
-
-    fn append_to(packs: &Arc<Packs>, round: u64, blobs: &[&[u8]]) -> Result<(), DiskError> {
-        let blobs: BTreeMap<Digest, &[u8]> = blobs.iter().map(|blob| (Digest::of(blob), *blob)).collect();
-        packs.write(round, &blobs).map(Written::publish)
+    fn append(packs: &Packs, blobs: &[&[u8]]) -> Result<(), DiskError> {
+        packs.append(1, blobs.iter().map(|blob| (Digest::of(blob), *blob)).collect())
     }
 
     fn read(packs: &Packs, blob: &[u8]) -> Option<Vec<u8>> {
@@ -244,32 +179,8 @@ mod tests {
         Some(bytes)
     }
 
-    fn open(dir: &Path) -> Arc<Packs> {
+    fn open(dir: &Path) -> Packs {
         Packs::open(dir, Disk::default()).unwrap()
-    }
-
-    #[test]
-    fn what_is_written_is_a_blob_once_it_is_published() {
-        let dir = tempfile::tempdir().unwrap();
-        let packs = open(dir.path());
-        let write = |round, blob: &[u8]| packs.write(round, &[(Digest::of(blob), blob)].into()).unwrap();
-        let (kept, again, refused) = (write(1, b"kept"), write(1, b"kept"), write(1, b"refused"));
-        assert_eq!(read(&packs, b"kept"), None);
-        drop(write(2, b"other"));
-        assert_eq!(
-            files(dir.path()).unwrap().len(),
-            2,
-            "the first pack has updates that may be published"
-        );
-        kept.publish();
-        again.publish();
-        drop(refused);
-        assert_eq!(
-            (read(&packs, b"kept").unwrap(), read(&packs, b"refused")),
-            (b"kept".into(), None)
-        );
-        packs.remove(&Digest::of(b"kept")).unwrap();
-        assert_eq!(files(dir.path()).unwrap(), [dir.path().join("1.pack")]);
     }
 
     #[test]
@@ -321,8 +232,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let packs = open(dir.path());
         append(&packs, &[b"one", b"another"]).unwrap();
-        append_to(&packs, 2, &[b"two"]).unwrap();
-        append_to(&packs, 2, &[b"more"]).unwrap();
+        let next = |blob: &'static [u8]| packs.append(2, [(Digest::of(blob), blob)].into()).unwrap();
+        next(b"two");
+        next(b"more");
         assert_eq!(files(dir.path()).unwrap().len(), 2);
         packs.remove(&Digest::of(b"another")).unwrap();
         packs.remove(&Digest::of(b"one")).unwrap();
