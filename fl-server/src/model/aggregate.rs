@@ -6,7 +6,7 @@ use super::aggregator::Aggregator;
 use super::error::ModelError;
 use super::limited::Limited;
 use super::sections::Sections;
-use super::updates::{Read, UpdateNorms, Updates};
+use super::updates::{Read, UpdateNorms, Updates, Work};
 use crate::config::limits::{Limits, Norms, Part, reference};
 use crate::state_machine::Contribution;
 
@@ -19,6 +19,7 @@ pub(super) struct Round<'a> {
     pub(super) predictor: Option<Digest>,
     /// The limits, if they apply, and the reference norms of the round before.
     pub(super) limits: Option<(&'a Limits, References)>,
+    pub(super) threads: usize,
 }
 
 /// The norms that the limits compared with in the last round to which they applied; `None` where no update was nonzero.
@@ -87,7 +88,10 @@ pub(super) fn aggregate(
         sorted.clone(),
         from.predictor,
         parts.clone(),
-        by_norm.is_some(),
+        Work {
+            norms: by_norm.is_some(),
+            threads: from.threads,
+        },
         &mut *read,
     );
     let mut values = vec![0.0; from.layout.len()];

@@ -73,6 +73,7 @@ impl GlobalModel {
             updates,
             predictor: self.predictor,
             limits: limited.then_some((&self.limits, self.references)),
+            threads: self.threads,
         };
         let mut read = |digest: &Digest, bytes: &mut Vec<u8>| read(digest, bytes).map_err(|e| e.to_string());
         let Aggregate {

@@ -36,6 +36,8 @@ pub struct GlobalModel {
     pub(super) references: References,
     /// Encoder and optimizer are made from these, again after a rollback.
     specs: (Spec, MethodSpec),
+    /// At most so many work on a round. No result depends on it.
+    pub(super) threads: usize,
 }
 
 impl GlobalModel {
@@ -72,7 +74,14 @@ impl GlobalModel {
             limits: plan.limits,
             references: References::default(),
             specs: (plan.downlink.clone(), plan.optimizer.clone()),
+            threads: 1,
         })
+    }
+
+    /// Sets the most threads that close a round. Models and frames do not depend on it.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.threads = threads.max(1);
+        self.encoder.set_threads(self.threads);
     }
 
     /// Rolls the model back: `model` becomes version `version`. Resets residual, optimizer state and reference norm,
@@ -130,6 +139,7 @@ impl GlobalModel {
     pub fn forget(&mut self) -> Result<(), ModelError> {
         let encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0);
         self.encoder = encoder.map_err(|e| ModelError::Start(e.to_string()))?;
+        self.encoder.set_threads(self.threads);
         self.optimizer = optimizer::build(&self.specs.1, self.layout.trained().len())?;
         self.references = References::default();
         Ok(())

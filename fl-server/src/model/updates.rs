@@ -2,6 +2,7 @@
 //! update is the sum of that and of what its frame decodes to (CAFe, arXiv 2512.22623).
 
 use std::fmt;
+use std::sync::{Arc, mpsc};
 
 use fl_compress::{Digest, Frame, FrameKind, Layout, Role};
 use fl_proto::ClientId;
@@ -35,6 +36,16 @@ pub struct Updates<'a> {
     /// The largest counters of the updates read so far that count. Shapes: `[layout.counters().len()]`.
     counters: Option<Vec<f32>>,
     scratch: Vec<f32>,
+    threads: usize,
+}
+
+/// What is done with updates besides aggregating them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    /// Whether to measure their norms.
+    pub(super) norms: bool,
+    /// At most so many threads.
+    pub(super) threads: usize,
 }
 
 /// L2 norms of an update's trained values and of its buffers.
@@ -51,7 +62,7 @@ struct Norms {
     found: Vec<Option<UpdateNorms>>,
     /// Values of the update that is measured.
     update: Vec<f32>,
-    predictor: Option<Vec<f32>>,
+    predictor: Option<Arc<Vec<f32>>>,
 }
 
 impl<'a> Updates<'a> {
@@ -62,11 +73,11 @@ impl<'a> Updates<'a> {
         sorted: Vec<&'a Contribution>,
         predictor: Option<Digest>,
         parts: Vec<Part>,
-        with_norms: bool,
+        work: Work,
         read: &'a mut Read<'a>,
     ) -> Self {
         let norms = Norms {
-            wanted: with_norms,
+            wanted: work.norms,
             found: vec![None; sorted.len()],
             update: Vec::new(),
             predictor: None,
@@ -78,6 +89,7 @@ impl<'a> Updates<'a> {
             buffer_scales: vec![1.0; sorted.len()],
             counters: None,
             scratch: Vec::new(),
+            threads: work.threads,
             sorted,
             predictor,
             read,
@@ -117,10 +129,10 @@ impl<'a> Updates<'a> {
         out.fill(0.0);
         if self.add(at, 1.0, out)? {
             self.load_predictor()?;
-            add(self.norms.predictor.as_deref(), out);
+            add(self.norms.predictor.as_deref().map(Vec::as_slice), out);
         }
         if self.norms.wanted && self.norms.found[at].is_none() {
-            self.norms.found[at] = Some(self.norm(out));
+            self.norms.found[at] = Some(norms(self.layout, out));
         }
         Ok(())
     }
@@ -133,23 +145,71 @@ impl<'a> Updates<'a> {
     pub fn add_frame(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
         let predicted = self.add(at, weight, acc)?;
         if self.norms.wanted && self.norms.found[at].is_none() {
-            let mut update = std::mem::take(&mut self.norms.update);
-            update.resize(self.layout.len(), 0.0);
-            // The frame is in `bytes`, whose checks it has passed.
-            let frame = Frame::parse(&self.bytes, self.layout);
-            let decoded = frame.and_then(|frame| {
-                update.fill(0.0);
-                frame.accumulate(1.0, &mut update)
-            });
-            decoded.map_err(|e| self.broken(at, &e))?;
             if predicted {
                 self.load_predictor()?;
-                add(self.norms.predictor.as_deref(), &mut update);
             }
-            self.norms.found[at] = Some(self.norm(&update));
-            self.norms.update = update;
+            let predictor = self.norms.predictor.as_deref().map(Vec::as_slice).filter(|_| predicted);
+            // The frame is in `bytes`, whose checks it has passed.
+            let measured = measure(self.layout, &self.bytes, predictor, &mut self.norms.update);
+            self.norms.found[at] = Some(measured.map_err(|e| self.broken(at, &e))?);
         }
         Ok(predicted)
+    }
+
+    /// As [`Updates::add_frame`] for all updates in turn; returns for each whether it is the sum with the predictor. Norms are
+    /// measured on another thread meanwhile, with frames of a few updates in memory. Lengths of `weights` and of what is returned:
+    /// [`Updates::len`]. Shapes: `acc: [len]`, the length of the model.
+    ///
+    /// # Errors
+    /// As of [`Updates::add_frame`].
+    pub fn add_frames(&mut self, weights: &[f32], acc: &mut [f32]) -> Result<Vec<bool>, ModelError> {
+        let in_turn = weights.iter().enumerate();
+        if self.threads < 2 || !self.norms.wanted {
+            return in_turn.map(|(at, weight)| self.add_frame(at, *weight, acc)).collect();
+        }
+        let layout = self.layout;
+        let mut scratch = std::mem::take(&mut self.norms.update);
+        std::thread::scope(|scope| {
+            let (jobs, todo) = mpsc::sync_channel::<Job>(1);
+            let (done, measured) = mpsc::channel();
+            scope.spawn(move || {
+                for Job { at, bytes, predictor } in todo {
+                    let found = measure(layout, &bytes, predictor.as_deref().map(Vec::as_slice), &mut scratch);
+                    if done.send((at, found, bytes)).is_err() {
+                        return;
+                    }
+                }
+            });
+            let mut predicted = Vec::with_capacity(weights.len());
+            for (at, weight) in in_turn {
+                let is_predicted = self.add(at, *weight, acc)?;
+                predicted.push(is_predicted);
+                if self.norms.found[at].is_some() {
+                    continue;
+                }
+                if is_predicted {
+                    self.load_predictor()?;
+                }
+                let predictor = self.norms.predictor.clone().filter(|_| is_predicted);
+                let bytes = std::mem::take(&mut self.bytes);
+                // The thread ends after this loop.
+                let _ = jobs.send(Job { at, bytes, predictor });
+                for measured in measured.try_iter() {
+                    self.bytes = self.note(measured)?;
+                }
+            }
+            drop(jobs);
+            for measured in measured {
+                self.note(measured)?;
+            }
+            Ok(predicted)
+        })
+    }
+
+    /// Notes the norms of an update, and returns the buffer of its frame.
+    fn note(&mut self, (at, found, bytes): Measured) -> Result<Vec<u8>, ModelError> {
+        self.norms.found[at] = Some(found.map_err(|e| self.broken(at, &e))?);
+        Ok(bytes)
     }
 
     /// Adds `weight` times the predictor of the round's updates. Shapes: `acc: [len]`, the length of the model.
@@ -177,13 +237,6 @@ impl<'a> Updates<'a> {
     /// `[layout.counters().len()]`.
     pub(super) fn largest_counters(&self) -> Option<&[f32]> {
         self.counters.as_deref()
-    }
-
-    fn norm(&self, values: &[f32]) -> UpdateNorms {
-        UpdateNorms {
-            trained: norm(&values[self.layout.trained()]),
-            buffers: norm(&values[self.layout.buffers()]),
-        }
     }
 
     /// The L2 norms of each update. Reads those that have not been measured yet.
@@ -257,11 +310,15 @@ impl<'a> Updates<'a> {
         Ok(named.is_some())
     }
 
+    /// Decodes the predictor, once. The frame in `bytes` stays.
     fn load_predictor(&mut self) -> Result<(), ModelError> {
         if self.norms.predictor.is_none() {
             let mut values = vec![0.0; self.layout.len()];
+            // Which is read into the same buffer.
+            let frame = std::mem::take(&mut self.bytes);
             self.add_predictor(1.0, &mut values)?;
-            self.norms.predictor = Some(values);
+            self.bytes = frame;
+            self.norms.predictor = Some(Arc::new(values));
         }
         Ok(())
     }
@@ -285,6 +342,39 @@ impl fmt::Debug for Updates<'_> {
             .field("sorted", sorted)
             .field("parts", parts)
             .finish_non_exhaustive()
+    }
+}
+
+/// An update whose norms are to be measured.
+struct Job {
+    at: usize,
+    /// Its frame.
+    bytes: Vec<u8>,
+    predictor: Option<Arc<Vec<f32>>>,
+}
+
+/// The norms of an update by its place, and its frame.
+type Measured = (usize, Result<UpdateNorms, fl_compress::Error>, Vec<u8>);
+
+/// The norms of an update. `scratch` is overwritten and becomes as long as the model. Shapes: `predictor: [layout.len()]`.
+fn measure(
+    layout: &Layout,
+    bytes: &[u8],
+    predictor: Option<&[f32]>,
+    scratch: &mut Vec<f32>,
+) -> Result<UpdateNorms, fl_compress::Error> {
+    scratch.clear();
+    scratch.resize(layout.len(), 0.0);
+    Frame::parse(bytes, layout)?.accumulate(1.0, scratch)?;
+    add(predictor, scratch);
+    Ok(norms(layout, scratch))
+}
+
+/// Shapes: `values: [layout.len()]`.
+fn norms(layout: &Layout, values: &[f32]) -> UpdateNorms {
+    UpdateNorms {
+        trained: norm(&values[layout.trained()]),
+        buffers: norm(&values[layout.buffers()]),
     }
 }
 

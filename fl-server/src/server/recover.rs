@@ -97,7 +97,7 @@ pub(crate) fn start(
     noted?;
     let clock = Clock::new(wall, last.get());
     let (mut damage, mut used) = (None, Vec::new());
-    let (global, snapshot, facts) = if state.is_started() {
+    let (mut global, snapshot, facts) = if state.is_started() {
         let Restored {
             global,
             facts,
@@ -161,6 +161,7 @@ pub(crate) fn start(
         checkpoint_every: tuning.checkpoint_every,
         keep_updates: tuning.keep_updates,
     };
+    global.set_threads(std::thread::available_parallelism().map_or(1, usize::from));
     let model_task = ModelTask::new(global, snapshot, keeper, used);
     Ok(Started {
         state,

@@ -120,6 +120,66 @@ fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
 }
 
 #[test]
+fn any_number_of_threads_closes_a_round_to_the_same_bits() {
+    let cafe: Spec = serde_json::from_str(r#"{ "memory": "cafe" }"#).unwrap();
+    let (layout, plan) = (
+        layout(),
+        RunPlan {
+            uplink: cafe,
+            ..plan(compressed())
+        },
+    );
+    let closed = |threads: usize| {
+        let mut frames = Frames::default();
+        let mut global = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+        global.set_threads(threads);
+        let (mut results, mut step): (Vec<_>, Option<Vec<u8>>) = (Vec::new(), None);
+        for round in 1..=4 {
+            let updates: Vec<_> = (0..9)
+                .map(|i| {
+                    // The last is above the limits, so the round is aggregated twice; every third comes without a predictor.
+                    let scale = if i == 8 { 20.0 } else { 1.0 };
+                    let delta = values(round * 1_000 + i as u64, layout.len());
+                    let delta: Vec<f32> = delta.iter().map(|value| scale * value).collect();
+                    let step = step.as_deref().filter(|_| i % 3 > 0);
+                    frames.update_against(step, &layout, i, round, &delta)
+                })
+                .collect();
+            let result = global.close(round, &updates, true, frames.read()).unwrap();
+            let squares = values(round * 1_000 + 8, layout.len())
+                .into_iter()
+                .map(|value| 400.0 * value * value);
+            let norm = squares.sum::<f32>().sqrt();
+            let [limited] = &result.limited[..] else {
+                panic!("{:?}", result.limited)
+            };
+            assert!(
+                (limited.norm as f32 - norm).abs() < 1e-4 * norm,
+                "with its predictor: {limited:?}, not {norm}"
+            );
+            step = Some(result.frame.clone());
+            frames.0.insert(result.digest, result.frame.clone());
+            results.push((result.digest, result.model, result.limited, result.uplink));
+        }
+        let broken = Contribution {
+            frame: Digest::of(b"missing"),
+            client: client(7),
+            examples: 1,
+        };
+        let updates = vec![
+            frames.update_against(None, &layout, 1, 5, &values(3, layout.len())),
+            broken,
+        ];
+        let error = global.close(5, &updates, true, frames.read()).unwrap_err();
+        (results, error.to_string(), Digest::of(&global.save()))
+    };
+    let alone = closed(1);
+    for threads in [2, 3, 16] {
+        assert_eq!(closed(threads), alone, "{threads} threads");
+    }
+}
+
+#[test]
 fn a_client_that_applies_the_frames_holds_the_server_s_model() {
     for downlink in [Spec::exact(), compressed()] {
         let (layout, mut frames) = (layout(), Frames::default());

@@ -9,7 +9,6 @@
 //! once, at the end. Memory: the frame of one update.
 
 use super::method::{Aggregator, AggregatorMethod};
-use crate::config::limits::Part;
 use crate::config::plan::{Bound, MethodInfo, any_uplink};
 use crate::model::error::ModelError;
 use crate::model::updates::Updates;
@@ -32,17 +31,10 @@ struct Mean;
 impl Aggregator for Mean {
     fn aggregate(&self, updates: &mut Updates<'_>, out: &mut [f32]) -> Result<(), ModelError> {
         let total: f64 = updates.parts().iter().map(|part| part.examples).sum();
-        let mut predicted = 0.0;
-        for at in 0..updates.len() {
-            let Part {
-                examples,
-                scale,
-                weight,
-            } = updates.parts()[at];
-            if updates.add_frame(at, weight as f32, out)? {
-                predicted += examples * scale;
-            }
-        }
+        let weights: Vec<f32> = updates.parts().iter().map(|part| part.weight as f32).collect();
+        let named = updates.add_frames(&weights, out)?;
+        let with_predictor = updates.parts().iter().zip(named).filter(|(_, named)| *named);
+        let predicted: f64 = with_predictor.map(|(part, _)| part.examples * part.scale).sum();
         if predicted > 0.0 {
             updates.add_predictor((predicted / total) as f32, out)?;
         }
