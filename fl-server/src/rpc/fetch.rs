@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use wire::model_chunk::Part;
 
-use super::download::Download;
+use super::download::{Download, fail};
 use super::peer::Peer;
 use super::turns::Kind;
 use crate::accounting::client_counters::Sent;
@@ -49,7 +49,7 @@ pub(super) async fn fetch(
                 account.finish(asked.want);
                 span.done();
             }
-            Err(status) => drop(chunks.try_send(Err(status))),
+            Err(status) => fail(&chunks, status).await,
         }
     });
     Ok(ReceiverStream::new(stream))

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
-use super::download::Download;
+use super::download::{Download, fail};
 use super::turns::Kind;
 use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
@@ -35,7 +35,7 @@ pub(super) async fn fetch_base(
         };
         match sent {
             Ok(()) => span.done(),
-            Err(status) => drop(chunks.try_send(Err(status))),
+            Err(status) => fail(&chunks, status).await,
         }
     });
     Ok(ReceiverStream::new(stream))

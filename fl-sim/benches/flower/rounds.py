@@ -10,6 +10,7 @@ docs/benchmarks.md: the median of the turns, and the least and the most.
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import resource
@@ -154,6 +155,7 @@ def main():
     in_environment()
     import flwr  # noqa: F401  (before the processes fork, so that they share it)
 
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     multiprocessing.set_start_method("fork")
     program = args.program.resolve()
     print("| clients, values | ours, ms: round | server CPU | Flower, ms: round | server CPU | ratio: round | server CPU |")

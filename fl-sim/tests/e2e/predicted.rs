@@ -5,6 +5,7 @@ use std::path::Path;
 
 use fl_client::data::{Builtin, DataSource};
 use fl_compress::{Digest, Frame, FrameKind};
+use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
 use fl_server::record::Record;
 use fl_server::store::Store;
@@ -84,9 +85,10 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
     }
     assert_eq!(models[&ROUNDS].to_string(), score.model);
     assert_eq!(updates.len() as u64, 2 * ROUNDS);
+    let blobs = Blobs::open(&data, &"predicted".parse().unwrap(), Disk::default()).unwrap();
     let mut predicted = 0;
     for (round, digest) in updates {
-        let bytes = std::fs::read(data.join("blobs/predicted").join(digest.to_string())).unwrap();
+        let bytes = blobs.get(&digest).unwrap();
         let frame = Frame::parse(&bytes, &layout).unwrap();
         assert_eq!(frame.header().kind, FrameKind::Update);
         // A client that was not in an earlier cohort may have fetched a snapshot.
