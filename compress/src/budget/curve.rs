@@ -171,14 +171,6 @@ impl Curve {
         Some(knob)
     }
 
-    /// Adds points until one takes more than `bits`.
-    pub(crate) fn reach(&mut self, bits: f64) {
-        if bits > self.enough {
-            self.enough = bits;
-            self.extend();
-        }
-    }
-
     /// Adds points until one takes more than enough bits.
     fn extend(&mut self) {
         while self.points.last().is_none_or(|point| point.bits <= self.enough) {

@@ -21,8 +21,9 @@ const LAST_TRIES: usize = 6;
 const PART: f64 = 12.0;
 /// Bits a value that they may take or give: second-order changes of the error stay below 1 %.
 const CHANGE: f64 = 0.06;
-/// The search ends with an attempt that uses at least this share of the limit.
-const ENOUGH: f64 = 0.985;
+/// The search ends with an attempt that uses at least this share of the limit: less after each attempt, as the last percent is
+/// not worth the time of several.
+const ENOUGH: [f64; 4] = [0.985, 0.98, 0.975, 0.97];
 /// The bytes of a frame's sections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within {
@@ -58,7 +59,6 @@ pub(crate) fn largest_frame(
         if attempt >= TRIES && best.is_some() {
             break;
         }
-        open.iter().for_each(|&at| curves[at].reach(aim.target()));
         let part: Vec<&Curve> = open.iter().map(|&at| &curves[at]).collect();
         let allotment = Allotment::new(&part, aim.target());
         let knobs = allotment.knobs();
@@ -93,7 +93,8 @@ pub(crate) fn largest_frame(
         if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
             best = Some((bytes, sections.clone()));
         }
-        let is_enough = |(most, _): &(u64, _)| *most as f64 >= ENOUGH * left as f64;
+        let enough = ENOUGH[attempt.min(ENOUGH.len() - 1)] * left as f64;
+        let is_enough = |(most, _): &(u64, _)| *most as f64 >= enough;
         if attempt == 0 {
             // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
             let units = curves.iter_mut().zip(&knobs).zip(&sizes).zip(&mut *ratios);

@@ -101,14 +101,20 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         limit.error.into_iter().for_each(|error| curve.limit(error));
         curve
     };
+    let len: usize = tasks.iter().map(|task| task.input.tensor.values.len()).sum();
+    // No section takes all bits, and a small one hardly many times the bits a value of all.
+    let bits = goal * 8.0 / len as f64;
+    let enough = |input: &Input<'_>| (goal * 8.0).min(input.tensor.values.len() as f64 * (bits * 2.0 + 6.0));
     let mut curves = threads::map(tasks.iter().collect(), threads, |task| {
-        limited(Curve::weighted(&task.input, *task.ratio, task.weight, goal * 8.0))
+        let enough = enough(&task.input);
+        limited(Curve::weighted(&task.input, *task.ratio, task.weight, enough))
     });
     for _ in 0..2 {
         let steps = Allotment::new(&curves, goal * 8.0).knobs();
         let work: Vec<_> = tasks.iter_mut().zip(&curves).zip(steps).collect();
         let better = threads::map(work, threads, |((task, curve), step)| {
-            split_low_rank::choose(task, curve, step, goal * 8.0).map(limited)
+            let enough = enough(&task.input);
+            split_low_rank::choose(task, curve, step, enough).map(limited)
         });
         if better.iter().all(Option::is_none) {
             break;

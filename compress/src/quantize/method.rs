@@ -25,6 +25,19 @@ pub(crate) trait Quantizer {
     /// use the neighbors in it.
     fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size;
 
+    /// As [`Quantizer::encode`], and the values that a decoder will get. `None`, with nothing appended, if they are known only
+    /// after decoding.
+    fn encode_and_decode(
+        &self,
+        _values: &[f32],
+        _shape: Shape,
+        _code: Code,
+        _rng: KeyedRng,
+        _out: &mut Vec<u8>,
+    ) -> Option<(Size, Vec<f32>)> {
+        None
+    }
+
     /// The parameters that the decoder needs, in the byte that follows the tag of the recipe.
     fn byte(&self) -> u8 {
         0

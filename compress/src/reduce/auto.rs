@@ -1,6 +1,7 @@
 //! Every value; and of a matrix with a dead zone, as many singular components apart from the rest as pay for themselves
 //! ([`super::components`]). Whether they do depends on the step, so the encoder decides that, not the reducer.
 
+use crate::code::method::Code;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
@@ -61,15 +62,21 @@ fn decode([rank, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Resu
     })
 }
 
-/// `tensor` with `leading` split off, and the remainder of their decoded product.
-pub(crate) fn split<'v>(tensor: &TensorValues<'v>, leading: &LeadingComponents) -> Result<Reduced<'v>, Error> {
+/// `tensor` with `leading` split off, and the remainder of their decoded product. `code` codes the planes.
+pub(crate) fn split<'v>(
+    tensor: &TensorValues<'v>,
+    leading: &LeadingComponents,
+    code: Code,
+) -> Result<Reduced<'v>, Error> {
     let (rank, Shape { rows, cols }) = (leading.rank, tensor.shape);
     let mut parts = vec![
         ReducedPart::plain(leading.p.clone(), rows, rank),
         ReducedPart::plain(leading.q.clone(), rank, cols),
     ];
-    let p = tensor.received(&leading.p, parts[0].shape, 0)?;
-    let q = tensor.received(&leading.q, parts[1].shape, 1)?;
+    let (p, plane) = tensor.coded(&leading.p, parts[0].shape, 0, code)?;
+    parts[0].plane = plane;
+    let (q, plane) = tensor.coded(&leading.q, parts[1].shape, 1, code)?;
+    parts[1].plane = plane;
     let left = LeadingComponents { rank, p, q }.left(tensor.values, tensor.shape);
     parts.push(ReducedPart::plain(left, rows, cols));
     Ok(Reduced {

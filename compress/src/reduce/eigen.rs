@@ -5,6 +5,8 @@ use crate::simd::vectorized;
 
 /// Sweeps of the eigenvalue iteration; it converges quadratically.
 const SWEEPS: usize = 12;
+/// Cosine of two columns that count as orthogonal: far below the digits of a float.
+const NEAR: f64 = 1e-10;
 
 /// `q q^T`: `[rank, rank]`.
 pub(crate) fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
@@ -37,7 +39,7 @@ fn turn_all(a: &mut [f64], v: &mut [f64], n: usize) {
         for p in 0..n {
             for q in p + 1..n {
                 let off = a[p * n + q];
-                if off.abs() <= f64::EPSILON * (a[p * n + p] * a[q * n + q]).abs().sqrt() {
+                if off.abs() <= NEAR * (a[p * n + p] * a[q * n + q]).abs().sqrt() {
                     continue;
                 }
                 turned = true;

@@ -4,9 +4,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::code::method::Code;
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::Shape;
+use crate::quantize::method::Size;
 use crate::reduce::planes::Planes;
 use crate::sink::Sink;
 use crate::threads::both;
@@ -132,6 +134,16 @@ pub(crate) struct ReducedPart<'a> {
     pub(crate) support: Option<Vec<u32>>,
     pub(crate) values: Cow<'a, [f32]>,
     pub(crate) shape: Shape,
+    /// The values with one code, if they are coded already.
+    pub(crate) plane: Option<CodedPlane>,
+}
+
+/// The coded values of a part.
+#[derive(Debug)]
+pub(crate) struct CodedPlane {
+    pub(crate) code: Code,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) size: Size,
 }
 
 impl<'a> Reduced<'a> {
@@ -157,6 +169,7 @@ impl<'a> ReducedPart<'a> {
             support: None,
             values: values.into(),
             shape: Shape { rows, cols },
+            plane: None,
         }
     }
 
@@ -175,6 +188,7 @@ impl<'a> ReducedPart<'a> {
             shape: Shape::row(kept.len()),
             support: Some(support),
             values: Cow::Owned(kept),
+            plane: None,
         }
     }
 }

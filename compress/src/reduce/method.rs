@@ -9,7 +9,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::recipe::Quantize;
-use crate::reduce::form::{Form, Part, Reduced};
+use crate::reduce::form::{CodedPlane, Form, Part, Reduced};
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::wire::Reader;
@@ -124,6 +124,28 @@ impl TensorValues<'_> {
         let plane = Quantize::of(&self.quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
         plane.open()?.read(&mut out)?;
         Ok(out)
+    }
+}
+
+impl TensorValues<'_> {
+    /// Encodes part `at`, whose values are `values`, with `code`; returns what the receiver will decode, and the plane if it is
+    /// the one to send.
+    pub(crate) fn coded(
+        &self,
+        values: &[f32],
+        shape: Shape,
+        at: u64,
+        code: Code,
+    ) -> Result<(Vec<f32>, Option<CodedPlane>), Error> {
+        let mut bytes = Vec::new();
+        let coded = self
+            .quantize
+            .method()
+            .encode_and_decode(values, shape, code, self.rng.part(at), &mut bytes);
+        match coded {
+            Some((size, values)) => Ok((values, Some(CodedPlane { code, bytes, size }))),
+            None => Ok((self.received(values, shape, at)?, None)),
+        }
     }
 }
 

@@ -93,7 +93,11 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
         return Ok(support::empty());
     }
     match &input.leading {
-        Some(leading) => auto::split(tensor, leading),
+        Some(leading) => auto::split(
+            tensor,
+            leading,
+            input.code.candidates().first().copied().unwrap_or_default(),
+        ),
         // So is a tensor that the step of a budget quantizes to zeros.
         None if matches!(quantize, QuantizeSpec::DeadZone(zone) if zone.quantizes_to_zero(values)) => {
             Ok(support::empty())
@@ -117,11 +121,15 @@ fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encode
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
         let rng = tensor.rng.part(at as u64);
-        let values = |out: &mut Vec<u8>| {
-            tensor
+        let values = |out: &mut Vec<u8>| match &part.plane {
+            Some(plane) if plane.code == code => {
+                out.extend_from_slice(&plane.bytes);
+                plane.size
+            }
+            _ => tensor
                 .quantize
                 .method()
-                .encode(&part.values, part.shape, code, rng, out)
+                .encode(&part.values, part.shape, code, rng, out),
         };
         let size = if let Some(support) = &part.support {
             stages.reduced += support.len() as u64 * 4;

@@ -115,6 +115,13 @@ impl Flags {
         kept
     }
 
+    /// Costs of the flag of the next group.
+    #[inline(always)]
+    pub(crate) fn group_costs(&self) -> [u32; 2] {
+        let (_, expected) = self.next();
+        both(self.groups[self.row.before.min(2) as usize][group_context(expected)])
+    }
+
     /// Costs of the flags of the next group.
     #[inline(never)]
     pub(crate) fn costs(&self) -> FlagCosts {
@@ -200,6 +207,23 @@ fn both(chance: Chance) -> [u32; 2] {
 }
 
 impl FlagCosts {
+    /// Cost of all flags of the group without the value at `at`, of a group whose flags cost `cost`.
+    #[inline(always)]
+    pub(crate) fn without(&self, mask: u32, cost: u32, at: usize) -> u32 {
+        if mask & ((1 << at) - 1) == 0 {
+            // Another value becomes the first, or none is left.
+            return self.of(mask & !(1 << at));
+        }
+        let flag = |at: usize| (mask >> at & 1) as usize;
+        let own = &self.later[at][flag(at - 1)];
+        let mut less = cost - own[1] + own[0];
+        if at + 1 < self.width {
+            let next = &self.later[at + 1];
+            less = less - next[1][flag(at + 1)] + next[0][flag(at + 1)];
+        }
+        less
+    }
+
     /// Cost of all flags of the group.
     #[inline(always)]
     pub(crate) fn of(&self, mask: u32) -> u32 {
@@ -252,7 +276,12 @@ mod tests {
                 // Columns of unequal density.
                 let bits = (0..flags.width()).map(|j| u32::from(rng.unit(100 * at + j) < 0.3 / (1 + j) as f32) << j);
                 let mask = bits.sum();
-                let cost = f64::from(flags.costs().of(mask)) / f64::from(1 << COST);
+                let costs = flags.costs();
+                for at in (0..GROUP).filter(|at| mask >> at & 1 != 0) {
+                    assert_eq!(costs.without(mask, costs.of(mask), at), costs.of(mask & !(1 << at)));
+                }
+                assert_eq!(flags.group_costs(), [costs.of(0), costs.any[1]]);
+                let cost = f64::from(costs.of(mask)) / f64::from(1 << COST);
                 let mut counter = Counter(0.0);
                 flags.code(&mut counter, mask);
                 assert!(

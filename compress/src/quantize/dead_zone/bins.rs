@@ -90,6 +90,7 @@ impl Bins {
         let whole = |at: usize| Upper {
             class: self.above[at],
             divided: None,
+            next: at,
         };
         let number = number(magnitude as f32);
         let Some(&at) = self.below.get(number.saturating_sub(self.bottom) as usize) else {
@@ -101,8 +102,18 @@ impl Bins {
         };
         let mut class = self.above[at + 1];
         class.add(&bin.between(magnitude, bin.high));
-        let divided = Some(at);
-        Upper { class, divided }
+        Upper {
+            class,
+            divided: Some(at),
+            next: at + 1,
+        }
+    }
+
+    /// The lowest magnitude from one on at which there are values; `None` if a bin is divided there, or if there are none.
+    #[inline(always)]
+    pub(crate) fn gap(&self, from: &Upper) -> Option<f64> {
+        let next = self.bins.get(from.next).filter(|_| from.divided.is_none());
+        next.map(|bin| bin.low)
     }
 
     /// The values from one magnitude to a higher one.
@@ -129,6 +140,8 @@ pub(crate) struct Upper {
     pub(crate) class: Class,
     /// The bin that the magnitude divides.
     divided: Option<usize>,
+    /// The first bin that it does not divide.
+    next: usize,
 }
 
 impl Bin {

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::numbers::read_scale;
+use crate::simd::vectorized;
 use crate::wire::Reader;
 
 /// Levels per block on the stack.
@@ -77,11 +78,15 @@ impl ValueReader for Values<'_> {
     }
 }
 
-#[inline(never)]
-fn values(levels: &[i32], step: f32, mean: f32, out: &mut [f32]) {
-    for (value, &level) in out.iter_mut().zip(levels) {
-        *value = decoded(level, step, mean);
-    }
+pub(crate) fn values(levels: &[i32], step: f32, mean: f32, out: &mut [f32]) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (value, &level) in out.iter_mut().zip(levels) {
+                *value = decoded(level, step, mean);
+            }
+        },
+    );
 }
 
 #[inline(always)]

@@ -4,10 +4,12 @@ use crate::code::context::levels::tradeoff::{Tradeoff, encode_lowered};
 use crate::code::levels::{encode_levels, entropy, write_stream};
 use crate::code::method::Code;
 use crate::layout::Shape;
+use crate::quantize::dead_zone::decode::values;
 use crate::quantize::dead_zone::{DeadZone, Step, WORTH};
 use crate::quantize::method::Size;
 use crate::quantize::numbers::{largest, root_mean_square};
 use crate::rng::KeyedRng;
+use crate::simd::vectorized;
 use crate::wire::Writer;
 
 /// Values per block: few enough that `f32` sums stay accurate.
@@ -15,6 +17,23 @@ const BLOCK: usize = 4096;
 const LANES: usize = 8;
 /// Largest level: neither its zig-zag number nor the conversion from a float overflows.
 const HIGHEST: f64 = (1 << 30) as f64;
+
+/// What a decoder reads.
+#[derive(Debug)]
+pub(crate) struct Levels {
+    step: f32,
+    mean: f32,
+    levels: Vec<i32>,
+}
+
+impl Levels {
+    /// The values that a decoder gets.
+    pub(crate) fn values(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.levels.len()];
+        values(&self.levels, self.step, self.mean, &mut out);
+        out
+    }
+}
 
 impl DeadZone {
     /// Appends the planes of `values`, which are finite.
@@ -25,7 +44,7 @@ impl DeadZone {
         code: Code,
         rng: KeyedRng,
         out: &mut Vec<u8>,
-    ) -> Size {
+    ) -> (Size, Levels) {
         let mut levels = vec![0; values.len()];
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {
@@ -36,7 +55,6 @@ impl DeadZone {
                 None => stochastic(values, step, limit, rng, &mut levels),
             }
         }
-        let head = |mean: f32| [step, mean.min(f32::MAX)];
         let bound = if self.is_optimized && code == Code::Context {
             let tradeoff = Tradeoff {
                 step,
@@ -45,18 +63,21 @@ impl DeadZone {
             };
             let mut stream = Vec::new();
             let one = encode_lowered(&mut levels, values, shape, tradeoff, &mut stream);
+            mean = (step * one.clamp(0.5, 2.0)).min(f32::MAX);
             let mut writer = Writer::new(out);
-            writer.f32s(&head(step * one.clamp(0.5, 2.0)));
+            writer.f32s(&[step, mean]);
             write_stream(&stream, &mut writer);
             entropy(&levels)
         } else {
-            Writer::new(out).f32s(&head(mean));
+            mean = mean.min(f32::MAX);
+            Writer::new(out).f32s(&[step, mean]);
             encode_levels(&levels, shape, code, out)
         };
-        Size {
+        let size = Size {
             plain: 8 + (values.len() as u64 * width(&levels)).div_ceil(8),
             bound: 8.0 + bound,
-        }
+        };
+        (size, Levels { step, mean, levels })
     }
 
     /// The step for `values`; the largest float if there is none.
@@ -97,9 +118,14 @@ pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, lev
     let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
         let ones = &mut ones[..values.len()];
-        nearest_block(values, step, 1.0 - threshold, limit, levels, ones);
-        sum += sum_lanes(ones);
-        count += count_positive(ones);
+        let (more, ones) = vectorized(
+            #[inline(always)]
+            || {
+                nearest_block(values, step, 1.0 - threshold, limit, levels, ones);
+                (sum_lanes(ones), count_positive(ones))
+            },
+        );
+        (sum, count) = (sum + more, count + ones);
     }
     if count == 0 {
         return 1.0;
@@ -108,7 +134,7 @@ pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, lev
 }
 
 /// Fills `levels`, and `ones` with the magnitudes at level one, in steps, and zeros elsewhere.
-#[inline(never)]
+#[inline(always)]
 fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32], ones: &mut [f32]) {
     for ((level, one), &value) in levels.iter_mut().zip(ones).zip(values) {
         let (ratio, magnitude) = magnitude(value, step, offset, limit);
@@ -124,7 +150,7 @@ fn magnitude(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
     (ratio, (ratio + offset).min(limit) as i32)
 }
 
-#[inline(never)]
+#[inline(always)]
 fn sum_lanes(values: &[f32]) -> f64 {
     let mut sums = [0.0f32; LANES];
     let (groups, rest) = values.as_chunks::<LANES>();
@@ -134,7 +160,7 @@ fn sum_lanes(values: &[f32]) -> f64 {
     sums.iter().chain(rest).map(|&value| f64::from(value)).sum()
 }
 
-#[inline(never)]
+#[inline(always)]
 fn count_positive(values: &[f32]) -> u64 {
     u64::from(
         values

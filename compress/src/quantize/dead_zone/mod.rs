@@ -172,7 +172,19 @@ impl Quantizer for DeadZone {
     }
 
     fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
-        self.encode_planes(values, shape, code, rng, out)
+        self.encode_planes(values, shape, code, rng, out).0
+    }
+
+    fn encode_and_decode(
+        &self,
+        values: &[f32],
+        shape: Shape,
+        code: Code,
+        rng: KeyedRng,
+        out: &mut Vec<u8>,
+    ) -> Option<(Size, Vec<f32>)> {
+        let (size, levels) = self.encode_planes(values, shape, code, rng, out);
+        Some((size, levels.values()))
     }
 
     fn bits(&self) -> f64 {

@@ -75,6 +75,10 @@ impl Histogram {
                 break;
             }
             (above, number) = (next, number + 1.0);
+            if let Some(magnitude) = self.bins.gap(&above) {
+                // Levels without values.
+                number = number.max((magnitude / step + 1.0 - theta) as u32 as f64);
+            }
         }
         for bin in spread {
             known += many(bin, step);
@@ -172,7 +176,8 @@ mod tests {
                     let step = (relative * rms) as f32;
                     let spec = DeadZone::nearest(1.0, theta).unwrap().with_step(step);
                     let shape = Shape::row(values.len());
-                    let size = spec.encode_planes(&values, shape, Code::Pack, KeyedRng::new(0, 0), &mut Vec::new());
+                    let (size, _) =
+                        spec.encode_planes(&values, shape, Code::Pack, KeyedRng::new(0, 0), &mut Vec::new());
                     let out = round_trip(QuantizeSpec::DeadZone(spec), &values, Code::Pack, 1);
                     let (bits, error) = histogram.estimate(f64::from(step), theta);
                     let (real_bits, real_error) = ((size.bound - 8.0) * 8.0, squared_error(&values, &out));

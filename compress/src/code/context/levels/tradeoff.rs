@@ -78,7 +78,23 @@ impl Model {
             }
         }
         let candidates = &mut candidates[..count];
-        candidates.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+        // A group without nonzero values costs no flags beside its own, so this is what any of them must gain.
+        let [none, any] = self.flags.group_costs();
+        let least = lambda * (any as f32 - none as f32);
+        let gain = |candidate: &Candidate| {
+            if candidate.is_fixed {
+                f32::MAX
+            } else {
+                candidate.gain.max(0.0)
+            }
+        };
+        if candidates.iter().map(gain).sum::<f32>() <= least {
+            levels.fill(0);
+            return 0;
+        }
+        if count > 1 {
+            candidates.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+        }
         if candidates.iter().any(|candidate| !candidate.is_fixed) {
             mask = self.keep(candidates, mask, lambda);
         }
@@ -95,7 +111,7 @@ impl Model {
         let mut cost = flags.of(mask);
         for candidate in candidates.iter().filter(|candidate| !candidate.is_fixed) {
             let without = mask & !(1 << candidate.at);
-            let less = flags.of(without);
+            let less = flags.without(mask, cost, candidate.at);
             if candidate.gain <= lambda * (cost as f32 - less as f32) {
                 (mask, cost) = (without, less);
             }
