@@ -49,7 +49,7 @@ impl std::fmt::Display for Fallback {
         let Self { version, why, .. } = self;
         write!(
             f,
-            "stored data is damaged: {why}. Model version {version} was computed from "
+            "stored data cannot be used: {why}. Model version {version} was computed from "
         )?;
         match self.source {
             Source::Checkpoint(older) => write!(f, "the checkpoint of version {older}; nothing is lost"),
@@ -293,6 +293,12 @@ impl Sources<'_> {
                 (Err(_), Some(BlobError::Disk(error))) => return Err(error.into()),
                 (Err(why @ (ModelError::Frame { .. } | ModelError::Predictor { .. })), _) => {
                     return Ok(Err(why.to_string()));
+                }
+                // Which frame an encoder makes may change from program to program; what the frame decodes to may not.
+                (Err(why @ ModelError::Differs { what: "frame", .. }), _) => {
+                    return Ok(Err(format!(
+                        "{why}, as the encoder of another version of this program makes it"
+                    )));
                 }
                 (Err(why), _) => return Err(why.into()),
             }

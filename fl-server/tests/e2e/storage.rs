@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::support::*;
+use fl_compress::{Encoder, Frame, Spec};
 use fl_proto::{Phase, UpdateReply};
 use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
@@ -196,7 +198,7 @@ async fn a_damaged_checkpoint_is_replaced_by_the_older_one_or_by_all_updates_to_
         assert_eq!(alerts.len(), 1, "{alerts:?}");
         let (code, said) = verify(&fed, name);
         assert!(
-            code == 5 && said.contains("note: stored data is damaged"),
+            code == 5 && said.contains("note: stored data cannot be used"),
             "{code}: {said}"
         );
     }
@@ -239,6 +241,51 @@ async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_
             ),
         }
     }
+}
+
+/// Replaces the frame of the model update of a round by one of the same values that another encoder makes.
+fn encode_otherwise(fed: &Fed, name: &str, of: u64) {
+    let run = stored(fed, name);
+    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let records = run.records().map(Result::unwrap);
+    let closed = |record: &Record| matches!(record, Record::RoundClosed { round, .. } if *round == of);
+    let mut record = records.filter(closed).last().unwrap();
+    let before = record.to_bytes();
+    let Record::RoundClosed { frame, frame_len, .. } = &mut record else {
+        panic!("{record:?}")
+    };
+    let (layout, bytes) = (Arc::clone(&fed.layout), blobs.get(frame).unwrap());
+    let sent = Frame::parse(&bytes, &layout).unwrap();
+    let mut values = vec![0.0; layout.len()];
+    sent.accumulate(1.0, &mut values).unwrap();
+    let header = sent.header();
+    let exact = Encoder::new(Arc::clone(&layout), &Spec::exact()).unwrap();
+    let other = { exact }.encode(&mut values, header).unwrap();
+    blobs.put(&other.frame).unwrap();
+    assert_ne!(*frame, other.digest);
+    (*frame, *frame_len) = (other.digest, other.frame.len() as u64);
+    drop(run);
+    let store = (0..).find_map(|_| sled::open(fed.data().join("store")).ok()).unwrap();
+    let found = store.iter().map(Result::unwrap).find(|(_, value)| *value == before);
+    store.insert(found.unwrap().0, record.to_bytes()).unwrap();
+    store.flush().unwrap();
+}
+
+#[tokio::test]
+async fn a_model_update_that_another_program_encoded_is_taken_as_it_was_sent() {
+    let fed = Fed::new();
+    let name = "encoded";
+    serve_rounds(&fed, sparse(&fed, name, true), 1, 5).await;
+    encode_otherwise(&fed, name, 5);
+    let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
+    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+    assert_eq!(alerts.len(), 1, "{alerts:?}");
+    let said = &alerts[0];
+    assert!(
+        said.contains("round 5, repeated, gives frame") && said.contains("the encoder of another version"),
+        "{said}"
+    );
+    assert!(said.contains("the model is exact"), "{said}");
 }
 
 #[tokio::test]
