@@ -11,7 +11,7 @@ use crate::model::space::first_weights;
 /// Checks the budgets of `plan` with its first weights, which are read. Returns the warnings.
 ///
 /// # Errors
-/// What is wrong with the first weights; as [`check`].
+/// What is wrong with the first weights; the key of a budget that cannot be kept, and the smallest one that can.
 pub fn warnings(plan: &RunPlan) -> Result<Vec<String>, String> {
     let model = first_weights(plan).map_err(|why| why.to_string())?;
     check(plan, &model.layout)?;

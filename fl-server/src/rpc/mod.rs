@@ -2,6 +2,7 @@
 //! hold no state of the run and decide nothing.
 
 pub(crate) mod calls;
+mod chunks;
 pub(crate) mod context;
 pub(crate) mod door;
 mod download;

@@ -6,22 +6,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use fl_compress::{Digest, Layout, Stages};
 use fl_proto::{MAX_PUSH, ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
-use tokio::sync::SemaphorePermit;
-use tokio::time::{Instant, timeout};
-use tokio_stream::{Stream, StreamExt as _};
+use tokio::time::Instant;
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
+use super::chunks::{Chunks, Parts, next};
 use super::measure::Begun;
 use super::pace::Pace;
 use super::peer::Peer;
-use super::turns::{Kind, Turn};
+use super::turns::Kind;
 use super::{evaluate, offer, predictor, verify};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::transfers::{HELD_FOR, LAPSE, MAX_HELD};
+use crate::rpc::transfers::{HELD_FOR, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
@@ -343,87 +342,6 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>
     };
     let largest = |step: &Digest| service.largest_of_step.get(&service.blobs, &service.layout, step);
     verify::verify(bytes, &asked, largest)
-}
-
-/// A stream of the messages of an upload.
-trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin {}
-
-impl<S: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin> Chunks for S {}
-
-/// The chunks of an upload.
-struct Parts<'a, S> {
-    service: &'a Service,
-    /// Of the frame.
-    bytes: u64,
-    /// A chunk received before it was needed.
-    first: Option<Part>,
-    stream: S,
-    pace: Pace,
-    turn: Turn,
-    /// Held while chunks arrive.
-    place: Option<SemaphorePermit<'a>>,
-    /// Time without a permit.
-    waited: Duration,
-}
-
-impl<S: Chunks> Parts<'_, S> {
-    /// The next chunk, if it comes within [`LAPSE`]. Otherwise releases the permit.
-    async fn soon(&mut self) -> Option<Result<Option<Part>, Status>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(Some(first)));
-        }
-        let coming = next(&mut self.pace, &mut self.turn, &mut self.stream);
-        match timeout(LAPSE, coming).await {
-            Ok(Ok(part)) => Some(self.placed(part).await),
-            Ok(Err(status)) => Some(Err(status)),
-            Err(_) => {
-                self.place = None;
-                None
-            }
-        }
-    }
-
-    /// The next chunk, however long it takes within the pace.
-    async fn later(&mut self) -> Result<Option<Part>, Status> {
-        let part = next(&mut self.pace, &mut self.turn, &mut self.stream).await?;
-        self.placed(part).await
-    }
-
-    async fn placed(&mut self, part: Option<Part>) -> Result<Option<Part>, Status> {
-        if part.is_some() {
-            self.take_place().await?;
-        }
-        Ok(part)
-    }
-
-    /// Acquires a permit, unless one is held.
-    async fn take_place(&mut self) -> Result<(), Status> {
-        if self.place.is_none() {
-            let begun = Instant::now();
-            let place = tokio::select! {
-                place = self.service.limits.uploads.place(self.bytes) => place?,
-                status = self.turn.over() => return Err(status),
-            };
-            self.place = Some(place);
-            self.pace.excuse(begun.elapsed());
-            self.waited += begun.elapsed();
-        }
-        Ok(())
-    }
-}
-
-/// The next chunk of the stream. A rate below the least one, or a newer upload of the client, ends the stream.
-async fn next(pace: &mut Pace, turn: &mut Turn, stream: &mut impl Chunks) -> Result<Option<Part>, Status> {
-    let message = tokio::select! {
-        message = pace.wait(stream.next()) => message,
-        status = turn.over() => return Err(status),
-    };
-    let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
-    message
-        .map_err(slow)?
-        .transpose()?
-        .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
-        .transpose()
 }
 
 /// The status of a call whose upload failed. A failing disk stops the server.

@@ -1,0 +1,96 @@
+//! The chunks of an upload as they arrive: at no less than the least rate, with a permit, and until a newer upload of the client.
+
+use std::time::Duration;
+
+use fl_proto::{ProtocolError, wire};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, timeout};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
+use wire::update_chunk::Part;
+
+use super::pace::Pace;
+use super::turns::Turn;
+use crate::rpc::context::Service;
+use crate::rpc::transfers::LAPSE;
+
+/// A stream of the messages of an upload.
+pub(super) trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin {}
+
+impl<S: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin> Chunks for S {}
+
+/// The chunks of an upload.
+pub(super) struct Parts<'a, S> {
+    pub(super) service: &'a Service,
+    /// Of the frame.
+    pub(super) bytes: u64,
+    /// A chunk received before it was needed.
+    pub(super) first: Option<Part>,
+    pub(super) stream: S,
+    pub(super) pace: Pace,
+    pub(super) turn: Turn,
+    /// Held while chunks arrive.
+    pub(super) place: Option<SemaphorePermit<'a>>,
+    /// Time without a permit.
+    pub(super) waited: Duration,
+}
+
+impl<S: Chunks> Parts<'_, S> {
+    /// The next chunk, if it comes within [`LAPSE`]. Otherwise releases the permit.
+    pub(super) async fn soon(&mut self) -> Option<Result<Option<Part>, Status>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(Some(first)));
+        }
+        let coming = next(&mut self.pace, &mut self.turn, &mut self.stream);
+        match timeout(LAPSE, coming).await {
+            Ok(Ok(part)) => Some(self.placed(part).await),
+            Ok(Err(status)) => Some(Err(status)),
+            Err(_) => {
+                self.place = None;
+                None
+            }
+        }
+    }
+
+    /// The next chunk, however long it takes within the pace.
+    pub(super) async fn later(&mut self) -> Result<Option<Part>, Status> {
+        let part = next(&mut self.pace, &mut self.turn, &mut self.stream).await?;
+        self.placed(part).await
+    }
+
+    async fn placed(&mut self, part: Option<Part>) -> Result<Option<Part>, Status> {
+        if part.is_some() {
+            self.take_place().await?;
+        }
+        Ok(part)
+    }
+
+    /// Acquires a permit, unless one is held.
+    pub(super) async fn take_place(&mut self) -> Result<(), Status> {
+        if self.place.is_none() {
+            let begun = Instant::now();
+            let place = tokio::select! {
+                place = self.service.limits.uploads.place(self.bytes) => place?,
+                status = self.turn.over() => return Err(status),
+            };
+            self.place = Some(place);
+            self.pace.excuse(begun.elapsed());
+            self.waited += begun.elapsed();
+        }
+        Ok(())
+    }
+}
+
+/// The next chunk of the stream. A rate below the least one, or a newer upload of the client, ends the stream.
+pub(super) async fn next(pace: &mut Pace, turn: &mut Turn, stream: &mut impl Chunks) -> Result<Option<Part>, Status> {
+    let message = tokio::select! {
+        message = pace.wait(stream.next()) => message,
+        status = turn.over() => return Err(status),
+    };
+    let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
+    message
+        .map_err(slow)?
+        .transpose()?
+        .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
+        .transpose()
+}
