@@ -16,7 +16,7 @@ use crate::config::plan::RunPlan;
 use crate::model::model_store::UPDATES_FROM;
 use crate::model::restore::Fallback;
 use crate::model::run_metadata::{StoredPlan, stored_plan};
-use crate::model::{GlobalModel, Replayed, RolledBack, replayed, sum_frames};
+use crate::model::{GlobalModel, ModelError, Replayed, RolledBack, replayed, sum_frames};
 use crate::reporting::inspect::{self, InspectError, begun_run};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::disk::Disk;
@@ -354,7 +354,13 @@ impl<'a> Again<'a> {
         };
         if let Err(why) = global.replay(round, |digest, bytes| self.blobs.read(digest, bytes)) {
             self.global = Err(format!("round {} went wrong", round.round));
-            return Found::Bad(why.to_string());
+            let hint = match why {
+                ModelError::Differs { what: "frame", .. } => {
+                    ", unless another version of this program closed the round"
+                }
+                _ => "",
+            };
+            return Found::Bad(format!("{why}{hint}"));
         }
         Found::Good
     }
