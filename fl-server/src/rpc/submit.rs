@@ -124,16 +124,14 @@ async fn receive<S: Chunks>(
             header.id.clone(),
             header.len,
         );
-        // What is on disk already goes on there.
-        if held == 0 && len <= MAX_HELD {
-            blobs
-                .held_upload(&client, id.round, &id.digest, len)
-                .map_err(|error| unable(&error))?
-        } else {
-            on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?
+        let in_memory = (len <= MAX_HELD).then(|| blobs.held_upload(&client, id.round, &id.digest, len));
+        match in_memory.flatten() {
+            Some(upload) => upload,
+            None => on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?,
         }
     };
     if upload.offset() != header.offset {
+        let upload = park(&service, upload).await?;
         return Ok(UpdateReply::Wanted {
             offset: upload.offset(),
         });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
-use fl_proto::RunName;
+use fl_proto::{ClientId, RunName};
 use fl_server::blobs::{BlobError, Blobs, Upload};
 use fl_server::disk::{Disk, Fault, FaultKind};
 use fl_server::state_machine::{Accepted, Millis, Record, State};
@@ -81,9 +81,21 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
 
 /// Begins or resumes an upload, in its file or in memory.
 fn begun(blobs: &Blobs, hold: bool, i: usize, round: u64, digest: &Digest, len: usize) -> Result<Upload, BlobError> {
-    match hold {
-        true => blobs.held_upload(&client(i), round, digest, len as u64),
-        false => blobs.upload(&client(i), round, digest, len as u64),
+    begun_by(blobs, hold, &client(i), round, digest, len as u64)
+}
+
+fn begun_by(
+    blobs: &Blobs,
+    hold: bool,
+    client: &ClientId,
+    round: u64,
+    digest: &Digest,
+    len: u64,
+) -> Result<Upload, BlobError> {
+    let held = hold.then(|| blobs.held_upload(client, round, digest, len));
+    match held.flatten() {
+        Some(upload) => Ok(upload),
+        None => blobs.upload(client, round, digest, len),
     }
 }
 
@@ -554,6 +566,26 @@ fn an_upload_held_in_memory_leaves_no_file_but_its_pack() {
 }
 
 #[test]
+fn what_a_call_held_is_freed_with_it_unless_another_has_taken_it_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    let (me, digest) = (client(0), Digest::of(b"abcdef"));
+    let mut old = blobs.held_upload(&me, 3, &digest, 6).unwrap();
+    old.append(b"abc").unwrap();
+    let new = blobs.held_upload(&me, 3, &digest, 6).unwrap();
+    drop(old);
+    assert_eq!((new.offset(), blobs.partial_len(&me, 3, &digest)), (3, 3));
+    drop(new);
+    assert_eq!(blobs.partial_len(&me, 3, &digest), 0);
+    let mut other = blobs.held_upload(&me, 4, &digest, 6).unwrap();
+    assert_eq!((other.offset(), blobs.partial_len(&me, 3, &digest)), (0, 0));
+    other.append(b"ab").unwrap();
+    other.park().unwrap();
+    assert!(blobs.held_upload(&me, 4, &digest, 6).is_none(), "it is in a file");
+    assert_eq!(blobs.upload(&me, 4, &digest, 6).unwrap().offset(), 2);
+}
+
+#[test]
 fn a_damaged_blob_of_a_pack_is_named_by_its_pack() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
@@ -581,15 +613,13 @@ fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
         // The name of the second client ends like a round number.
         let (me, similar) = ("a".parse().unwrap(), "a-3".parse().unwrap());
         let (digest, other) = (Digest::of(b"abcdef"), Digest::of(b"another"));
-        let mut old = match hold {
-            true => blobs.held_upload(&me, 3, &digest, 6).unwrap(),
-            false => blobs.upload(&me, 3, &digest, 6).unwrap(),
-        };
+        let mut old = begun_by(&blobs, hold, &me, 3, &digest, 6).unwrap();
         old.append(b"abc").unwrap();
-        let mut new = blobs.upload(&me, 3, &digest, 6).unwrap();
+        assert_eq!(blobs.partial_len(&me, 3, &digest), 3);
+        let mut new = begun_by(&blobs, hold, &me, 3, &digest, 6).unwrap();
         assert_eq!(old.append(b"xyz"), Err(BlobError::Superseded));
         assert_eq!(old.park(), Err(BlobError::Superseded));
-        new.append(if hold { b"abcdef" } else { b"def" }).unwrap();
+        new.append(b"def").unwrap();
         blobs.keep(vec![new.finish(&digest).unwrap()]).unwrap();
         assert_eq!(old.discard(), Err(BlobError::Superseded));
         assert_eq!(blobs.get(&digest).unwrap(), b"abcdef");
@@ -597,10 +627,7 @@ fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
         blobs.upload(&similar, 3, &digest, 6).unwrap().append(b"ab").unwrap();
         blobs.upload(&me, 3, &digest, 6).unwrap().append(b"ab").unwrap();
         let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-        let upload = match hold {
-            true => blobs.held_upload(&me, 4, &other, 7).unwrap(),
-            false => blobs.upload(&me, 4, &other, 7).unwrap(),
-        };
+        let upload = begun_by(&blobs, hold, &me, 4, &other, 7).unwrap();
         assert_eq!(
             (
                 blobs.partial_len(&me, 3, &digest),

@@ -17,6 +17,8 @@ pub(super) struct Partial {
     pub(super) path: PathBuf,
     /// Whether the file may exist.
     pub(super) on_disk: bool,
+    /// The bytes received, while a call holds them in memory.
+    pub(super) held: Vec<u8>,
     /// Number of the call that may write to the file. Incremented when the file is removed or becomes a blob.
     pub(super) turn: u64,
 }
@@ -32,6 +34,7 @@ pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<Partials, DiskErro
                     Arc::new(Mutex::new(Partial {
                         path,
                         on_disk: true,
+                        held: Vec::new(),
                         turn: 0,
                     })),
                 );

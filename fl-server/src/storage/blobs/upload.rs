@@ -5,13 +5,13 @@
 //! of the complete upload is checked, also after a crash.
 //!
 //! The caller may have a short upload held in memory: then it has no file unless the caller [parks](Upload::park) it, and
-//! becomes a blob of a pack.
+//! becomes a blob of a pack. Another call takes over what is held. A call that ends without parking it frees it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fl_compress::Digest;
@@ -38,7 +38,10 @@ pub struct Upload {
 /// The bytes received.
 #[derive(Debug)]
 enum Content {
-    Held(Vec<u8>),
+    /// A part of the bytes, in [`Partial::held`].
+    Held,
+    /// All of them, in memory.
+    Whole(Vec<u8>),
     Written {
         file: File,
         /// Hash of the bytes.
@@ -47,70 +50,97 @@ enum Content {
 }
 
 impl Blobs {
-    /// Bytes received of this upload, by any call, that are in its file.
+    /// Bytes received of this upload, by any call.
     pub fn partial_len(&self, client: &ClientId, round: u64, digest: &Digest) -> u64 {
         let known = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.contains_key(client) {
+        let Some(partial) = known.get(client).cloned() else {
             return 0;
-        }
-        drop(known);
-        std::fs::metadata(self.partial_path(client, round, digest)).map_or(0, |meta| meta.len())
-    }
-
-    /// Resumes an upload of `len` bytes, or begins it, and removes another unfinished upload of this client. The caller
-    /// has checked `len` against its limit.
-    pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
-        self.begin(client, round, digest, len, false)
-    }
-
-    /// As [`Blobs::upload`], held in memory unless a part of it is in a file already. Takes memory as pieces arrive.
-    pub fn held_upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
-        self.begin(client, round, digest, len, true)
-    }
-
-    fn begin(&self, client: &ClientId, round: u64, digest: &Digest, len: u64, hold: bool) -> Result<Upload, BlobError> {
-        let path = self.partial_path(client, round, digest);
-        let partial = {
-            let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
-            let fresh = || {
-                Arc::new(Mutex::new(Partial {
-                    path: path.clone(),
-                    on_disk: false,
-                    turn: 0,
-                }))
-            };
-            all.entry(client.clone()).or_insert_with(fresh).clone()
         };
+        drop(known);
+        let path = self.partial_path(client, round, digest);
+        // A call that holds the lock for long works on the file.
+        if let Ok(partial) = partial.try_lock()
+            && !partial.on_disk
+        {
+            return if partial.path == path {
+                partial.held.len() as u64
+            } else {
+                0
+            };
+        }
+        std::fs::metadata(path).map_or(0, |meta| meta.len())
+    }
+
+    /// Resumes an upload of `len` bytes, or begins it, in its file, and removes another unfinished upload of this client. The
+    /// caller has checked `len` against its limit.
+    pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
+        let path = self.partial_path(client, round, digest);
+        let partial = self.partial(client, &path);
         let mut held = partial.lock().unwrap_or_else(PoisonError::into_inner);
         held.turn += 1;
+        held.held = Vec::new();
         if held.path != path {
             if held.on_disk {
                 self.disk.remove(&held.path)?;
-                held.on_disk = false;
             }
             held.path.clone_from(&path);
         }
+        held.on_disk = true;
+        let file = self.disk.open(&path, false)?;
+        let (hasher, received) = resume(&file, len).map_err(|e| DiskError::new("read", &path, &e))?;
         let turn = held.turn;
-        let (content, received) = if hold && !held.on_disk {
-            (Content::Held(Vec::new()), 0)
-        } else {
-            held.on_disk = true;
-            let file = self.disk.open(&path, false)?;
-            let (hasher, received) = resume(&file, len).map_err(|e| DiskError::new("read", &path, &e))?;
-            let hasher = Box::new(hasher);
-            (Content::Written { file, hasher }, received)
-        };
         drop(held);
+        let hasher = Box::new(hasher);
         Ok(Upload {
             blobs: self.clone(),
             partial,
             turn,
             path,
             round,
-            content,
+            content: Content::Written { file, hasher },
             received,
             len,
         })
+    }
+
+    /// As [`Blobs::upload`], in memory, which is taken as pieces arrive. Does not block: `None` if the client has an unfinished
+    /// upload in a file.
+    pub fn held_upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Option<Upload> {
+        let path = self.partial_path(client, round, digest);
+        let partial = self.partial(client, &path);
+        // A call that holds the lock for long works on the file.
+        let mut held = partial.try_lock().ok().filter(|held| !held.on_disk)?;
+        held.turn += 1;
+        if held.path != path {
+            held.path.clone_from(&path);
+            held.held = Vec::new();
+        }
+        let (turn, received) = (held.turn, held.held.len() as u64);
+        drop(held);
+        Some(Upload {
+            blobs: self.clone(),
+            partial,
+            turn,
+            path,
+            round,
+            content: Content::Held,
+            received,
+            len,
+        })
+    }
+
+    /// The client's entry; a new one has this path.
+    fn partial(&self, client: &ClientId, path: &Path) -> Arc<Mutex<Partial>> {
+        let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = || {
+            Arc::new(Mutex::new(Partial {
+                path: path.to_owned(),
+                on_disk: false,
+                held: Vec::new(),
+                turn: 0,
+            }))
+        };
+        all.entry(client.clone()).or_insert_with(fresh).clone()
     }
 
     /// Makes complete uploads blobs: those held in memory together in a pack, the others as files. Durable on return.
@@ -219,12 +249,17 @@ impl Upload {
         }
         let mut held = lock(&self.partial, self.turn)?;
         match &mut self.content {
-            Content::Held(bytes) => {
-                if bytes.is_empty() {
-                    bytes.reserve_exact(self.len as usize);
+            Content::Held => {
+                if held.held.is_empty() {
+                    held.held.reserve_exact(self.len as usize);
                 }
-                bytes.extend_from_slice(piece);
+                held.held.extend_from_slice(piece);
+                if len == self.len {
+                    self.content = Content::Whole(std::mem::take(&mut held.held));
+                }
             }
+            // Nothing can follow.
+            Content::Whole(_) => {}
             Content::Written { file, hasher } => {
                 if let Err(error) = self.blobs.disk.write(file, &self.path, piece) {
                     held.turn += 1;
@@ -240,7 +275,7 @@ impl Upload {
 
     /// Whether the bytes are in memory: [`Upload::append`] does not block then.
     pub fn is_held(&self) -> bool {
-        matches!(self.content, Content::Held(_))
+        matches!(self.content, Content::Held | Content::Whole(_))
     }
 
     /// Writes an upload that is held to its file, where a later call finds it. Has no effect on another one.
@@ -249,18 +284,20 @@ impl Upload {
     /// `Superseded`; `Disk`.
     pub fn park(&mut self) -> Result<(), BlobError> {
         let mut held = lock(&self.partial, self.turn)?;
-        let Content::Held(bytes) = &self.content else {
-            return Ok(());
+        let bytes = match &mut self.content {
+            Content::Held => std::mem::take(&mut held.held),
+            Content::Whole(bytes) => std::mem::take(bytes),
+            Content::Written { .. } => return Ok(()),
         };
         let (disk, path) = (&self.blobs.disk, &self.path);
         held.on_disk = true;
         let file = disk.open(path, true)?;
-        if let Err(error) = disk.write(&file, path, bytes) {
+        if let Err(error) = disk.write(&file, path, &bytes) {
             held.turn += 1;
             return Err(error.into());
         }
         let mut hasher = Box::new(blake3::Hasher::new());
-        hasher.update(bytes);
+        hasher.update(&bytes);
         drop(held);
         self.content = Content::Written { file, hasher };
         Ok(())
@@ -274,7 +311,8 @@ impl Upload {
         self.complete()?;
         let _held = self.turn()?;
         let mut file = match &self.content {
-            Content::Held(bytes) => return Ok(Cow::Borrowed(bytes)),
+            Content::Held => return Ok(Cow::Borrowed(&[])),
+            Content::Whole(bytes) => return Ok(Cow::Borrowed(bytes)),
             Content::Written { file, .. } => file,
         };
         let mut bytes = Vec::with_capacity(self.received as usize);
@@ -288,10 +326,11 @@ impl Upload {
     ///
     /// # Errors
     /// `Short`, `Damaged`, `Superseded`; `Disk`.
-    pub fn finish(self, digest: &Digest) -> Result<Received, BlobError> {
+    pub fn finish(mut self, digest: &Digest) -> Result<Received, BlobError> {
         self.complete()?;
         let found = match &self.content {
-            Content::Held(bytes) => Digest::of(bytes),
+            Content::Held => Digest::of(&[]),
+            Content::Whole(bytes) => Digest::of(bytes),
             Content::Written { hasher, .. } => Digest(*hasher.finalize().as_bytes()),
         };
         if found != *digest {
@@ -302,8 +341,9 @@ impl Upload {
         let partial = Arc::clone(&self.partial);
         let mut held = lock(&partial, self.turn)?;
         // `Received` owns the bytes now: a retry by the client begins another upload.
-        let content = match self.content {
-            Content::Held(bytes) => Kept::Held(bytes),
+        let content = match std::mem::replace(&mut self.content, Content::Held) {
+            Content::Held => Kept::Held(Vec::new()),
+            Content::Whole(bytes) => Kept::Held(bytes),
             Content::Written { file, .. } => {
                 let disk = &self.blobs.disk;
                 disk.sync(&file, &self.path)?;
@@ -315,7 +355,7 @@ impl Upload {
         };
         held.turn += 1;
         Ok(Received {
-            blobs: self.blobs,
+            blobs: self.blobs.clone(),
             round: self.round,
             content,
             digest: found,
@@ -339,6 +379,7 @@ impl Upload {
     pub fn discard(self) -> Result<(), BlobError> {
         let mut held = self.turn()?;
         held.turn += 1;
+        held.held = Vec::new();
         if held.on_disk {
             self.blobs.disk.remove(&self.path)?;
             held.on_disk = false;
@@ -348,6 +389,15 @@ impl Upload {
 
     fn turn(&self) -> Result<MutexGuard<'_, Partial>, BlobError> {
         lock(&self.partial, self.turn)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // No call would take it over for long, and no limit would count it.
+        if let Ok(mut held) = self.turn() {
+            held.held = Vec::new();
+        }
     }
 }
 
