@@ -19,7 +19,7 @@ const HALVINGS: usize = 20;
 /// Most steps of a search on a path of knobs.
 const MOST_STEPS: usize = 32;
 /// Share of the target that ends such a search.
-const NEAR: f64 = 0.9998;
+const NEAR: f64 = 1.0 - 1e-9;
 /// Octaves between the coarsest and the finest knob.
 const OCTAVES: f64 = 64.0;
 

@@ -1,14 +1,16 @@
 //! A download: blobs in chunks, no faster than the client reads them. Short blobs are read once for all clients that read the same
 //! one; of a long blob, only a chunk is in memory.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fl_compress::Digest;
-use fl_proto::{CHUNK, chunks};
+use fl_proto::CHUNK;
 use tokio::sync::{SemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout};
 use tonic::Status;
@@ -60,41 +62,48 @@ impl<'a, M> Download<'a, M> {
         message: impl Fn(Bytes) -> M,
     ) -> Result<(), Status> {
         self.take_place().await?;
-        // A blob that is damaged is sent as it is: the receiver checks its digest, and names it.
-        if range.end <= MAX_SHARED
-            && let Ok(bytes) = self.service.frame(blob).await
-            && bytes.len() as u64 >= range.end
-        {
-            for piece in chunks(bytes.slice(..range.end as usize), range.start as usize) {
-                let len = piece.len() as u64;
-                self.take_place().await?;
-                account.chunk(len);
-                self.give_or_release(message(piece)).await?;
-                self.pace.moved(len);
-            }
-            return Ok(());
+        if range.end <= MAX_SHARED {
+            // A blob that is damaged is sent as it is: the receiver checks its digest, and names it.
+            let _ = self.service.frame(blob).await;
         }
-        let (mut file, path) = self.service.blobs.file(blob).map_err(|e| unable(&e))?;
-        file.seek(SeekFrom::Start(range.start)).map_err(internal)?;
-        let mut left = range.end.saturating_sub(range.start);
-        while left > 0 {
+        let (mut file, mut at) = (None, range.start);
+        while at < range.end {
             self.take_place().await?;
-            let want = left.min(CHUNK as u64) as usize;
-            let read = move || {
-                let mut piece = vec![0; want];
-                file.read_exact(&mut piece).map(|()| (file, piece))
+            let part = at..range.end.min(at + CHUNK as u64);
+            at = part.end;
+            let len = part.end - part.start;
+            let piece = match self.service.shared_frame.piece(blob, &part) {
+                Some(piece) => piece,
+                None => self.read(blob, &mut file, part).await?,
             };
-            let (back, piece) = tokio::task::spawn_blocking(read)
-                .await
-                .map_err(internal)?
-                .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
-            file = back;
-            left -= want as u64;
-            account.chunk(want as u64);
-            self.give_or_release(message(Bytes::from(piece))).await?;
-            self.pace.moved(want as u64);
+            account.chunk(len);
+            self.give_or_release(message(piece)).await?;
+            self.pace.moved(len);
         }
         Ok(())
+    }
+
+    /// A part of a blob from its file, which is opened if it is not.
+    async fn read(
+        &self,
+        blob: &Digest,
+        file: &mut Option<(Arc<File>, PathBuf)>,
+        part: Range<u64>,
+    ) -> Result<Bytes, Status> {
+        let (file, path) = match file {
+            Some(opened) => opened,
+            None => {
+                let (opened, path) = self.service.blobs.file(blob).map_err(|e| unable(&e))?;
+                file.insert((Arc::new(opened), path))
+            }
+        };
+        let file = Arc::clone(file);
+        let read = move || {
+            let mut piece = vec![0; (part.end - part.start) as usize];
+            file.read_exact_at(&mut piece, part.start).map(|()| Bytes::from(piece))
+        };
+        let piece = tokio::task::spawn_blocking(read).await.map_err(internal)?;
+        piece.map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))
     }
 
     /// Passes one message to the connection, or ends the call of a client that reads too slowly.

@@ -1,5 +1,6 @@
 //! The frame that was read last to be sent: the clients of a round need the same one at about the same time, so it is read once.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -20,6 +21,13 @@ impl SharedFrame {
         let last = self.0.try_lock().ok()?;
         let (_, bytes) = last.as_ref().filter(|(of, _)| of == frame)?;
         Some(bytes.clone())
+    }
+
+    /// A copy of a part of the frame with this digest, if it was read last and is so long: a client that reads slowly keeps no
+    /// frame in memory. Does not block.
+    pub(super) fn piece(&self, frame: &Digest, part: &Range<u64>) -> Option<Bytes> {
+        let part = usize::try_from(part.start).ok()?..usize::try_from(part.end).ok()?;
+        self.known(frame)?.get(part).map(Bytes::copy_from_slice)
     }
 
     /// The frame with this digest, of at most [`MAX_SHARED`] bytes. Blocks.
