@@ -16,7 +16,7 @@ use crate::state_machine::Contribution;
 pub(super) type Read<'a> = dyn FnMut(&Digest, &mut Vec<u8>) -> Result<(), String> + 'a;
 
 /// The updates of a round in the order of their clients' names, and what each of them counts for. In memory is the frame of
-/// one update; while norms are measured, also the values of one update and of the predictor.
+/// one update, or of a few on two threads; while norms are measured, also the values of one update and of the predictor.
 pub struct Updates<'a> {
     layout: &'a Layout,
     round: u64,

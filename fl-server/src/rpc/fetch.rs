@@ -123,7 +123,7 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     version_path(state, held, asked.want)
 }
 
-/// Sends the header, then the frames from their files.
+/// Sends the header, then the frames.
 async fn send(
     service: &Arc<Service>,
     peer: &Peer,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Weights are computed in `f64` and cast; the sum is `f32`, in the order of the clients' names, and the predictor is added
-//! once, at the end. Memory: the frame of one update.
+//! once, at the end. Memory: the frame of one update, or of a few while norms are measured on another thread.
 
 use super::method::{Aggregator, AggregatorMethod};
 use crate::config::plan::{Bound, MethodInfo, any_uplink};

@@ -1,8 +1,8 @@
 //! Files by digest: frames, models and checkpoints.
 //!
 //! A blob is durable when the call that made it returns, and its digest is checked when a call reads it. Blobs are files in
-//! `blobs/RUN/`, named by the digest of their bytes: no run can remove a blob of another. Files being written are in
-//! `side/`, as are complete uploads until their record is written; uploads in progress are in `partial/RUN/`. A blob that no
+//! `blobs/RUN/`, named by the digest of their bytes, or parts of a pack in `packs/RUN/`: no run can remove a blob of another.
+//! Files being written are in `side/`, as are complete uploads until their record is written; uploads in progress are in `partial/RUN/`. A blob that no
 //! record of its run names is garbage.
 //!
 //! Before store format 1.1 the blobs of all runs were in `blobs/` itself. Those are read where the run's own folder has
