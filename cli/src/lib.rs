@@ -3,7 +3,6 @@
 //! Results go to stdout, everything else to stderr. A closed stdout or stderr never panics and never fails a command.
 
 pub mod args;
-pub mod duration;
 pub mod exit;
 pub mod log;
 pub mod out;

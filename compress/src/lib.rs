@@ -38,6 +38,7 @@ mod budget;
 mod code;
 mod density;
 mod digest;
+pub mod duration;
 mod encoder;
 mod error;
 mod fidelity;

@@ -7,6 +7,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Value;
 
+use crate::duration::millis;
 use crate::error::Error;
 use crate::spec::budget::{Budget, SIZES};
 
@@ -122,19 +123,6 @@ fn bits_a_second(text: &str) -> Option<u64> {
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
     let rate = number.trim().parse::<f64>().ok()? * *unit as f64;
     (1.0..=1e15).contains(&rate).then_some(rate as u64)
-}
-
-fn millis(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim_start() {
-        "ms" => 1,
-        "s" => 1_000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 // A text or a table.

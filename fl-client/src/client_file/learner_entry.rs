@@ -142,7 +142,7 @@ fn no_progress() -> Duration {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let millis = fl_cli::duration::millis(&text).filter(|millis| (1..=MAX_SILENCE).contains(millis));
+    let millis = fl_compress::duration::millis(&text).filter(|millis| (1..=MAX_SILENCE).contains(millis));
     millis.map(Duration::from_millis).ok_or_else(|| {
         D::Error::custom(format!(
             "`no_progress` is {text:?}, but must be a duration of 1ms to 720h, such as \"10min\""

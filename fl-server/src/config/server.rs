@@ -232,7 +232,7 @@ fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -
 /// A duration of 1 ms to a day.
 fn duration(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
     let rule = "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"";
-    let millis = fl_cli::duration::millis(text).filter(|millis| (1..=86_400_000).contains(millis));
+    let millis = fl_compress::duration::millis(text).filter(|millis| (1..=86_400_000).contains(millis));
     millis
         .map(Duration::from_millis)
         .ok_or_else(|| refused(key, text, rule))

@@ -180,7 +180,7 @@ impl Link {
                 format!("`{key}.{name}` is \"{text}\", but must be above 0 with bit/s, kbit/s, Mbit/s or Gbit/s, such as \"10Mbit/s\"")
             })
         };
-        let latency = fl_cli::duration::millis(&raw.latency).with_context(|| {
+        let latency = fl_compress::duration::millis(&raw.latency).with_context(|| {
             let text = &raw.latency;
             format!("`{key}.latency` is \"{text}\", but must be a whole number with ms or s, such as \"10ms\"")
         })?;

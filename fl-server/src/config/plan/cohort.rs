@@ -123,7 +123,7 @@ impl RawCohort {
 const MAX_DURATION: Millis = 30 * 24 * 3_600_000;
 
 fn duration(key: &'static str, given: &Value) -> Result<Millis, PlanError> {
-    let millis = given.as_str().and_then(fl_cli::duration::millis);
+    let millis = given.as_str().and_then(fl_compress::duration::millis);
     let rule = "must be a whole number with `ms`, `s`, `min` or `h`, such as \"10s\", at most 720h";
     let millis = millis.filter(|&millis| millis <= MAX_DURATION);
     millis.ok_or_else(|| value(key, given, rule.to_owned()))

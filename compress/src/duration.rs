@@ -1,4 +1,4 @@
-//! Durations as text: a whole number and a unit.
+//! Durations as text, in budgets and configurations: a whole number and a unit.
 
 /// Reads `250ms`, `10s`, `5min` or `1h` as milliseconds. `None` for any other text, and for a duration that overflows.
 pub fn millis(text: &str) -> Option<u64> {
