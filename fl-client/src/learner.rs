@@ -242,6 +242,18 @@ pub trait Learner: Send {
     /// As [`Learner::load`].
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()>;
 
+    /// Writes what training added to the weights that were loaded last: `out = weights - loaded`. A learner may override it to
+    /// save a copy. Called in place of [`Learner::weights`] after a training, for models without counters. Shapes: both
+    /// `[layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Learner::load`].
+    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+        self.weights(out)?;
+        out.iter_mut().zip(loaded).for_each(|(out, loaded)| *out -= loaded);
+        Ok(())
+    }
+
     /// Evaluates the current weights on this client's held-out examples; `None` if it has none.
     ///
     /// # Errors

@@ -150,7 +150,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             let presets = presets::all();
             show(cli.format, &presets, Some(presets::text(&presets)))
         }
-        Command::LoadClients(clients) => on_runtime(clients.run()),
+        Command::LoadClients(clients) => {
+            // As `fl-client run` does.
+            fl_client::keep_buffers();
+            on_runtime(clients.run())
+        }
         Command::Soak(soak) => {
             let run = async |dir: &Path| {
                 let soaked = soak.run(dir).await?;
@@ -174,13 +178,14 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                 let measured = load.run(dir).await?;
                 let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
                 let text = format!(
-                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round, memory {} at most, ratio {:.1}x{}",
+                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round and clients {:.1}, server memory {} at most, ratio {:.1}x{}",
                     measured.clients,
                     measured.values,
                     1e3 * measured.median,
                     1e3 * fastest.unwrap_or(&0.0),
                     1e3 * slowest.unwrap_or(&0.0),
                     1e3 * measured.server_cpu,
+                    1e3 * measured.clients_cpu,
                     bytes(measured.server_peak),
                     measured.score.ratio(),
                     (measured.score.fixed())

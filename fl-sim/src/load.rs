@@ -11,7 +11,7 @@ use fl_cli::out;
 use fl_client::{ClientConfig, Error, Tasks};
 use fl_proto::{Authority, ClientId, Issued, Meter};
 use fl_server::{Ending, Serve};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -86,8 +86,19 @@ pub struct Measured {
     pub server_peak: u64,
     /// Processor time of the server per round, in seconds, including start and stop; 0 if the system does not say.
     pub server_cpu: f64,
+    /// Processor time of all clients per round, in seconds, including start and stop; 0 if the system does not say.
+    pub clients_cpu: f64,
     /// The run.
     pub score: Score,
+}
+
+/// What the clients' process counted.
+#[derive(Debug, Serialize, Deserialize)]
+struct Counted {
+    /// Bytes written to and read from the sockets.
+    socket: (u64, u64),
+    /// Processor time in seconds.
+    cpu: f64,
 }
 
 impl Load {
@@ -186,7 +197,7 @@ impl Load {
         let server_cpu = (processor_seconds() - before) / self.rounds as f64;
         ensure!(outcome.ending == Ending::Done, "the run ended as {:?}", outcome.ending);
         ensure!(clients.status.success(), "the clients failed: {}", clients.status);
-        let client_socket = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
+        let counted: Counted = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
 
         let ledger = ledger(&dir.join("server"), &name)?.total();
         let score = Score {
@@ -194,7 +205,7 @@ impl Load {
             clients: u64::from(self.clients),
             rounds,
             server_socket: outcome.socket,
-            client_socket,
+            client_socket: counted.socket,
             ledger: (ledger.socket_up, ledger.socket_down),
             model: outcome.model.to_string(),
             times: Vec::new(),
@@ -209,13 +220,14 @@ impl Load {
             median,
             server_peak,
             server_cpu,
+            clients_cpu: counted.cpu / self.rounds as f64,
             score,
         })
     }
 }
 
 impl LoadClients {
-    /// Runs the clients until the run is over and prints the bytes on their sockets, `[written, read]`.
+    /// Runs the clients until the run is over and prints what they counted.
     ///
     /// # Errors
     /// If a client gives up.
@@ -224,14 +236,16 @@ impl LoadClients {
         let gate = Arc::new(Semaphore::new(crate::demo::cores()));
         let authority = read(&self.dir, "authority.pem")?;
         let mut running = JoinSet::new();
+        // All clients share one delta, so that the load generator itself takes little time and memory.
+        let delta = ready::delta(self.values, 0);
         for client in 0..self.clients {
             let name = client_name(client)?;
             let own = Issued {
                 certificate: read(&self.dir, &format!("{name}.pem"))?,
                 key: read(&self.dir, &format!("{name}.key"))?,
             };
-            let values = self.values;
-            let make = move || Ok(Box::new(Ready::new(values, u64::from(client))?) as Box<dyn fl_client::Learner>);
+            let (delta, from) = (Arc::clone(&delta), client as usize * SHIFT);
+            let make = move || Ok(Box::new(Ready::shifted(Arc::clone(&delta), from)?) as Box<dyn fl_client::Learner>);
             let config = ClientConfig {
                 sync: self.sync,
                 gate: Arc::clone(&gate),
@@ -249,10 +263,16 @@ impl LoadClients {
         while let Some(ended) = running.join_next().await {
             ended??;
         }
-        let counted = serde_json::to_string(&(meter.written(), meter.read()))?;
-        out::line(format_args!("{counted}"))
+        let counted = Counted {
+            socket: (meter.written(), meter.read()),
+            cpu: processor_seconds(),
+        };
+        out::line(format_args!("{}", serde_json::to_string(&counted)?))
     }
 }
+
+/// Places between the first values of two clients in the delta that they share.
+const SHIFT: usize = 7919;
 
 fn client_name(client: u32) -> anyhow::Result<ClientId> {
     Ok(format!("client-{client:03}").parse()?)

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use fl_client::{Evaluation, Fit, FitPlan, Learner};
 use fl_compress::Layout;
 
-/// Adds the same heavy-tailed delta in every round, rotated by one place each time, so that no two rounds are equal.
+/// Its update is the same heavy-tailed delta in every round, shifted by one place each time, so that no two rounds are equal. It
+/// has no weights.
 #[derive(Debug)]
 pub struct Ready {
     layout: Arc<Layout>,
-    weights: Vec<f32>,
-    delta: Vec<f32>,
+    delta: Arc<[f32]>,
+    /// Place of `delta` that is the update of the first value.
+    from: usize,
 }
 
 impl Ready {
@@ -20,14 +22,26 @@ impl Ready {
     /// # Errors
     /// If no layout can have so many values.
     pub fn new(values: usize, seed: u64) -> anyhow::Result<Self> {
-        let layout = Arc::new(layout(values)?);
-        let delta = (0..values as u64).map(|i| heavy_tailed(seed, i)).collect();
+        Self::shifted(delta(values, seed), 0)
+    }
+
+    /// As [`Ready::new`], with a delta that learners share; each begins at another place.
+    ///
+    /// # Errors
+    /// If no layout can have so many values.
+    pub fn shifted(delta: Arc<[f32]>, from: usize) -> anyhow::Result<Self> {
+        let values = delta.len();
         Ok(Self {
-            layout,
-            weights: vec![0.0; values],
+            layout: Arc::new(layout(values)?),
+            from: from % values,
             delta,
         })
     }
+}
+
+/// The delta of a [`Ready`] learner.
+pub fn delta(values: usize, seed: u64) -> Arc<[f32]> {
+    (0..values as u64).map(|i| heavy_tailed(seed, i)).collect()
 }
 
 /// The layout of a [`Ready`] model: a few large matrices and one small vector, as real models have.
@@ -51,31 +65,29 @@ impl Learner for Ready {
         Arc::clone(&self.layout)
     }
 
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        ensure!(
-            weights.len() == self.weights.len(),
-            "{} weights for {} values",
-            weights.len(),
-            self.weights.len()
-        );
-        self.weights.copy_from_slice(weights);
+    fn load(&mut self, _: &[f32]) -> anyhow::Result<()> {
         Ok(())
     }
 
     fn fit(&mut self, _: &FitPlan) -> anyhow::Result<Fit> {
-        self.weights.iter_mut().zip(&self.delta).for_each(|(w, d)| *w += d);
-        self.delta.rotate_left(1);
+        self.from = (self.from + 1) % self.delta.len();
         Ok(Fit::new(100, 0.0))
     }
 
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+    fn weights(&self, _: &mut [f32]) -> anyhow::Result<()> {
+        bail!("this learner has updates only; the run must have no counters")
+    }
+
+    fn update(&self, _: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
         ensure!(
-            out.len() == self.weights.len(),
+            out.len() == self.delta.len(),
             "{} places for {} values",
             out.len(),
-            self.weights.len()
+            self.delta.len()
         );
-        out.copy_from_slice(&self.weights);
+        let (last, first) = self.delta.split_at(self.from);
+        out[..first.len()].copy_from_slice(first);
+        out[first.len()..].copy_from_slice(last);
         Ok(())
     }
 
@@ -110,6 +122,17 @@ mod tests {
             assert_eq!(layout(values).unwrap().len(), values);
         }
         assert!(layout(0).is_err());
+    }
+
+    #[test]
+    fn each_update_is_the_delta_from_the_next_place_on() {
+        let mut learner = Ready::shifted([1.0, 2.0, 3.0].into(), 4).unwrap();
+        let mut out = [0.0; 3];
+        for want in [[3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 1.0]] {
+            learner.fit(&FitPlan::new(Default::default(), 1, 3, 0)).unwrap();
+            learner.update(&[], &mut out).unwrap();
+            assert_eq!(out, want);
+        }
     }
 
     #[test]

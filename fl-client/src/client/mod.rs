@@ -14,5 +14,6 @@ mod train;
 pub(crate) use actor::ClientActor;
 pub(crate) use asked::Asked;
 pub(crate) use pending_update::PendingUpdate;
+pub(crate) use replica::Held;
 pub(crate) use run::same_run;
 pub(crate) use state::ClientState;

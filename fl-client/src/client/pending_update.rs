@@ -15,8 +15,17 @@ pub(crate) struct PendingUpdate {
     pub(crate) frame: Bytes,
 }
 
+/// The frame of a pending update, which uploads share with it.
+struct FrameOf(Arc<Pending>);
+
+impl AsRef<[u8]> for FrameOf {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.frame
+    }
+}
+
 impl PendingUpdate {
-    pub(super) fn new(run: RunName, pending: &Pending, metadata: &UpdateMetadata) -> Self {
+    pub(super) fn new(run: RunName, pending: &Arc<Pending>, metadata: &UpdateMetadata) -> Self {
         let id = UpdateId {
             run,
             round: metadata.round,
@@ -38,7 +47,7 @@ impl PendingUpdate {
         };
         Self {
             header,
-            frame: Bytes::copy_from_slice(&pending.frame),
+            frame: Bytes::from_owner(FrameOf(Arc::clone(pending))),
         }
     }
 }

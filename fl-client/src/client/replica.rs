@@ -10,7 +10,33 @@ use super::state::ClientState;
 use crate::error::Error;
 use crate::learner::Progress;
 
+/// How the held model relates to the one that the server names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It is that model.
+    Wanted,
+    /// It is another version; `None` if no model is held.
+    Version(Option<u64>),
+}
+
 impl ClientState {
+    /// Begins with the learner's first weights, if no model is held, and compares the held model with `version`.
+    ///
+    /// # Errors
+    /// As [`ClientState::begin`] and [`ClientState::holds`].
+    pub(crate) fn compare(
+        &mut self,
+        version: u64,
+        digest: ModelDigest,
+        progress: &Arc<Progress>,
+    ) -> Result<Held, Error> {
+        self.begin(progress)?;
+        Ok(match self.holds(version, digest)? {
+            true => Held::Wanted,
+            false => Held::Version(self.held()),
+        })
+    }
+
     /// Whether the held model is `version` with this digest. A model of that version with another digest is dropped.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub(super) struct Run {
     pub(super) encoder: Encoder,
     pub(super) watch: BudgetWatch,
     /// The update that the server has not acknowledged yet.
-    pub(super) pending: Option<(Pending, UpdateMetadata)>,
+    pub(super) pending: Option<(Arc<Pending>, UpdateMetadata)>,
     pub(super) model: Option<Model>,
     /// The log has a warning that the learner returns no squared gradients.
     pub(super) warned: bool,
@@ -41,7 +41,7 @@ impl Run {
             state,
             encoder,
             watch: BudgetWatch::default(),
-            pending,
+            pending: pending.map(|(pending, metadata)| (Arc::new(pending), metadata)),
             model,
             warned: false,
         })

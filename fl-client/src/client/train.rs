@@ -12,7 +12,7 @@ use super::pending_update::PendingUpdate;
 use super::state::ClientState;
 use crate::error::Error;
 use crate::event::Event;
-use crate::learner::{Fit, FitPlan, Progress};
+use crate::learner::{Fit, FitPlan, Learner, Progress};
 use crate::optimizer_state::OptimizerState;
 use crate::state::{UpdateMetadata, most_moments};
 
@@ -67,8 +67,8 @@ impl ClientState {
             return Err(moved_on());
         }
         let mut delta = vec![0.0; run.layout.len()];
-        learner.weights(&mut delta).map_err(failed)?;
-        subtract(&run.layout, &mut delta, &before);
+        write_update(learner, &run.layout, &before, &mut delta).map_err(failed)?;
+        drop(before);
         let train_ms = started.elapsed().as_millis() as u64;
 
         self.events.send(Event::Encoding { round });
@@ -136,10 +136,13 @@ impl ClientState {
             encode_ms,
             metrics: Arc::new(metrics),
         };
+        // Neither is needed any more, and the state to be written is as long.
+        drop((delta, squared_gradients));
         run.save_moments(pending.digest, kept.as_ref())?;
+        drop(kept);
         run.state
             .save_memory(run.joined.instance, &run.encoder, &pending, &metadata)?;
-        run.pending = Some((pending, metadata));
+        run.pending = Some((Arc::new(pending), metadata));
         let update = run.pending_update().ok_or_else(moved_on)?;
         let bytes = update.header.len;
         self.events.send(Event::Encoded { round, bytes });
@@ -167,14 +170,19 @@ fn log_excess(round: u64, bytes: u64, budget: Option<u64>, most: Option<u64>) {
     }
 }
 
-/// Turns trained values into an update: subtracts those that were handed out. Counters become whole numbers before. Shapes:
+/// Writes the update of a learner that was handed `before`. Counters become whole numbers before they are subtracted. Shapes:
 /// both `[layout.len()]`.
-fn subtract(layout: &Layout, after: &mut [f32], before: &[f32]) {
-    round_role_to_types(layout, Role::Counter, after);
-    after
+fn write_update(learner: &dyn Learner, layout: &Layout, before: &[f32], delta: &mut [f32]) -> anyhow::Result<()> {
+    if layout.tensors().iter().all(|tensor| tensor.role != Role::Counter) {
+        return learner.update(before, delta);
+    }
+    learner.weights(delta)?;
+    round_role_to_types(layout, Role::Counter, delta);
+    delta
         .iter_mut()
         .zip(before)
         .for_each(|(after, before)| *after -= before);
+    Ok(())
 }
 
 /// Refuses here what the server would refuse, because the cause is here.
@@ -227,6 +235,46 @@ mod tests {
 
     use super::*;
 
+    /// A learner that has trained to these values.
+    struct Trained([f32; 6]);
+
+    impl Learner for Trained {
+        fn layout(&self) -> Arc<Layout> {
+            unreachable!("the run's layout counts")
+        }
+
+        fn load(&mut self, _: &[f32]) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn fit(&mut self, _: &FitPlan) -> anyhow::Result<Fit> {
+            Ok(Fit::new(1, 0.0))
+        }
+
+        fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+            out.copy_from_slice(&self.0[..out.len()]);
+            Ok(())
+        }
+
+        fn evaluate(&mut self) -> anyhow::Result<Option<crate::learner::Evaluation>> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn an_update_without_counters_is_the_learners_own() {
+        let layout = Layout::new([("a", vec![3])]).unwrap();
+        let mut delta = [f32::NAN; 3];
+        write_update(
+            &Trained([2.0, 0.4, 1.0, 0.0, 0.0, 0.0]),
+            &layout,
+            &[1.5, 0.1, 1.0],
+            &mut delta,
+        )
+        .unwrap();
+        assert_eq!(delta, [0.5, 0.4f32 - 0.1, 0.0]);
+    }
+
     #[test]
     fn an_update_is_what_training_added_to_the_values_handed_out() {
         let spec = |name: &str, dtype, role| TensorSpec::new(name, &[2], dtype, role);
@@ -240,9 +288,10 @@ mod tests {
         let before = handed_out(&layout, &model);
         assert_eq!(*before, [2048.0, 0.099_975_586, 0.1, -3.0, 7.0, 16_777_210.0]);
         // A learner of f32 may return values between those of the type.
-        let mut after = [2048.5, 0.099_975_586, 0.4, -3.5, 9.4, 1e9];
-        subtract(&layout, &mut after, &before);
-        assert_eq!(after, [0.5, 0.0, 0.4f32 - 0.1, -0.5, 2.0, 6.0]);
+        let after = Trained([2048.5, 0.099_975_586, 0.4, -3.5, 9.4, 1e9]);
+        let mut delta = [f32::NAN; 6];
+        write_update(&after, &layout, &before, &mut delta).unwrap();
+        assert_eq!(delta, [0.5, 0.0, 0.4f32 - 0.1, -0.5, 2.0, 6.0]);
     }
 
     #[test]

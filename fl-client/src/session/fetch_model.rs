@@ -7,7 +7,7 @@ use fl_proto::{Assembler, FetchRequest, FramePart, Joined, ModelHeader, RoundSta
 use tonic::Streaming;
 
 use super::stop_on_drop::StopOnDrop;
-use crate::client::ClientActor;
+use crate::client::{ClientActor, Held};
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
@@ -27,24 +27,23 @@ pub(super) async fn fetch_model(
     let (version, digest) = (state.version, state.model);
     let stop = StopOnDrop::default();
     let progress = stop.progress();
-    actor.call(move |client| client.begin(&progress)).await??;
-    if actor.call(move |client| client.holds(version, digest)).await?? {
-        return Ok(());
-    }
+    let found = actor.call(move |client| client.compare(version, digest, &progress));
+    let held = match found.await?? {
+        Held::Wanted => return Ok(()),
+        Held::Version(held) => held.filter(|held| *held < version),
+    };
     events.send(Event::Fetching { version });
-    let held = actor.call(|client| client.held()).await?.filter(|held| *held < version);
     if let Some(from) = held {
         let advanced = match !state.step.is_empty() && from + 1 == version {
-            true => apply_step(actor, joined, version, state.step.clone()).await,
-            false => fetch_frames(rpc, actor, joined, held, version).await,
+            true => apply_step(actor, joined, state).await,
+            false => fetch_frames(rpc, actor, joined, held, state).await,
         };
         match advanced {
-            Ok(()) => {
-                if actor.call(move |client| client.holds(version, digest)).await?? {
-                    events.send(Event::Fetched { version });
-                    return Ok(());
-                }
+            Ok(true) => {
+                events.send(Event::Fetched { version });
+                return Ok(());
             }
+            Ok(false) => {}
             Err(Error::Protocol(why)) => {
                 tracing::warn!(version, why, "the model updates cannot be used; fetching a snapshot")
             }
@@ -52,8 +51,7 @@ pub(super) async fn fetch_model(
         }
         actor.call(|client| client.drop_model()).await?;
     }
-    fetch_frames(rpc, actor, joined, None, version).await?;
-    if actor.call(move |client| client.holds(version, digest)).await?? {
+    if fetch_frames(rpc, actor, joined, None, state).await? {
         events.send(Event::Fetched { version });
         return Ok(());
     }
@@ -63,25 +61,30 @@ pub(super) async fn fetch_model(
     )))
 }
 
-/// Applies the model update that came with the state of the round.
-async fn apply_step(actor: &ClientActor, joined: &Joined, version: u64, step: Bytes) -> Result<(), Error> {
-    let (len, digest) = (step.len() as u64, Digest::of(&step));
+/// Applies the model update that came with the state of the round. Whether the model is that of `state` then.
+async fn apply_step(actor: &ClientActor, joined: &Joined, state: &RoundState) -> Result<bool, Error> {
+    let (version, model) = (state.version, state.model);
+    let (len, digest) = (state.step.len() as u64, Digest::of(&state.step));
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
     let mut frame = Assembler::new(len, max, digest)?;
-    frame.push(step);
+    frame.push(state.step.clone());
     let part = FramePart { version, len, digest };
-    actor
-        .call(move |client| client.apply(part, FrameKind::ModelUpdate, frame))
-        .await?
+    let applied = actor.call(move |client| {
+        client.apply(part, FrameKind::ModelUpdate, frame)?;
+        client.holds(version, model)
+    });
+    applied.await?
 }
 
+/// Fetches and applies the frames after version `held`, or a snapshot. Whether the model is that of `state` then.
 async fn fetch_frames(
     rpc: &mut Rpc,
     actor: &ClientActor,
     joined: &Joined,
     held: Option<u64>,
-    want: u64,
-) -> Result<(), Error> {
+    state: &RoundState,
+) -> Result<bool, Error> {
+    let (want, model) = (state.version, state.model);
     let mut chunks = Chunks {
         stream: rpc
             .fetch(FetchRequest {
@@ -104,15 +107,21 @@ async fn fetch_frames(
         )));
     }
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
+    let mut is_wanted = false;
     for part in parts.iter().copied() {
         let mut frame = Assembler::new(part.len, max, part.digest)?;
         while frame.missing() > 0 {
             let data = chunks.data().await?;
             chunks.rest = frame.push(data);
         }
-        actor.call(move |client| client.apply(part, kind, frame)).await??;
+        let applied = actor.call(move |client| {
+            client.apply(part, kind, frame)?;
+            // Versions on the way are not hashed.
+            client.holds(want, model)
+        });
+        is_wanted = applied.await??;
     }
-    Ok(())
+    Ok(is_wanted)
 }
 
 /// The chunks of one fetch. A chunk may end anywhere in a frame.

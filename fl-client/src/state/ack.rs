@@ -8,6 +8,7 @@
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
 use fl_compress::{Ack, Digest};
 
+use super::disk::Disk;
 use super::run_state::RunState;
 use crate::error::Error;
 
@@ -17,30 +18,31 @@ const MINOR: u8 = 0;
 const LEN: u64 = (4 + 2 + 32 + 1 + CHECKSUM_BYTES) as u64;
 
 impl RunState {
-    /// The answer to the frame with this digest, if it is known.
+    /// The answer to the frame with this digest, if it is known. A broken file has none: the server is asked again.
     ///
     /// # Errors
-    /// `State` if the file is broken or cannot be read.
+    /// `State` if the file cannot be read.
     pub(crate) fn ack(&self, digest: Digest) -> Result<Option<Ack>, Error> {
         let path = self.path("verdict");
         let Some(bytes) = self.disk.read(&path, LEN)? else {
             return Ok(None);
         };
-        let (of, verdict) = read(&bytes).map_err(|what| {
-            Error::state(
-                &path,
-                format!("broken: {what}; delete it, the client asks the server again"),
-            )
-        })?;
-        Ok((of == digest).then_some(verdict))
+        match read(&bytes) {
+            Ok((of, verdict)) => Ok((of == digest).then_some(verdict)),
+            Err(what) => {
+                tracing::warn!(path = %path.display(), %what, "the file is broken: the server is asked again");
+                Ok(None)
+            }
+        }
     }
 
-    /// Writes the answer to the frame with this digest.
+    /// Writes the answer to the frame with this digest. Not synced to the medium: after a power loss the server is asked
+    /// again.
     ///
     /// # Errors
     /// `State` if it cannot be written.
     pub(crate) fn save_ack(&self, digest: Digest, verdict: Ack) -> Result<(), Error> {
-        self.disk.replace(&self.path("verdict"), &[&write(digest, verdict)])
+        Disk { sync: false }.replace_in_turn(&self.path("verdict"), &[&write(digest, verdict)])
     }
 }
 
@@ -74,6 +76,24 @@ fn read(bytes: &[u8]) -> Result<(Digest, Ack), fl_compress::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_answer_counts_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = RunState {
+            folder: dir.path().to_owned(),
+            disk: Disk { sync: true },
+        };
+        let frame = Digest::of(b"f");
+        state.save_ack(Digest::of(b"before"), Ack::Rejected).unwrap();
+        assert_eq!(state.ack(frame), Ok(None));
+        state.save_ack(frame, Ack::Accepted).unwrap();
+        assert_eq!(state.ack(frame), Ok(Some(Ack::Accepted)));
+        for broken in [&[0; LEN as usize][..], &write(frame, Ack::Accepted)[..7], b""] {
+            std::fs::write(state.path("verdict"), broken).unwrap();
+            assert_eq!(state.ack(frame), Ok(None));
+        }
+    }
 
     #[test]
     fn verdicts_survive_the_disk_and_damage_is_noticed() {

@@ -30,6 +30,43 @@ impl Disk {
         path.parent().map_or(Ok(()), |folder| self.sync_folder(folder))
     }
 
+    /// As [`Disk::replace`], for a file that is replaced in every round: writes over the file before the last one, which
+    /// stays beside it with the extension `new`. For a new file, a file system allocates blocks and pages, and ext4 also
+    /// starts to write it to the medium when it replaces another. Takes the space of both files.
+    ///
+    /// # Errors
+    /// `State` with the system's error; the old file is unchanged then.
+    pub(crate) fn replace_in_turn(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
+        let (aside, before) = (path.with_extension("new"), path.with_extension("before"));
+        let failed = |e| Error::io(path, "write", &e);
+        let written = self.write_over(&aside, parts);
+        if written.is_err() {
+            // Frees the space for a retry. The file may not exist.
+            let _ = std::fs::remove_file(&aside);
+        }
+        written.map_err(failed)?;
+        // A crash may have left it. Where a file cannot have two names, the old one is not kept.
+        let _ = std::fs::remove_file(&before);
+        let kept = std::fs::hard_link(path, &before).is_ok();
+        std::fs::rename(&aside, path).map_err(failed)?;
+        if kept {
+            std::fs::rename(&before, &aside).map_err(failed)?;
+        }
+        path.parent().map_or(Ok(()), |folder| self.sync_folder(folder))
+    }
+
+    /// Writes `parts` over the file at `path`, or to a new file if others share it.
+    fn write_over(&self, path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+        let Some(mut file) = open_own(path) else {
+            // Another name of the same file must keep its content.
+            let _ = std::fs::remove_file(path);
+            return self.write(path, parts);
+        };
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        file.set_len(parts.iter().map(|part| part.len() as u64).sum())?;
+        if self.sync { file.sync_data() } else { Ok(()) }
+    }
+
     /// Makes changed names in a folder durable.
     ///
     /// # Errors
@@ -96,6 +133,21 @@ impl Disk {
     }
 }
 
+/// Opens a regular file that has no other name; `None` if there is none.
+#[cfg(unix)]
+fn open_own(path: &Path) -> Option<File> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = path.symlink_metadata().ok()?;
+    (found.is_file() && found.nlink() == 1).then_some(())?;
+    File::options().write(true).open(path).ok()
+}
+
+/// This system does not say how many names a file has.
+#[cfg(not(unix))]
+fn open_own(_: &Path) -> Option<File> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +164,79 @@ mod tests {
             assert_eq!(disk.read_front(&path, 2).unwrap().unwrap(), (b"he".to_vec(), 5));
         }
         assert!(Disk { sync: true }.read(&dir.path().join("none"), 1).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_replaced_in_turn_is_the_last_one_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for sync in [true, false] {
+            let disk = Disk { sync };
+            for (a, b) in [
+                ("the first", " is long"),
+                ("2nd", ""),
+                ("third: ", "longer than the first"),
+                ("", ""),
+            ] {
+                disk.replace_in_turn(&path, &[a.as_bytes(), b.as_bytes()]).unwrap();
+                assert_eq!(disk.read(&path, 99).unwrap().unwrap(), [a, b].concat().as_bytes());
+            }
+        }
+        assert!(std::fs::read_dir(dir.path()).unwrap().count() <= 2);
+    }
+
+    /// What a kill leaves: the files `f`, `f.new` and `f.before`; `None` if there is none, `=` for another name of `f`.
+    #[cfg(unix)]
+    #[test]
+    fn a_crash_at_any_point_of_replacing_in_turn_leaves_a_whole_file() {
+        for (f, new, before) in [
+            ("old", None, None),
+            ("old", Some(""), None),
+            ("old", Some("ne"), None),
+            ("old", Some("new, but of the old length"), None),
+            ("old", Some("new"), None),
+            ("old", Some("new"), Some("=")),
+            ("new", None, Some("old")),
+            ("new", Some("old"), None),
+            // Of a copy that keeps links, or of no order of ours.
+            ("old", Some("="), None),
+            ("old", Some("="), Some("=")),
+            ("old", Some("new"), Some("older")),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("f");
+            let disk = Disk { sync: false };
+            std::fs::write(&path, f).unwrap();
+            for (extension, content) in [("new", new), ("before", before)] {
+                let beside = path.with_extension(extension);
+                match content {
+                    None => {}
+                    Some("=") => std::fs::hard_link(&path, beside).unwrap(),
+                    Some(content) => std::fs::write(beside, content).unwrap(),
+                }
+            }
+            for next in ["third", "4th", "the fifth"] {
+                disk.replace_in_turn(&path, &[next.as_bytes()]).unwrap();
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), next, "{f} {new:?} {before:?}");
+                assert!(!path.with_extension("before").exists());
+            }
+            assert_eq!(std::fs::read_to_string(path.with_extension("new")).unwrap(), "4th");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_with_another_name_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, backup) = (dir.path().join("f"), dir.path().join("backup"));
+        let disk = Disk { sync: false };
+        disk.replace_in_turn(&path, &[b"1"]).unwrap();
+        std::fs::hard_link(&path, &backup).unwrap();
+        for next in [b"2", b"3", b"4", b"5"] {
+            disk.replace_in_turn(&path, &[next]).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), next);
+        }
+        assert_eq!(std::fs::read(&backup).unwrap(), b"1");
     }
 
     #[cfg(unix)]

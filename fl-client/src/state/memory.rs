@@ -27,6 +27,8 @@ const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
 /// Longest metrics of an update.
 const METRICS: usize = MAX_METRICS * (2 + MAX_METRIC_NAME + 8 + 8);
+/// About what a memory has beside residual and frame.
+const BESIDE: usize = 16 * 1024;
 /// Longest head.
 const LONGEST: usize = FIXED + METADATA + ATTEMPT + 2 + METRICS + CHECKSUM_BYTES;
 
@@ -234,7 +236,8 @@ impl RunState {
         pending: &Pending,
         metadata: &UpdateMetadata,
     ) -> Result<(), Error> {
-        let mut body = Vec::new();
+        let residual = encoder.residual().map_or(0, size_of_val);
+        let mut body = Vec::with_capacity(residual + pending.frame.len() + BESIDE);
         encoder.save(Some(pending), &mut body);
         let head = Head {
             instance,
@@ -242,7 +245,7 @@ impl RunState {
             pending: Some(metadata.clone()),
         }
         .write();
-        self.disk.replace(&self.path("memory"), &[&head, &body])
+        self.disk.replace_in_turn(&self.path("memory"), &[&head, &body])
     }
 
     fn broken(&self, what: &str) -> Error {

@@ -10,6 +10,7 @@
 //! state/runs/NAME/model-updates/VERSION  the model updates of the last versions, if the run averages versions; may be missing
 //! state/runs/NAME/optimizer       moments of the local optimizer, if the run keeps them
 //! state/runs/NAME/optimizer-next  those after the training of the frame in `memory`
+//! state/runs/NAME/{memory,verdict,step}.new  the file before the last one: the next one is written over it
 //! state/aside/NAME-INSTANCE/  the same files of another run of that name
 //! state/local/NAME-INSTANCE.safetensors  local tensors of a run that a trainer trains; kept after the run
 //! state/fl-trainer-*        the work folder of a trainer, while the client runs
@@ -17,7 +18,8 @@
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame. The answer to the
-//! frame is 43 bytes in `verdict`, and then decides which moments stay. A crash at any point leaves a memory, and at most a question that the server can answer.
+//! frame is 43 bytes in `verdict`, and then decides which moments stay. A crash at any point leaves a memory, and at most a
+//! question that the server can answer.
 
 mod ack;
 mod aside;

@@ -42,7 +42,7 @@ impl RunState {
     /// # Errors
     /// `State` if it cannot be written.
     pub(crate) fn save_step(&self, model: Digest, frame: &[u8]) -> Result<(), Error> {
-        Disk { sync: false }.replace(&self.path("step"), &[&write(model, frame)])
+        Disk { sync: false }.replace_in_turn(&self.path("step"), &[&write(model, frame)])
     }
 }
 
