@@ -6,6 +6,8 @@ import * as checks from "./checks.mjs";
 import { fake } from "./fake.mjs";
 
 const rounds = (page) => page.evaluate(() => Number(document.querySelector("#up-kind .plot")?.getAttribute("aria-valuemax") ?? 0));
+/** Waits until the page is painted: a browser keeps what is read in its place once a frame, after the layout. */
+const painted = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 /** Waits until the charts show more rounds than `before`, without a reload. */
 const grown = (page, before, seconds) => page.waitForFunction((n) => Number(document.querySelector("#up-kind .plot")?.getAttribute("aria-valuemax")) > n, before, { timeout: seconds * 1000 });
 
@@ -26,9 +28,11 @@ export const tests = {
       await page.focus("#down-kind .plot");
       await page.evaluate(() => document.querySelector("#down-kind").scrollIntoView({ behavior: "instant" }));
       await page.waitForTimeout(600);
+      await painted(page);
       const top = await page.evaluate(() => document.querySelector("#down-kind").getBoundingClientRect().top);
       const before = await rounds(page);
       await grown(page, before, Number(process.env.WATCH ?? 60));
+      await painted(page);
       const after = await page.evaluate(() => ({ stayed: window.stayed, focus: document.activeElement.closest("figure")?.id,
         open: document.querySelector("#down-kind details.data").open, top: document.querySelector("#down-kind").getBoundingClientRect().top,
         rows: document.querySelectorAll("#down-kind details.data tbody tr").length }));
