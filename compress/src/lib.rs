@@ -78,6 +78,7 @@ pub use encoder::update::{Encoder, Given};
 pub use error::Error;
 pub use fidelity::Fidelity;
 pub use forms::methods::MethodInfo;
+pub use frame::decoded::Decoded;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
 pub use layout::{Dtype, Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Role, Tensor, TensorSpec};

@@ -1,5 +1,6 @@
 //! Frames. A frame is one encoded update: a header, then one section per tensor or group of merged tensors.
 
+pub(crate) mod decoded;
 pub(crate) mod groups;
 pub(crate) mod header;
 pub(crate) mod view;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::fidelity::Products;
+use crate::frame::decoded::Decoded;
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
 use crate::layout::{Layout, Role, Tensor};
@@ -81,6 +82,17 @@ impl<'a> Frame<'a> {
         Digest::of(self.bytes).short()
     }
 
+    /// Bytes of the frame.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The layout that it was checked against.
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
     /// The header.
     pub fn header(&self) -> FrameHeader {
         self.header
@@ -116,6 +128,22 @@ impl<'a> Frame<'a> {
             .iter()
             .try_for_each(|(_, section)| section.decode(&mut largest))?;
         Ok(largest.value())
+    }
+
+    /// As [`Frame::verify`], and replaces the values of `decoded` by those of this frame, if they take at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`]; then `decoded` is unspecified.
+    pub fn decode_to(&self, limit: usize, decoded: &mut Decoded) -> Result<(), Error> {
+        decoded.clear(limit);
+        for (unit, section) in &self.sections {
+            match unit.range() {
+                Some(range) => section.decode(&mut decoded.section(range.start))?,
+                None => section.decode(&mut unit.spread(&mut decoded.section(0)))?,
+            }
+            decoded.end_section(unit.shape.len());
+        }
+        Ok(())
     }
 
     /// Adds `weight` times the decoded update to `acc`. Shapes: `acc: [layout.len()]`.

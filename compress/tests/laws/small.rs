@@ -54,6 +54,15 @@ fn counting_while_adding_adds_the_same_and_counts_what_is_not_zero() {
         frame.accumulate(0.5, &mut plain).unwrap();
         let counts = frame.accumulate_counted(0.5, &mut counted).unwrap();
         assert_eq!(plain, counted, "{spec}");
+        let mut kept = Decoded::default();
+        frame.decode_to(usize::MAX, &mut kept).unwrap();
+        counted.fill(1.0);
+        kept.add(0.5, &mut counted);
+        assert_eq!(plain, counted, "{spec}");
+        assert_eq!(
+            (kept.nonzeros(), kept.largest()),
+            (&counts[..], frame.verify().unwrap())
+        );
         let decoded = decode(&layout, &pending.frame);
         let nonzeros = decoded.iter().filter(|value| **value != 0.0).count() as u64;
         assert_eq!(counts.len(), frame.sections().len());

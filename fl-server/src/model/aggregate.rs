@@ -3,6 +3,7 @@
 use fl_compress::{Digest, Layout};
 
 use super::aggregator::Aggregator;
+use super::decoded_updates::DecodedUpdates;
 use super::error::ModelError;
 use super::limited::Limited;
 use super::sections::Sections;
@@ -20,6 +21,8 @@ pub(super) struct Round<'a> {
     /// The limits, if they apply, and the reference norms of the round before.
     pub(super) limits: Option<(&'a Limits, References)>,
     pub(super) threads: usize,
+    /// Updates that are decoded already.
+    pub(super) decoded: &'a DecodedUpdates,
 }
 
 /// The norms that the limits compared with in the last round to which they applied; `None` where no update was nonzero.
@@ -91,6 +94,7 @@ pub(super) fn aggregate(
         Work {
             norms: by_norm.is_some(),
             threads: from.threads,
+            decoded: from.decoded,
         },
         &mut *read,
     );

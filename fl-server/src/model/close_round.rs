@@ -8,7 +8,7 @@ use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use super::limited::Limited;
-use super::sections::{Sections, fidelity};
+use super::sections::{Sections, fidelity, section};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
 
@@ -74,6 +74,7 @@ impl GlobalModel {
             predictor: self.predictor,
             limits: limited.then_some((&self.limits, self.references)),
             threads: self.threads,
+            decoded: &self.decoded,
         };
         let mut read = |digest: &Digest, bytes: &mut Vec<u8>| read(digest, bytes).map_err(|e| e.to_string());
         let Aggregate {
@@ -100,6 +101,7 @@ impl GlobalModel {
         self.version = round;
         self.predictor = self.predicts.then_some(pending.digest);
         self.digest = Digest::of_f32(&self.model);
+        self.decoded.clear();
         Ok(RoundResult {
             over_budget: self.watch.look(&pending),
             frame: pending.frame,
@@ -139,9 +141,15 @@ impl GlobalModel {
         // Every client applies the frame in the end, so it is never refused.
         self.encoder.settle(&pending, Ack::Accepted)?;
         update.copy_from_slice(&self.model);
-        let mut sections = Sections::default();
         let frame = Frame::parse(&pending.frame, &self.layout)?;
-        sections.accumulate(&frame, 1.0, update)?;
+        let nonzeros = frame.accumulate_counted(1.0, update)?;
+        let found: Vec<Section> = frame
+            .sections()
+            .zip(nonzeros)
+            .map(|(info, nonzeros)| section(&info, nonzeros))
+            .collect();
+        let mut sections = Sections::default();
+        sections.add(&found);
         let fidelity = fidelity(&frame, &pending.fidelity);
         for (values, what) in [
             (Some(update.as_slice()), "model"),

@@ -6,6 +6,7 @@ use fl_compress::{BudgetWatch, Digest, Encoder, Layout, Spec};
 
 use super::aggregate::References;
 use super::aggregator::{self, Aggregator};
+use super::decoded_updates::DecodedUpdates;
 use super::error::ModelError;
 use super::optimizer::{self, ServerOptimizer};
 use crate::config::limits::Limits;
@@ -38,6 +39,8 @@ pub struct GlobalModel {
     specs: (Spec, MethodSpec),
     /// At most so many work on a round. No result depends on it.
     pub(super) threads: usize,
+    /// The updates of the round that are decoded already.
+    pub(super) decoded: Arc<DecodedUpdates>,
 }
 
 impl GlobalModel {
@@ -75,6 +78,7 @@ impl GlobalModel {
             references: References::default(),
             specs: (plan.downlink.clone(), plan.optimizer.clone()),
             threads: 1,
+            decoded: Arc::default(),
         })
     }
 
@@ -82,6 +86,11 @@ impl GlobalModel {
     pub fn set_threads(&mut self, threads: usize) {
         self.threads = threads.max(1);
         self.encoder.set_threads(self.threads);
+    }
+
+    /// Where the updates of the round may be put that are decoded already.
+    pub(crate) fn decoded(&self) -> &Arc<DecodedUpdates> {
+        &self.decoded
     }
 
     /// Rolls the model back: `model` becomes version `version`. Resets residual, optimizer state and reference norm,

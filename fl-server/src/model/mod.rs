@@ -1,7 +1,8 @@
 //! The global model as a log of frames: what the updates of each round make of it, with the same bits on every machine.
 //!
 //! This layer knows a layout, values and frames; it knows no client's machine and no kind of model. Closing a round reads no
-//! clock and no file: frames come through a closure, one at a time, so the memory does not grow with the number of clients.
+//! clock and no file: frames come through a closure, one for each thread at a time, so the memory does not grow with the number of
+//! clients.
 //! `restore`, `model_store` and `run_metadata` bring models from the disk and back.
 
 mod aggregate;
@@ -9,6 +10,7 @@ pub mod aggregator;
 pub mod budgets;
 mod checkpoint;
 mod close_round;
+pub(crate) mod decoded_updates;
 mod error;
 mod global_model;
 mod limited;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Error, Frame, SectionInfo};
+use fl_compress::{Frame, SectionInfo};
 use fl_proto::SectionFidelity;
 
 use crate::accounting::ledger::{Fidelity, Section};
@@ -12,23 +12,17 @@ use crate::accounting::ledger::{Fidelity, Section};
 pub(super) struct Sections(BTreeMap<u32, Section>);
 
 impl Sections {
-    /// Adds `weight` times the frame to `acc`, and its sections to these. Shapes: `acc: [layout.len()]`.
-    ///
-    /// # Errors
-    /// As [`Frame::accumulate`].
-    pub(super) fn accumulate(&mut self, frame: &Frame<'_>, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
-        let nonzeros = frame.accumulate_counted(weight, acc)?;
-        for (info, nonzeros) in frame.sections().zip(nonzeros) {
-            let section = section(&info, nonzeros);
+    /// Adds the sections of a frame.
+    pub(super) fn add(&mut self, sections: &[Section]) {
+        for section in sections {
             let known = self.0.entry(section.first).or_insert(Section {
                 first: section.first,
                 tensors: section.tensors,
                 parameters: section.parameters,
                 ..Section::default()
             });
-            known.add(&section);
+            known.add(section);
         }
-        Ok(())
     }
 
     /// In the order of the layout.
@@ -53,7 +47,8 @@ fn first(info: &SectionInfo<'_>) -> u32 {
     info.places.first().map_or(0, |at| *at as u32)
 }
 
-fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
+/// A section of one frame. `nonzeros`: of its values.
+pub(super) fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
     let rank = info.recipe.reduce.rank();
     Section {
         first: first(info),

@@ -2,11 +2,12 @@
 //! update is the sum of that and of what its frame decodes to (CAFe, arXiv 2512.22623).
 
 use std::fmt;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
-use fl_compress::{Digest, Frame, FrameKind, Layout, Role};
+use fl_compress::{Decoded, Digest, Frame, FrameKind, Layout};
 use fl_proto::ClientId;
 
+use super::decoded_updates::{DecodedUpdate, DecodedUpdates};
 use super::error::ModelError;
 use super::sections::Sections;
 use crate::config::limits::Part;
@@ -15,8 +16,8 @@ use crate::state_machine::Contribution;
 /// Replaces a buffer by the bytes of a frame, or says why it cannot.
 pub(super) type Read<'a> = dyn FnMut(&Digest, &mut Vec<u8>) -> Result<(), String> + 'a;
 
-/// The updates of a round in the order of their clients' names, and what each of them counts for. In memory is the frame of
-/// one update, or of a few on two threads; while norms are measured, also the values of one update and of the predictor.
+/// The updates of a round in the order of their clients' names, and what each of them counts for. In memory are the frame and
+/// the values of one update, or of as many as there are threads; while norms are measured, also the values of the predictor.
 pub struct Updates<'a> {
     layout: &'a Layout,
     round: u64,
@@ -26,6 +27,9 @@ pub struct Updates<'a> {
     predictor: Option<Digest>,
     read: &'a mut Read<'a>,
     parts: Vec<Part>,
+    /// Those that are decoded already.
+    known: &'a DecodedUpdates,
+    ahead: Vec<Ahead>,
     bytes: Vec<u8>,
     sections: Sections,
     /// The updates whose sections have been added up. Length: that of `sorted`.
@@ -41,11 +45,13 @@ pub struct Updates<'a> {
 
 /// What is done with updates besides aggregating them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct Work<'a> {
     /// Whether to measure their norms.
     pub(super) norms: bool,
     /// At most so many threads.
     pub(super) threads: usize,
+    /// Updates that are decoded already.
+    pub(super) decoded: &'a DecodedUpdates,
 }
 
 /// L2 norms of an update's trained values and of its buffers.
@@ -60,10 +66,24 @@ struct Norms {
     wanted: bool,
     /// Length: that of the updates.
     found: Vec<Option<UpdateNorms>>,
-    /// Values of the update that is measured.
-    update: Vec<f32>,
-    predictor: Option<Arc<Vec<f32>>>,
+    /// Shapes: `[layout.len()]`.
+    predictor: Option<Vec<f32>>,
 }
+
+/// An update that is decoded while another thread decodes one before it, and memory for the next.
+#[derive(Debug)]
+struct Ahead {
+    /// Its place.
+    at: usize,
+    bytes: Vec<u8>,
+    /// What it decodes to; or why it does not.
+    update: Result<Arc<DecodedUpdate>, String>,
+}
+
+/// Frames of a model with at least so many values are decoded on several threads: below, starting them takes longer.
+const PARALLEL_FROM: usize = 1 << 16;
+/// Values of updates that several threads decode at once: 64 MiB. Two updates are, however many values they have.
+const PARALLEL_VALUES: usize = 1 << 24;
 
 impl<'a> Updates<'a> {
     /// `parts`: for each of `sorted`.
@@ -73,14 +93,17 @@ impl<'a> Updates<'a> {
         sorted: Vec<&'a Contribution>,
         predictor: Option<Digest>,
         parts: Vec<Part>,
-        work: Work,
+        work: Work<'a>,
         read: &'a mut Read<'a>,
     ) -> Self {
         let norms = Norms {
             wanted: work.norms,
             found: vec![None; sorted.len()],
-            update: Vec::new(),
             predictor: None,
+        };
+        let threads = match layout.len() {
+            0..PARALLEL_FROM => 1,
+            len => work.threads.min((PARALLEL_VALUES / len).max(2)),
         };
         Self {
             layout,
@@ -89,11 +112,13 @@ impl<'a> Updates<'a> {
             buffer_scales: vec![1.0; sorted.len()],
             counters: None,
             scratch: Vec::new(),
-            threads: work.threads,
+            threads,
             sorted,
             predictor,
             read,
             parts,
+            known: work.decoded,
+            ahead: Vec::new(),
             bytes: Vec::new(),
             sections: Sections::default(),
             norms,
@@ -127,89 +152,53 @@ impl<'a> Updates<'a> {
     /// `Frame`, `Predictor`; `out` is unspecified then.
     pub fn values(&mut self, at: usize, out: &mut [f32]) -> Result<(), ModelError> {
         out.fill(0.0);
-        if self.add(at, 1.0, out)? {
-            self.load_predictor()?;
-            add(self.norms.predictor.as_deref().map(Vec::as_slice), out);
-        }
-        if self.norms.wanted && self.norms.found[at].is_none() {
-            self.norms.found[at] = Some(norms(self.layout, out));
+        if self.add_frame(at, 1.0, out)? {
+            let predictor = self.predictor()?;
+            let pairs = out.iter_mut().zip(predictor.into_iter().flatten());
+            pairs.for_each(|(sum, value)| *sum += value);
         }
         Ok(())
     }
 
     /// Adds `weight` times what the frame of an update decodes to. Returns whether the update is the sum of that and of the
-    /// predictor, which is left to [`Updates::add_predictor`]. Shapes: `acc: [len]`, the length of the model.
+    /// predictor, which is left to [`Updates::add_predictor`]. Shapes: `acc: [len]`, the length of the model, without a
+    /// negative zero.
     ///
     /// # Errors
     /// `Frame`, and `Predictor` while norms are measured; `acc` is unspecified then.
     pub fn add_frame(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
-        let predicted = self.add(at, weight, acc)?;
+        let update = self.decoded(at)?;
+        let is_predicted = update.predictor.is_some();
+        let (buffers, scale) = (self.layout.buffers(), self.buffer_scales[at]);
+        let before = (scale != 1.0).then(|| acc[buffers.clone()].to_vec());
+        update.values.add(weight, acc);
+        if let Some(before) = before {
+            // Added anew: the values to be taken back may be so large that nothing else is left beside them.
+            self.scratch.resize(buffers.len(), 0.0);
+            update.values.read(buffers.clone(), &mut self.scratch);
+            let sums = before
+                .iter()
+                .zip(&self.scratch)
+                .map(|(sum, value)| sum + weight * scale * value);
+            acc[buffers].iter_mut().zip(sums).for_each(|(acc, sum)| *acc = sum);
+        }
+        let counters = self.layout.counters();
+        if !counters.is_empty() && self.parts[at].examples > 0.0 {
+            self.scratch.resize(counters.len(), 0.0);
+            update.values.read(counters.clone(), &mut self.scratch);
+            let largest = self
+                .counters
+                .get_or_insert_with(|| vec![f32::NEG_INFINITY; counters.len()]);
+            let pairs = largest.iter_mut().zip(&self.scratch);
+            pairs.for_each(|(largest, value)| *largest = largest.max(*value));
+        }
+        if !std::mem::replace(&mut self.noted[at], true) {
+            self.sections.add(&update.sections);
+        }
         if self.norms.wanted && self.norms.found[at].is_none() {
-            if predicted {
-                self.load_predictor()?;
-            }
-            let predictor = self.norms.predictor.as_deref().map(Vec::as_slice).filter(|_| predicted);
-            // The frame is in `bytes`, whose checks it has passed.
-            let measured = measure(self.layout, &self.bytes, predictor, &mut self.norms.update);
-            self.norms.found[at] = Some(measured.map_err(|e| self.broken(at, &e))?);
+            self.norms.found[at] = Some(self.measure(&update.values, is_predicted)?);
         }
-        Ok(predicted)
-    }
-
-    /// As [`Updates::add_frame`] for all updates in turn; returns for each whether it is the sum with the predictor. Norms are
-    /// measured on another thread meanwhile, with frames of a few updates in memory. Lengths of `weights` and of what is returned:
-    /// [`Updates::len`]. Shapes: `acc: [len]`, the length of the model.
-    ///
-    /// # Errors
-    /// As of [`Updates::add_frame`].
-    pub fn add_frames(&mut self, weights: &[f32], acc: &mut [f32]) -> Result<Vec<bool>, ModelError> {
-        let in_turn = weights.iter().enumerate();
-        if self.threads < 2 || !self.norms.wanted {
-            return in_turn.map(|(at, weight)| self.add_frame(at, *weight, acc)).collect();
-        }
-        let layout = self.layout;
-        let mut scratch = std::mem::take(&mut self.norms.update);
-        std::thread::scope(|scope| {
-            let (jobs, todo) = mpsc::sync_channel::<Job>(1);
-            let (done, measured) = mpsc::channel();
-            scope.spawn(move || {
-                for Job { at, bytes, predictor } in todo {
-                    let found = measure(layout, &bytes, predictor.as_deref().map(Vec::as_slice), &mut scratch);
-                    if done.send((at, found, bytes)).is_err() {
-                        return;
-                    }
-                }
-            });
-            let mut predicted = Vec::with_capacity(weights.len());
-            for (at, weight) in in_turn {
-                let is_predicted = self.add(at, *weight, acc)?;
-                predicted.push(is_predicted);
-                if self.norms.found[at].is_some() {
-                    continue;
-                }
-                if is_predicted {
-                    self.load_predictor()?;
-                }
-                let predictor = self.norms.predictor.clone().filter(|_| is_predicted);
-                let bytes = std::mem::take(&mut self.bytes);
-                // The thread ends after this loop.
-                let _ = jobs.send(Job { at, bytes, predictor });
-                for measured in measured.try_iter() {
-                    self.bytes = self.note(measured)?;
-                }
-            }
-            drop(jobs);
-            for measured in measured {
-                self.note(measured)?;
-            }
-            Ok(predicted)
-        })
-    }
-
-    /// Notes the norms of an update, and returns the buffer of its frame.
-    fn note(&mut self, (at, found, bytes): Measured) -> Result<Vec<u8>, ModelError> {
-        self.norms.found[at] = Some(found.map_err(|e| self.broken(at, &e))?);
-        Ok(bytes)
+        Ok(is_predicted)
     }
 
     /// Adds `weight` times the predictor of the round's updates. Shapes: `acc: [len]`, the length of the model.
@@ -260,67 +249,78 @@ impl<'a> Updates<'a> {
         self.sections
     }
 
-    /// Reads the frame of an update into `bytes`, checks it and adds `weight` times what it decodes to. Returns whether it names
-    /// the predictor.
-    fn add(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
-        let read = (self.read)(&self.sorted[at].frame, &mut self.bytes);
-        read.map_err(|why| self.broken(at, &why))?;
-        let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| self.broken(at, &e))?;
-        let header = frame.header();
-        if header.kind != FrameKind::Update || header.round != self.round {
-            let why = format!("the frame is a {:?} of round {}", header.kind, header.round);
-            return Err(self.broken(at, &why));
-        }
-        let named = frame.predictor();
-        if named.is_some() && named != self.predictor.as_ref().map(Digest::short) {
+    fn measure(&mut self, values: &Decoded, is_predicted: bool) -> Result<UpdateNorms, ModelError> {
+        let layout = self.layout;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let predictor = if is_predicted { self.predictor()? } else { None };
+        let ranges = [layout.trained(), layout.buffers()];
+        let [trained, buffers] = values.norms(ranges, layout.len(), predictor, &mut scratch);
+        self.scratch = scratch;
+        Ok(UpdateNorms { trained, buffers })
+    }
+
+    /// What the frame of an update decodes to.
+    ///
+    /// # Errors
+    /// `Frame`.
+    fn decoded(&mut self, at: usize) -> Result<Arc<DecodedUpdate>, ModelError> {
+        let frame = &self.sorted[at].frame;
+        let update = match self.known.get(frame) {
+            Some(known) => known,
+            None => self.decode(at)?,
+        };
+        if update.predictor.is_some() && update.predictor != self.predictor.as_ref().map(Digest::short) {
             let why = "the frame was encoded against another model update than that of the version trained from";
             return Err(self.broken(at, &why));
         }
-        let (buffers, scale) = (self.layout.buffers(), self.buffer_scales[at]);
-        let before = (scale != 1.0).then(|| acc[buffers.clone()].to_vec());
-        let added = if self.noted[at] {
-            frame.accumulate(weight, acc)
-        } else {
-            self.sections.accumulate(&frame, weight, acc)
-        };
-        added.map_err(|e| self.broken(at, &e))?;
-        if let Some(before) = before {
-            // Added anew: the values to be taken back may be so large that nothing else is left beside them.
-            self.scratch.resize(buffers.len(), 0.0);
-            let decoded = frame.decode_role(Role::Buffer, &mut self.scratch);
-            decoded.map_err(|e| self.broken(at, &e))?;
-            let sums = before
-                .iter()
-                .zip(&self.scratch)
-                .map(|(sum, value)| sum + weight * scale * value);
-            acc[buffers].iter_mut().zip(sums).for_each(|(acc, sum)| *acc = sum);
-        }
-        let counters = self.layout.counters();
-        if !counters.is_empty() && self.parts[at].examples > 0.0 {
-            self.scratch.resize(counters.len(), 0.0);
-            let decoded = frame.decode_role(Role::Counter, &mut self.scratch);
-            decoded.map_err(|e| self.broken(at, &e))?;
-            let largest = self
-                .counters
-                .get_or_insert_with(|| vec![f32::NEG_INFINITY; counters.len()]);
-            let pairs = largest.iter_mut().zip(&self.scratch);
-            pairs.for_each(|(largest, value)| *largest = largest.max(*value));
-        }
-        self.noted[at] = true;
-        Ok(named.is_some())
+        Ok(update)
     }
 
-    /// Decodes the predictor, once. The frame in `bytes` stays.
-    fn load_predictor(&mut self) -> Result<(), ModelError> {
+    /// Decodes an update, and the next ones on other threads.
+    fn decode(&mut self, at: usize) -> Result<Arc<DecodedUpdate>, ModelError> {
+        if !self.ahead.iter().any(|ahead| ahead.at == at) {
+            let later = (at..self.len()).filter(|later| self.known.get(&self.sorted[*later].frame).is_none());
+            let places: Vec<usize> = later.take(self.threads).collect();
+            let mut spare = std::mem::take(&mut self.ahead).into_iter();
+            let mut jobs = Vec::with_capacity(places.len());
+            for at in places {
+                let Ahead { mut bytes, update, .. } = spare.next().unwrap_or_default();
+                let values = update.ok().and_then(Arc::into_inner).unwrap_or_default().values;
+                let read = (self.read)(&self.sorted[at].frame, &mut bytes);
+                jobs.push((at, bytes, read.map(|()| values)));
+            }
+            let (layout, round) = (self.layout, self.round);
+            let decode = |(at, bytes, values): (usize, Vec<u8>, Result<Decoded, String>)| Ahead {
+                at,
+                update: values
+                    .and_then(|values| decode(&bytes, layout, round, values))
+                    .map(Arc::new),
+                bytes,
+            };
+            let mut jobs = jobs.into_iter();
+            self.ahead = std::thread::scope(|scope| {
+                let first = jobs.next();
+                let others: Vec<_> = jobs.map(|job| scope.spawn(move || decode(job))).collect();
+                let others = others.into_iter().map(|other| match other.join() {
+                    Ok(ahead) => ahead,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                first.map(decode).into_iter().chain(others).collect()
+            });
+        }
+        let found = self.ahead.iter().find(|ahead| ahead.at == at);
+        let update = found.map_or_else(|| Err("it was not decoded".to_owned()), |ahead| ahead.update.clone());
+        update.map_err(|why| self.broken(at, &why))
+    }
+
+    /// The values of the predictor, decoded once. Shapes: `[layout.len()]`.
+    fn predictor(&mut self) -> Result<Option<&[f32]>, ModelError> {
         if self.norms.predictor.is_none() {
             let mut values = vec![0.0; self.layout.len()];
-            // Which is read into the same buffer.
-            let frame = std::mem::take(&mut self.bytes);
             self.add_predictor(1.0, &mut values)?;
-            self.bytes = frame;
-            self.norms.predictor = Some(Arc::new(values));
+            self.norms.predictor = Some(values);
         }
-        Ok(())
+        Ok(self.norms.predictor.as_deref())
     }
 
     fn broken(&self, at: usize, why: &dyn fmt::Display) -> ModelError {
@@ -345,54 +345,22 @@ impl fmt::Debug for Updates<'_> {
     }
 }
 
-/// An update whose norms are to be measured.
-struct Job {
-    at: usize,
-    /// Its frame.
-    bytes: Vec<u8>,
-    predictor: Option<Arc<Vec<f32>>>,
-}
-
-/// The norms of an update by its place, and its frame.
-type Measured = (usize, Result<UpdateNorms, fl_compress::Error>, Vec<u8>);
-
-/// The norms of an update. `scratch` is overwritten and becomes as long as the model. Shapes: `predictor: [layout.len()]`.
-fn measure(
-    layout: &Layout,
-    bytes: &[u8],
-    predictor: Option<&[f32]>,
-    scratch: &mut Vec<f32>,
-) -> Result<UpdateNorms, fl_compress::Error> {
-    scratch.clear();
-    scratch.resize(layout.len(), 0.0);
-    Frame::parse(bytes, layout)?.accumulate(1.0, scratch)?;
-    add(predictor, scratch);
-    Ok(norms(layout, scratch))
-}
-
-/// Shapes: `values: [layout.len()]`.
-fn norms(layout: &Layout, values: &[f32]) -> UpdateNorms {
-    UpdateNorms {
-        trained: norm(&values[layout.trained()]),
-        buffers: norm(&values[layout.buffers()]),
-    }
-}
-
-fn add(values: Option<&[f32]>, acc: &mut [f32]) {
-    acc.iter_mut()
-        .zip(values.into_iter().flatten())
-        .for_each(|(sum, value)| *sum += value);
-}
-
-/// The L2 norm, with eight sums: one sum would wait for each addition.
-fn norm(values: &[f32]) -> f64 {
-    let (eights, rest) = values.as_chunks::<8>();
-    let mut sums = [0.0f64; 8];
-    for eight in eights {
-        for (sum, value) in sums.iter_mut().zip(eight) {
-            *sum += f64::from(*value) * f64::from(*value);
+impl Default for Ahead {
+    fn default() -> Self {
+        Self {
+            at: usize::MAX,
+            bytes: Vec::new(),
+            update: Ok(Arc::default()),
         }
     }
-    let rest: f64 = rest.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
-    (sums.iter().sum::<f64>() + rest).sqrt()
+}
+
+/// Checks the frame of an update and decodes it into `values`.
+fn decode(bytes: &[u8], layout: &Layout, round: u64, values: Decoded) -> Result<DecodedUpdate, String> {
+    let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
+    let header = frame.header();
+    if header.kind != FrameKind::Update || header.round != round {
+        return Err(format!("the frame is a {:?} of round {}", header.kind, header.round));
+    }
+    DecodedUpdate::decode(&frame, usize::MAX, values).map_err(|e| e.to_string())
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use fl_proto::{ProtocolError, wire};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -12,7 +13,7 @@ use wire::update_chunk::Part;
 use super::pace::Pace;
 use super::turns::Turn;
 use crate::rpc::context::Service;
-use crate::rpc::transfers::LAPSE;
+use crate::rpc::transfers::{LAPSE, UNWRITTEN_FOR, WRITTEN_AT_ONCE};
 
 /// A stream of the messages of an upload.
 pub(super) trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin {}
@@ -78,6 +79,36 @@ impl<S: Chunks> Parts<'_, S> {
             self.waited += begun.elapsed();
         }
         Ok(())
+    }
+}
+
+/// Chunks of an upload that have arrived and are not written yet.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten {
+    chunks: Vec<Bytes>,
+    bytes: u64,
+    /// When the first of them arrived.
+    since: Option<Instant>,
+}
+
+impl Unwritten {
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.bytes += chunk.len() as u64;
+        self.chunks.push(chunk);
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether to write them now, although more will come.
+    pub(super) fn is_due(&self) -> bool {
+        self.bytes >= WRITTEN_AT_ONCE || self.since.is_some_and(|since| since.elapsed() >= UNWRITTEN_FOR)
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Bytes> {
+        std::mem::take(self).chunks
     }
 }
 

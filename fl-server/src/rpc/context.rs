@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
+use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::run_metadata::Aside;
 use crate::rpc::door::Caller;
 use crate::rpc::measure::HandedOut;
@@ -56,6 +57,8 @@ pub(crate) struct Service {
     /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
     pub(crate) shared_frame: SharedFrame,
+    /// The updates of the open round, decoded.
+    pub(crate) updates: Arc<DecodedUpdates>,
     pub(crate) tracer: Tracer,
 }
 

@@ -1,6 +1,7 @@
 //! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the coordinator; they
 //! hold no state of the run and decide nothing.
 
+mod buffers;
 pub(crate) mod calls;
 mod chunks;
 pub(crate) mod context;

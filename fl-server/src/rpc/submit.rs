@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
-use super::chunks::{Chunks, Parts, next};
+use super::chunks::{Chunks, Parts, Unwritten, next};
 use super::measure::Begun;
 use super::pace::Pace;
 use super::peer::Peer;
@@ -19,6 +19,7 @@ use super::{evaluate, offer, predictor, verify};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
+use crate::model::decoded_updates::DecodedUpdate;
 use crate::rpc::context::{Service, internal, unable};
 use crate::rpc::transfers::{HELD_FOR, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
@@ -161,48 +162,86 @@ async fn fill(
     account: &mut UploadAccount,
 ) -> Result<Upload, Status> {
     let begun = Instant::now();
-    while upload.offset() < header.len {
+    let mut unwritten = Unwritten::default();
+    while upload.offset() + unwritten.bytes() < header.len {
         if begun.elapsed() > HELD_FOR {
             upload = park(service, upload).await?;
         }
         let part = match parts.soon().await {
             Some(part) => part,
             None => {
+                upload = append(service, upload, &mut unwritten, account).await?;
                 upload = park(service, upload).await?;
                 parts.later().await
             }
         };
+        let left = header.len - upload.offset() - unwritten.bytes();
         let data = match part {
-            Ok(None) => break,
-            Ok(Some(Part::Data(data))) => data,
-            Ok(Some(Part::Header(_))) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
-            Err(status) => {
-                park(service, upload).await?;
-                return Err(status);
+            Ok(Some(Part::Data(data))) if data.len() as u64 <= left => data,
+            ended => {
+                upload = append(service, upload, &mut unwritten, account).await?;
+                match ended {
+                    Ok(None) => break,
+                    Ok(Some(Part::Header(_))) => {
+                        return Err(ProtocolError::invalid("header", "it was already sent").into());
+                    }
+                    Ok(Some(Part::Data(_))) => {
+                        return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
+                    }
+                    Err(status) => {
+                        park(service, upload).await?;
+                        return Err(status);
+                    }
+                }
             }
         };
-        if data.len() as u64 > header.len - upload.offset() {
-            return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
+        parts.pace.moved(data.len() as u64);
+        unwritten.push(data);
+        let is_all = upload.offset() + unwritten.bytes() == header.len;
+        if upload.is_held() || is_all || unwritten.is_due() {
+            upload = append(service, upload, &mut unwritten, account).await?;
         }
-        let (len, is_held) = (data.len() as u64, upload.is_held());
-        let append = move || upload.append(&data).map(|()| upload);
-        let kept = if is_held {
-            append().map_err(|error| unable(&error))
-        } else {
-            on_disk(service, append).await
-        };
-        account.chunk(len, kept.is_ok());
-        upload = kept?;
-        parts.pace.moved(len);
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
-            bytes: upload.offset(),
+            bytes: upload.offset() + unwritten.bytes(),
             total: header.len,
         });
     }
     match upload.offset() < header.len {
         true => park(service, upload).await,
         false => Ok(upload),
+    }
+}
+
+/// Appends the chunks that have arrived; those after an error are lost.
+async fn append(
+    service: &Service,
+    mut upload: Upload,
+    unwritten: &mut Unwritten,
+    account: &mut UploadAccount,
+) -> Result<Upload, Status> {
+    let bytes = unwritten.bytes();
+    let chunks = unwritten.take();
+    if chunks.is_empty() {
+        return Ok(upload);
+    }
+    let is_held = upload.is_held();
+    let work = move || {
+        let before = upload.offset();
+        let written = chunks.iter().try_for_each(|chunk| upload.append(chunk));
+        (upload.offset() - before, written.map(|()| upload))
+    };
+    let (kept, written) = match is_held {
+        true => work(),
+        false => tokio::task::spawn_blocking(work).await.map_err(internal)?,
+    };
+    account.chunk(kept, true);
+    if kept < bytes {
+        account.chunk(bytes - kept, false);
+    }
+    match written {
+        Ok(upload) => Ok(upload),
+        Err(error) => Err(failed(service, error).await),
     }
 }
 
@@ -267,6 +306,7 @@ async fn settle(
             let reply = service.ask(submit).await?;
             if reply != Reply::Update(UpdateReply::Accepted) {
                 booked.refuse();
+                service.updates.forget(&header.id.digest);
             }
             match reply {
                 Reply::Update(reply) => reply,
@@ -309,34 +349,42 @@ fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFid
     firsts.iter().copied().zip(sections.iter().copied()).collect()
 }
 
-/// A durable frame, and the first tensor of each of its sections.
-type Kept = (Received, Vec<u32>);
-
-/// Makes a valid upload durable; drops an invalid one and returns why.
-fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Kept, String>, BlobError> {
-    let bytes = upload.read_whole()?;
-    let firsts = match verify(&bytes, service, round)? {
-        Ok(firsts) => firsts,
+/// Makes a valid upload durable, and keeps what it decodes to; drops an invalid one and returns why. Returns the durable frame
+/// and the first tensor of each of its sections.
+fn keep(
+    upload: Upload,
+    service: &Service,
+    round: u64,
+    digest: &Digest,
+) -> Result<Result<(Received, Vec<u32>), String>, BlobError> {
+    let verified = service
+        .limits
+        .buffers
+        .with(|buffer| verify(upload.read_whole(buffer)?, service, round))?;
+    let update = match verified {
+        Ok(update) => update,
         Err(why) => {
             upload.discard()?;
             return Ok(Err(why));
         }
     };
-    drop(bytes);
-    match upload.finish(digest) {
-        Err(BlobError::Damaged { found, .. }) => Ok(Err(format!("its digest is {found}, not what was said"))),
-        kept => kept.map(|frame| Ok((frame, firsts))),
-    }
+    let frame = match upload.finish(digest) {
+        Err(BlobError::Damaged { found, .. }) => return Ok(Err(format!("its digest is {found}, not what was said"))),
+        finished => finished?,
+    };
+    let firsts = update.sections.iter().map(|section| section.first).collect();
+    service.updates.keep(*digest, update);
+    Ok(Ok((frame, firsts)))
 }
 
-/// Checks the frame against the state and the limits of the run. Returns the first tensor of each section, or why the frame
-/// is refused.
-fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>, String>, BlobError> {
+/// Checks the frame against the state and the limits of the run. Returns what it decodes to, or why it is refused.
+fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<DecodedUpdate, String>, BlobError> {
     let asked = verify::Asked {
         layout: &service.layout,
         round,
         step: predictor::of_round(&service.state(), &service.plan, round),
         largest: service.plan.largest_value(),
+        updates: &service.updates,
     };
     let largest = |step: &Digest| service.largest_of_step.get(&service.blobs, &service.layout, step);
     verify::verify(bytes, &asked, largest)

@@ -7,6 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::Status;
 
 use crate::config::server::Tuning;
+use crate::rpc::buffers::Buffers;
 
 /// Bounds on concurrent work.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Limits {
     pub(super) downloads: Transfers,
     /// One permit for each frame being verified.
     pub(super) verifications: Semaphore,
+    pub(super) buffers: Buffers,
 }
 
 /// Transfers up to this size have permits of their own, so that they do not wait for larger ones.
@@ -29,6 +31,11 @@ pub(crate) const SMALL_AT_ONCE: usize = 64;
 pub(super) const MAX_HELD: u64 = 1024 * 1024;
 /// An upload is held for at most this long: a killed server has lost no more of it.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(2);
+
+/// Chunks of an upload in a file are written together once they have so many bytes: each write is a task on another thread.
+pub(super) const WRITTEN_AT_ONCE: u64 = 256 * 1024;
+/// Chunks of an upload in a file are written with the next one once the first is so old.
+pub(super) const UNWRITTEN_FOR: Duration = Duration::from_millis(200);
 
 /// A transfer that is idle for this long releases its permit, and acquires one again when bytes arrive.
 pub(super) const LAPSE: Duration = Duration::from_secs(1);
@@ -66,6 +73,7 @@ impl Limits {
             uploads: Transfers::new(tuning.transfers_at_once),
             downloads: Transfers::new(tuning.transfers_at_once),
             verifications: Semaphore::new(tuning.verify_at_once),
+            buffers: Buffers::default(),
         }
     }
 }

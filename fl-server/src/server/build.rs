@@ -191,6 +191,7 @@ impl Shared {
             handed_out: HandedOut::default(),
             largest_of_step: LargestOfStep::default(),
             shared_frame: SharedFrame::default(),
+            updates: Arc::clone(&started.updates),
             tracer: self.tracer.clone(),
         })
     }

@@ -16,6 +16,7 @@ use crate::accounting::ledger::Flow;
 use crate::config::plan::RunPlan;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
+use crate::model::decoded_updates::DecodedUpdate;
 use crate::model::run_metadata::Aside;
 use crate::model::space::first_weights;
 use crate::reporting::history::History;
@@ -271,11 +272,14 @@ impl LocalRun {
         if let Standing::Settled(reply) = self.state.standing(client, round, attempt, digest) {
             return Ok(reply);
         }
-        if let Err(why) = self.verify(&frame, round) {
-            return Ok(UpdateReply::Refused {
-                why: Refusal::Invalid,
-                message: format!("the frame is not usable: {why}"),
-            });
+        match self.verify(&frame, round) {
+            Ok(update) => self.global.decoded().keep(digest, update),
+            Err(why) => {
+                return Ok(UpdateReply::Refused {
+                    why: Refusal::Invalid,
+                    message: format!("the frame is not usable: {why}"),
+                });
+            }
         }
         let input = Input::Update {
             client: client.clone(),
@@ -340,12 +344,13 @@ impl LocalRun {
         self.history.evaluated(version).map(Event::Evaluated)
     }
 
-    fn verify(&mut self, frame: &[u8], round: u64) -> Result<(), String> {
+    fn verify(&mut self, frame: &[u8], round: u64) -> Result<DecodedUpdate, String> {
         let asked = verify::Asked {
             layout: &self.layout,
             round,
             step: predictor::of_round(&self.state, &self.plan, round),
             largest: self.plan.largest_value(),
+            updates: self.global.decoded(),
         };
         let (layout, frames, known) = (&self.layout, &self.frames, &mut self.largest_of_step);
         let largest = |step: &Digest| {
@@ -360,7 +365,7 @@ impl LocalRun {
             Ok::<_, Infallible>(found)
         };
         match verify::verify(frame, &asked, largest) {
-            Ok(verified) => verified.map(drop),
+            Ok(verified) => verified,
             Err(never) => match never {},
         }
     }

@@ -1,5 +1,6 @@
 //! Recovers a run: begins it, or replays its records and computes its model again from the last checkpoint.
 
+use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::persistence_error::PersistenceError;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,6 +38,8 @@ pub(crate) struct Started {
     pub(crate) run: RunStore,
     pub(crate) blobs: Blobs,
     pub(crate) model_task: ModelTask,
+    /// The updates of the open round, decoded.
+    pub(crate) updates: Arc<DecodedUpdates>,
     pub(crate) chain: HashChain,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
@@ -162,6 +165,7 @@ pub(crate) fn start(
         keep_updates: tuning.keep_updates,
     };
     global.set_threads(std::thread::available_parallelism().map_or(1, usize::from));
+    let updates = Arc::clone(global.decoded());
     let model_task = ModelTask::new(global, snapshot, keeper, used);
     Ok(Started {
         state,
@@ -169,6 +173,7 @@ pub(crate) fn start(
         run,
         blobs,
         model_task,
+        updates,
         chain,
         history,
         layout,

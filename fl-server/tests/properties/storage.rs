@@ -520,7 +520,10 @@ fn uploads_go_on_where_they_broke_off() {
         let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
         let mut upload = begun(&blobs, hold, 1, 3, &digest, bytes.len()).unwrap();
         upload.append(&bytes[..50]).unwrap();
-        assert!(matches!(upload.read_whole(), Err(BlobError::Short { have: 50, .. })));
+        assert!(matches!(
+            upload.read_whole(&mut Vec::new()),
+            Err(BlobError::Short { have: 50, .. })
+        ));
         upload.park().unwrap();
         assert!(!upload.is_held());
         assert!(matches!(upload.finish(&digest), Err(BlobError::Short { have: 50, .. })));
@@ -531,7 +534,7 @@ fn uploads_go_on_where_they_broke_off() {
         assert_eq!(upload.offset(), 50);
         upload.append(&bytes[50..]).unwrap();
         assert!(matches!(upload.append(b"x"), Err(BlobError::TooLarge { .. })));
-        assert_eq!(upload.read_whole().unwrap(), bytes);
+        assert_eq!(upload.read_whole(&mut Vec::new()).unwrap(), bytes);
         blobs.keep(vec![upload.finish(&digest).unwrap()]).unwrap();
         assert_eq!(
             (blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)),

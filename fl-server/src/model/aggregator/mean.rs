@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Weights are computed in `f64` and cast; the sum is `f32`, in the order of the clients' names, and the predictor is added
-//! once, at the end. Memory: the frame of one update, or of a few while norms are measured on another thread.
+//! once, at the end. Memory: frame and values of one update for each thread.
 
 use super::method::{Aggregator, AggregatorMethod};
 use crate::config::plan::{Bound, MethodInfo, any_uplink};
@@ -32,9 +32,13 @@ impl Aggregator for Mean {
     fn aggregate(&self, updates: &mut Updates<'_>, out: &mut [f32]) -> Result<(), ModelError> {
         let total: f64 = updates.parts().iter().map(|part| part.examples).sum();
         let weights: Vec<f32> = updates.parts().iter().map(|part| part.weight as f32).collect();
-        let named = updates.add_frames(&weights, out)?;
-        let with_predictor = updates.parts().iter().zip(named).filter(|(_, named)| *named);
-        let predicted: f64 = with_predictor.map(|(part, _)| part.examples * part.scale).sum();
+        let mut predicted = 0.0;
+        for (at, weight) in weights.into_iter().enumerate() {
+            if updates.add_frame(at, weight, out)? {
+                let part = &updates.parts()[at];
+                predicted += part.examples * part.scale;
+            }
+        }
         if predicted > 0.0 {
             updates.add_predictor((predicted / total) as f32, out)?;
         }

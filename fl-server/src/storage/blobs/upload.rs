@@ -7,7 +7,6 @@
 //! The caller may have a short upload held in memory: then it has no file unless the caller [parks](Upload::park) it, and
 //! becomes a blob of a pack. Another call takes over what is held. A call that ends without parking it frees it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -303,22 +302,23 @@ impl Upload {
         Ok(())
     }
 
-    /// All bytes received.
+    /// All bytes received; those in a file are read to `buffer`, which is overwritten.
     ///
     /// # Errors
     /// `Short`, `Superseded`; `Disk`.
-    pub fn read_whole(&self) -> Result<Cow<'_, [u8]>, BlobError> {
+    pub fn read_whole<'a>(&'a self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], BlobError> {
         self.complete()?;
         let _held = self.turn()?;
         let mut file = match &self.content {
-            Content::Held => return Ok(Cow::Borrowed(&[])),
-            Content::Whole(bytes) => return Ok(Cow::Borrowed(bytes)),
+            Content::Held => return Ok(&[]),
+            Content::Whole(bytes) => return Ok(bytes),
             Content::Written { file, .. } => file,
         };
-        let mut bytes = Vec::with_capacity(self.received as usize);
-        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes));
+        buffer.clear();
+        buffer.reserve_exact(self.received as usize);
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(buffer));
         read.map_err(|e| DiskError::new("read", &self.path, &e))?;
-        Ok(Cow::Owned(bytes))
+        Ok(buffer)
     }
 
     /// Puts the bytes where no later call changes them; bytes in a file are durable then. [`Blobs::keep`] makes them a blob. If

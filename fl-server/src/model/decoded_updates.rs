@@ -1,0 +1,193 @@
+//! What the frames of a round's updates decode to, kept from their arrival, where they are verified, until the round closes.
+//!
+//! Decoding the arithmetic code takes far longer than adding its values. What does not fit into the memory is decoded again,
+//! with the same values, and so is a frame that is hardly shorter than its values, such as fp32: it is read and decoded as fast.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fl_compress::{Decoded, Digest, Error, Frame};
+
+use super::sections;
+use crate::accounting::ledger::Section;
+
+/// Bytes of all values that are kept, and of the memory for the next ones.
+const MOST: usize = 64 << 20;
+/// Bytes of the values of an update that are kept.
+const MOST_EACH: usize = 8 << 20;
+
+/// A decoded update.
+#[derive(Debug, Default)]
+pub(crate) struct DecodedUpdate {
+    pub(crate) values: Decoded,
+    /// The frame that it was encoded against.
+    pub(crate) predictor: Option<u64>,
+    /// Where its bytes went, in the order of the frame.
+    pub(crate) sections: Vec<Section>,
+}
+
+/// Decoded updates by the digest of their frame.
+#[derive(Debug, Default)]
+pub(crate) struct DecodedUpdates(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    updates: HashMap<Digest, Arc<DecodedUpdate>>,
+    /// Memory to be used again: fresh pages cost as much as writing to them.
+    spare: Vec<Decoded>,
+    /// Bytes of `updates` and `spare`.
+    bytes: usize,
+}
+
+impl DecodedUpdate {
+    /// Decodes a frame into `values`, which hold at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`].
+    pub(super) fn decode(frame: &Frame<'_>, limit: usize, mut values: Decoded) -> Result<Self, Error> {
+        frame.decode_to(limit, &mut values)?;
+        let sections = frame.sections().zip(values.nonzeros());
+        Ok(Self {
+            predictor: frame.predictor(),
+            sections: sections
+                .map(|(info, nonzeros)| sections::section(&info, *nonzeros))
+                .collect(),
+            values,
+        })
+    }
+}
+
+impl DecodedUpdates {
+    /// Decodes a frame. Not all values may be there, see [`Decoded::is_whole`].
+    ///
+    /// # Errors
+    /// As [`Frame::verify`].
+    pub(crate) fn decode(&self, frame: &Frame<'_>) -> Result<DecodedUpdate, Error> {
+        let spare = {
+            let mut kept = self.lock();
+            let spare = kept.spare.pop().unwrap_or_default();
+            kept.bytes -= spare.bytes();
+            spare
+        };
+        let values = 4 * frame.layout().len();
+        let limit = if frame.len() > values / 2 { 0 } else { MOST_EACH };
+        DecodedUpdate::decode(frame, limit, spare)
+    }
+
+    /// Keeps a decoded update, if its values are whole and there is room.
+    pub(crate) fn keep(&self, frame: Digest, update: DecodedUpdate) {
+        let mut kept = self.lock();
+        if !update.values.is_whole() || kept.updates.contains_key(&frame) {
+            return kept.free(update.values);
+        }
+        let bytes = update.values.bytes();
+        while kept.bytes + bytes > MOST
+            && let Some(spare) = kept.spare.pop()
+        {
+            kept.bytes -= spare.bytes();
+        }
+        if kept.bytes + bytes <= MOST {
+            kept.bytes += bytes;
+            kept.updates.insert(frame, Arc::new(update));
+        }
+    }
+
+    pub(super) fn get(&self, frame: &Digest) -> Option<Arc<DecodedUpdate>> {
+        self.lock().updates.get(frame).cloned()
+    }
+
+    /// Forgets an update that does not count.
+    pub(crate) fn forget(&self, frame: &Digest) {
+        let mut kept = self.lock();
+        if let Some(update) = kept.updates.remove(frame) {
+            kept.end(update);
+        }
+    }
+
+    /// Forgets all updates: their round is closed.
+    pub(super) fn clear(&self) {
+        let mut kept = self.lock();
+        let updates = std::mem::take(&mut kept.updates);
+        updates.into_values().for_each(|update| kept.end(update));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn end(&mut self, update: Arc<DecodedUpdate>) {
+        self.bytes -= update.values.bytes();
+        if let Some(update) = Arc::into_inner(update) {
+            self.free(update.values);
+        }
+    }
+
+    /// Keeps the memory, if there is room.
+    fn free(&mut self, values: Decoded) {
+        let bytes = values.bytes();
+        if bytes > 0 && self.bytes + bytes <= MOST {
+            self.bytes += bytes;
+            self.spare.push(values);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
+
+    use super::*;
+
+    fn frame(layout: &Arc<Layout>, spec: &str) -> Vec<u8> {
+        let spec: Spec = toml::from_str(spec).unwrap();
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round: 1,
+            seed: 1,
+        };
+        let mut values: Vec<f32> = (1..=layout.len()).map(|at| at as f32).collect();
+        let mut encoder = Encoder::new(Arc::clone(layout), &spec).unwrap();
+        encoder.encode(&mut values, header).unwrap().frame
+    }
+
+    #[test]
+    fn updates_are_kept_while_there_is_room_and_their_memory_is_used_again() {
+        let layout = Arc::new(Layout::new([("w", vec![500_000])]).unwrap());
+        let frame = frame(&layout, "default = { quantize = { uniform = 4 } }");
+        let frame = Frame::parse(&frame, &layout).unwrap();
+        let updates = DecodedUpdates::default();
+        let digest = |at: u32| Digest::of(&at.to_le_bytes());
+        for at in 0..100 {
+            updates.keep(digest(at), updates.decode(&frame).unwrap());
+        }
+        let kept = (0..100).filter(|at| updates.get(&digest(*at)).is_some()).count();
+        assert!((MOST / 4_000_000..=MOST / 2_000_000).contains(&kept), "{kept}");
+        assert!(updates.lock().bytes <= MOST);
+        updates.forget(&digest(0));
+        assert!(updates.get(&digest(0)).is_none());
+        updates.clear();
+        assert_eq!(updates.lock().spare.len(), kept);
+        let update = updates.decode(&frame).unwrap();
+        assert_eq!(updates.lock().spare.len(), kept - 1);
+        assert!(update.values.is_whole() && update.sections.len() == 1);
+        drop(update);
+        let left = updates.lock();
+        assert_eq!(left.bytes, left.spare.iter().map(Decoded::bytes).sum::<usize>());
+    }
+
+    #[test]
+    fn frames_that_are_hardly_shorter_than_their_values_are_not_kept() {
+        let layout = Arc::new(Layout::new([("w", vec![2_000])]).unwrap());
+        let updates = DecodedUpdates::default();
+        for (spec, is_kept) in [("", true), ("default = {}", false)] {
+            let frame = frame(&layout, spec);
+            let frame = Frame::parse(&frame, &layout).unwrap();
+            let update = updates.decode(&frame).unwrap();
+            assert_eq!(update.values.largest(), frame.verify().unwrap(), "{spec}");
+            updates.keep(Digest::of(spec.as_bytes()), update);
+            assert_eq!(updates.get(&Digest::of(spec.as_bytes())).is_some(), is_kept, "{spec}");
+        }
+    }
+}
