@@ -4,7 +4,8 @@
 //! In a round, every client receives a frame and sends one. The clients are a process of their own, so that the processor time
 //! of this one is the server's.
 //!
-//! `cargo build --release -p fl-sim && cargo bench -p fl-server --bench socket [-- CLIENTS VALUES]`
+//! `cargo build --release -p fl-sim && cargo bench -p fl-server --bench socket [-- CLIENTS VALUES [CHUNK ..]]`; with lengths of chunks
+//! in bytes, instead of all layers: gRPC with messages of each length.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fl_proto::{Authority, Dial, Issued, MAX_MESSAGE, Meter, chunks, wire};
+use fl_proto::{Authority, CHUNK, Dial, Issued, MAX_MESSAGE, Meter, wire};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,11 +45,19 @@ fn main() {
         .build()
         .unwrap();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["clients", layer, address, clients, bytes, dir] => {
-            let round = Round::new(clients.parse().unwrap(), bytes.parse().unwrap());
+        ["clients", layer, address, clients, bytes, chunk, dir] => {
+            let round = Round {
+                clients: clients.parse().unwrap(),
+                bytes: bytes.parse().unwrap(),
+                chunk: chunk.parse().unwrap(),
+            };
             runtime.block_on(round.clients(layer, address, Path::new(dir)));
         }
         [clients, values] => runtime.block_on(table(clients.parse().unwrap(), values.parse().unwrap())),
+        [clients, values, ref lengths @ ..] if !lengths.is_empty() => {
+            let lengths: Vec<usize> = lengths.iter().map(|chunk| chunk.parse().unwrap()).collect();
+            runtime.block_on(chunks(clients.parse().unwrap(), values.parse().unwrap(), &lengths));
+        }
         _ => LOADS
             .map(|(clients, values)| runtime.block_on(table(clients, values)))
             .into_iter()
@@ -58,7 +67,11 @@ fn main() {
 
 /// Prints what a round costs the server in each layer, and as a ratio to TLS.
 async fn table(clients: usize, values: usize) {
-    let round = Round::new(clients, 4 * values);
+    let round = Round {
+        clients,
+        bytes: 4 * values,
+        chunk: CHUNK,
+    };
     let mut found = LAYERS.map(|layer| (layer, Vec::new()));
     for _ in 0..TIMES {
         for (layer, costs) in &mut found {
@@ -89,6 +102,26 @@ async fn table(clients: usize, values: usize) {
             cpu(&costs),
             cpu(&costs) / tls
         );
+    }
+}
+
+/// Prints what a round costs the server in gRPC messages of these lengths.
+async fn chunks(clients: usize, values: usize, lengths: &[usize]) {
+    let mut found: Vec<(usize, Vec<Cost>)> = lengths.iter().map(|chunk| (*chunk, Vec::new())).collect();
+    for _ in 0..TIMES {
+        for (chunk, costs) in &mut found {
+            let round = Round {
+                clients,
+                bytes: 4 * values,
+                chunk: *chunk,
+            };
+            costs.push(round.serve("grpc").await);
+        }
+    }
+    println!("{:>8} {:>10} {:>14}", "chunk", "wall", "server CPU");
+    for (chunk, costs) in found {
+        let [wall, cpu] = [|cost: &Cost| cost.wall, |cost: &Cost| cost.cpu].map(|of| median(costs.iter().map(of)));
+        println!("{chunk:>8} {wall:>7.0} ms {cpu:>11.0} ms");
     }
 }
 
@@ -133,13 +166,17 @@ struct Round {
     clients: usize,
     /// Of a frame.
     bytes: usize,
+    /// Bytes of a message.
+    chunk: usize,
 }
 
 const VALID: Duration = Duration::days(1);
 
 impl Round {
-    fn new(clients: usize, bytes: usize) -> Self {
-        Self { clients, bytes }
+    fn messages(self, frame: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
+        let chunk = |at: usize| frame.slice(at..frame.len().min(at + self.chunk));
+        let parts: Vec<_> = (0..frame.len()).step_by(self.chunk).map(chunk).collect();
+        parts.into_iter()
     }
 
     /// Serves the rounds of clients in another process.
@@ -161,7 +198,7 @@ impl Round {
         let mut clients = Command::new(std::env::current_exe().unwrap());
         clients.args(["clients", layer, &listener.local_addr().unwrap().to_string()]);
         clients
-            .args([self.clients.to_string(), self.bytes.to_string()])
+            .args([self.clients, self.bytes, self.chunk].map(|number| number.to_string()))
             .arg(dir.path());
         let mut clients = clients.spawn().unwrap();
         let (begun, before) = (Instant::now(), processor());
@@ -217,7 +254,7 @@ impl Round {
             }
             std::future::pending().await
         };
-        let calls = Calls(Bytes::from(vec![7; self.bytes]));
+        let calls = Calls(self, Bytes::from(vec![7; self.bytes]));
         let calls = FederationServer::new(calls)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -286,7 +323,7 @@ impl Round {
                 }
             }
             assert_eq!(received, self.bytes);
-            let update = chunks(frame.clone(), 0).map(|data| wire::UpdateChunk {
+            let update = self.messages(&frame).map(|data| wire::UpdateChunk {
                 part: Some(wire::update_chunk::Part::Data(data)),
             });
             calls
@@ -307,7 +344,7 @@ async fn read(io: &mut (impl tokio::io::AsyncRead + Unpin), bytes: usize) {
 
 /// Calls that only move a frame's bytes.
 #[derive(Debug)]
-struct Calls(Bytes);
+struct Calls(Round, Bytes);
 
 type Chunks<T> = ReceiverStream<Result<T, Status>>;
 
@@ -319,9 +356,9 @@ impl Federation for Calls {
 
     async fn fetch(&self, _: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
         let (messages, stream) = mpsc::channel(1);
-        let frame = self.0.clone();
+        let parts = self.0.messages(&self.1);
         tokio::spawn(async move {
-            for data in chunks(frame, 0) {
+            for data in parts {
                 let part = Some(wire::model_chunk::Part::Data(data));
                 messages.send(Ok(wire::ModelChunk { part })).await.unwrap();
             }

@@ -51,6 +51,8 @@ pub(super) struct Aggregate {
 /// norms for the limits are measured while the updates are aggregated by their examples alone; only if a norm exceeds
 /// the limits are they aggregated a second time.
 ///
+/// `memory` is overwritten and becomes the values.
+///
 /// The limits on norms apply to the trained values and, by themselves, to the buffers: buffers may be scaled down or left
 /// out where the update counts. An update that does not count takes its buffers and counters with it.
 ///
@@ -60,6 +62,7 @@ pub(super) fn aggregate(
     aggregator: &dyn Aggregator,
     from: &Round<'_>,
     read: &mut Read<'_>,
+    memory: Vec<f32>,
 ) -> Result<Aggregate, ModelError> {
     let mut sorted: Vec<_> = from.updates.iter().collect();
     sorted.sort_by(|a, b| a.client.cmp(&b.client));
@@ -98,7 +101,9 @@ pub(super) fn aggregate(
         },
         &mut *read,
     );
-    let mut values = vec![0.0; from.layout.len()];
+    let mut values = memory;
+    values.clear();
+    values.resize(from.layout.len(), 0.0);
     aggregator.aggregate(&mut updates, &mut values)?;
     if let Some(limits) = by_norm {
         norms = updates.norms()?;

@@ -82,7 +82,12 @@ impl GlobalModel {
             sections: uplink,
             limited,
             references,
-        } = aggregate(self.aggregator.as_ref(), &from, &mut read)?;
+        } = aggregate(
+            self.aggregator.as_ref(),
+            &from,
+            &mut read,
+            std::mem::take(&mut self.memory),
+        )?;
         self.references = references;
         self.optimizer.update(round, &mut update[self.layout.trained()]);
         self.bound_counters(&mut update);
@@ -102,6 +107,7 @@ impl GlobalModel {
         self.predictor = self.predicts.then_some(pending.digest);
         self.digest = Digest::of_f32(&self.model);
         self.decoded.clear();
+        self.memory = update;
         Ok(RoundResult {
             over_budget: self.watch.look(&pending),
             frame: pending.frame,

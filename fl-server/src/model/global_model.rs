@@ -39,6 +39,8 @@ pub struct GlobalModel {
     specs: (Spec, MethodSpec),
     /// At most so many work on a round. No result depends on it.
     pub(super) threads: usize,
+    /// Memory for the next aggregate, as fresh pages take longer than adding to them. Empty before the first round.
+    pub(super) memory: Vec<f32>,
     /// The updates of the round that are decoded already.
     pub(super) decoded: Arc<DecodedUpdates>,
 }
@@ -78,6 +80,7 @@ impl GlobalModel {
             references: References::default(),
             specs: (plan.downlink.clone(), plan.optimizer.clone()),
             threads: 1,
+            memory: Vec::new(),
             decoded: Arc::default(),
         })
     }
