@@ -168,6 +168,26 @@ impl ModelTask {
         self.job.is_some()
     }
 
+    /// Writes a checkpoint of the newest version, unless there is one: the next start replays no round, so that it keeps the
+    /// residual even if its encoder makes other frames. No job may be in progress; those that were requested are dropped.
+    ///
+    /// # Errors
+    /// The store's and the disk's.
+    pub(crate) async fn end(mut self) -> Result<(), ServeError> {
+        let saved = self.keeper.run.checkpoints()?.iter().map(|kept| kept.version).max();
+        if self.roll_back.is_some() || saved == Some(self.version) {
+            return Ok(());
+        }
+        self.close = None;
+        self.wanted.clear();
+        self.checkpoint_due = true;
+        self.start();
+        if self.is_busy() {
+            self.finished().await?;
+        }
+        Ok(())
+    }
+
     /// Replies to requests for the snapshot that exists, and to those for versions that are no longer the newest.
     fn answer(&mut self) {
         let (version, snapshot) = (self.version, self.snapshot);

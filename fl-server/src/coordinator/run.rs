@@ -26,7 +26,7 @@ const BATCH: usize = 256;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Coordinator {
-    /// Runs until `stop`, then books the last bytes and returns the state.
+    /// Runs until `stop`, then books the last bytes, writes a checkpoint and returns the state.
     ///
     /// # Errors
     /// Those of the store, the disk and the model. Requests without a reply are not durable then.
@@ -62,6 +62,7 @@ impl Coordinator {
             self.finished(closed).await?;
         }
         self.book_rest().await?;
+        self.model_task.end().await?;
         Ok(self.state)
     }
 

@@ -162,7 +162,7 @@ async fn an_upload_that_broke_off_is_resumed_after_another_run_was_served() {
     server.stop().await;
 }
 
-/// Serves versions 0 to 5 (checkpoints at versions 2 and 4), applies `damage`, then serves the run to its end. The
+/// Serves versions 0 to 5 (checkpoints at version 4, and at 5 when it stops), applies `damage`, then serves the run to its end. The
 /// model must equal that of `plain`, which was stopped and restarted without damage.
 async fn goes_on(
     fed: &Fed,
@@ -192,7 +192,7 @@ async fn a_damaged_checkpoint_is_replaced_by_the_older_one_or_by_all_updates_to_
         let newest = |fed: &Fed| damage(&checkpoints(fed, name)[0]);
         let alerts = goes_on(&fed, (name, false), newest, &plain).await;
         assert!(
-            alerts[0].contains("from the checkpoint of version 2; nothing is lost"),
+            alerts[0].contains("from the checkpoint of version 4; nothing is lost"),
             "{alerts:?}"
         );
         assert_eq!(alerts.len(), 1, "{alerts:?}");
@@ -271,11 +271,33 @@ fn encode_otherwise(fed: &Fed, name: &str, of: u64) {
     store.flush().unwrap();
 }
 
+/// Forgets the checkpoint that a stopped server wrote: a killed one has none.
+fn forget_last_checkpoint(fed: &Fed, name: &str) {
+    let run = stored(fed, name);
+    let [last, before] = run.checkpoints().unwrap()[..] else {
+        panic!("two checkpoints")
+    };
+    assert_eq!((last.version, before.version), (5, 4));
+    run.set_checkpoints(&[before], &[]).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_was_stopped_replays_nothing_so_another_encoder_costs_it_nothing() {
+    let fed = Fed::new();
+    let name = "stopped";
+    serve_rounds(&fed, sparse(&fed, name, true), 1, 5).await;
+    encode_otherwise(&fed, name, 5);
+    let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
+    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+    assert_eq!(alerts, Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_model_update_that_another_program_encoded_is_taken_as_it_was_sent() {
     let fed = Fed::new();
     let name = "encoded";
     serve_rounds(&fed, sparse(&fed, name, true), 1, 5).await;
+    forget_last_checkpoint(&fed, name);
     encode_otherwise(&fed, name, 5);
     let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
     assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
