@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::fidelity::Products;
-use crate::frame::decoded::Decoded;
+use crate::frame::decoded::{Decoded, Measuring};
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
 use crate::layout::{Layout, Role, Tensor};
@@ -165,6 +165,34 @@ impl<'a> Frame<'a> {
         };
         let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
         self.on_parts(threads, acc, spread, add).map(drop)
+    }
+
+    /// As [`Frame::accumulate_counted`]; also returns the L2 norms of ranges of the decoded values, as [`Decoded::norms`] finds
+    /// them; `None` if the frame has merged sections or parts that add up. Uses constant memory.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_measured<const N: usize>(
+        &self,
+        weight: f32,
+        acc: &mut [f32],
+        ranges: [Range<usize>; N],
+    ) -> Result<(Vec<u64>, Option<[f64; N]>), Error> {
+        self.check_len(acc)?;
+        let mut sink = Measuring::new(weight, acc, ranges);
+        let mut counts = Vec::with_capacity(self.sections.len());
+        for (unit, section) in &self.sections {
+            (sink.from, sink.nonzeros) = (0, 0);
+            match unit.range() {
+                Some(range) => {
+                    sink.from = range.start;
+                    section.decode(&mut sink)?;
+                }
+                None => section.decode(&mut unit.spread(&mut sink))?,
+            }
+            counts.push(sink.nonzeros.min(unit.shape.len() as u64));
+        }
+        Ok((counts, sink.norms()))
     }
 
     /// Adds `weight` times the decoded values of trained tensors to `acc`: what a receiver adds for a frame that names

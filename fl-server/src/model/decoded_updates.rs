@@ -57,6 +57,11 @@ impl DecodedUpdate {
     }
 }
 
+/// Whether a frame is hardly shorter than its values, such as fp32: it is read and decoded as fast as they are kept and read.
+pub(super) fn is_long(frame: &Frame<'_>) -> bool {
+    frame.len() > 2 * frame.layout().len()
+}
+
 impl DecodedUpdates {
     /// Decodes a frame. Not all values may be there, see [`Decoded::is_whole`].
     ///
@@ -69,8 +74,7 @@ impl DecodedUpdates {
             kept.bytes -= spare.bytes();
             spare
         };
-        let values = 4 * frame.layout().len();
-        let limit = if frame.len() > values / 2 { 0 } else { MOST_EACH };
+        let limit = if is_long(frame) { 0 } else { MOST_EACH };
         DecodedUpdate::decode(frame, limit, spare)
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fl_compress::{Decoded, Digest, Frame, FrameKind, Layout};
 use fl_proto::ClientId;
 
-use super::decoded_updates::{DecodedUpdate, DecodedUpdates};
+use super::decoded_updates::{DecodedUpdate, DecodedUpdates, is_long};
 use super::error::ModelError;
-use super::sections::Sections;
+use super::sections::{Sections, section};
 use crate::config::limits::Part;
 use crate::state_machine::Contribution;
 
@@ -31,6 +31,8 @@ pub struct Updates<'a> {
     known: &'a DecodedUpdates,
     ahead: Vec<Ahead>,
     bytes: Vec<u8>,
+    /// The update whose frame is in `bytes`, if it is known.
+    holds: Option<usize>,
     sections: Sections,
     /// The updates whose sections have been added up. Length: that of `sorted`.
     noted: Vec<bool>,
@@ -120,6 +122,7 @@ impl<'a> Updates<'a> {
             known: work.decoded,
             ahead: Vec::new(),
             bytes: Vec::new(),
+            holds: None,
             sections: Sections::default(),
             norms,
         }
@@ -167,6 +170,9 @@ impl<'a> Updates<'a> {
     /// # Errors
     /// `Frame`, and `Predictor` while norms are measured; `acc` is unspecified then.
     pub fn add_frame(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
+        if let Some(is_predicted) = self.add_long(at, weight, acc)? {
+            return Ok(is_predicted);
+        }
         let update = self.decoded(at)?;
         let is_predicted = update.predictor.is_some();
         let (buffers, scale) = (self.layout.buffers(), self.buffer_scales[at]);
@@ -209,6 +215,7 @@ impl<'a> Updates<'a> {
         let Some(digest) = self.predictor else { return Ok(()) };
         let round = self.round;
         let unusable = |why: String| ModelError::Predictor { round, why };
+        self.holds = None;
         (self.read)(&digest, &mut self.bytes).map_err(unusable)?;
         let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| unusable(e.to_string()))?;
         frame
@@ -249,6 +256,42 @@ impl<'a> Updates<'a> {
         self.sections
     }
 
+    /// As [`Updates::add_frame`] for an update that is best decoded where it is added: its frame is hardly shorter than its values.
+    /// `None` for others, which are not added.
+    fn add_long(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<Option<bool>, ModelError> {
+        let digest = &self.sorted[at].frame;
+        let is_plain = self.buffer_scales[at] == 1.0 && self.layout.counters().is_empty();
+        if !is_plain || self.ahead.iter().any(|ahead| ahead.at == at) || self.known.get(digest).is_some() {
+            return Ok(None);
+        }
+        (self.read)(digest, &mut self.bytes).map_err(|why| self.broken(at, &why))?;
+        self.holds = Some(at);
+        let measure = self.norms.wanted && self.norms.found[at].is_none();
+        let frame = match parse(&self.bytes, self.layout, self.round) {
+            Ok(frame) if is_long(&frame) && !(measure && frame.predictor().is_some()) => frame,
+            _ => return Ok(None),
+        };
+        self.check_predictor(at, frame.predictor())?;
+        let ranges = [self.layout.trained(), self.layout.buffers()];
+        let added = frame.accumulate_measured(weight, acc, ranges);
+        let (nonzeros, norms) = added.map_err(|e| self.broken(at, &e))?;
+        if !std::mem::replace(&mut self.noted[at], true) {
+            let infos = frame.sections().zip(nonzeros);
+            let sections: Vec<_> = infos.map(|(info, nonzeros)| section(&info, nonzeros)).collect();
+            self.sections.add(&sections);
+        }
+        let is_predicted = frame.predictor().is_some();
+        match norms {
+            _ if !measure => {}
+            Some([trained, buffers]) => self.norms.found[at] = Some(UpdateNorms { trained, buffers }),
+            None => {
+                let update = self.decoded(at)?;
+                self.norms.found[at] = Some(self.measure(&update.values, is_predicted)?);
+            }
+        }
+        Ok(Some(is_predicted))
+    }
+
     fn measure(&mut self, values: &Decoded, is_predicted: bool) -> Result<UpdateNorms, ModelError> {
         let layout = self.layout;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -269,11 +312,16 @@ impl<'a> Updates<'a> {
             Some(known) => known,
             None => self.decode(at)?,
         };
-        if update.predictor.is_some() && update.predictor != self.predictor.as_ref().map(Digest::short) {
+        self.check_predictor(at, update.predictor)?;
+        Ok(update)
+    }
+
+    fn check_predictor(&self, at: usize, named: Option<u64>) -> Result<(), ModelError> {
+        if named.is_some() && named != self.predictor.as_ref().map(Digest::short) {
             let why = "the frame was encoded against another model update than that of the version trained from";
             return Err(self.broken(at, &why));
         }
-        Ok(update)
+        Ok(())
     }
 
     /// Decodes an update, and the next ones on other threads.
@@ -286,7 +334,12 @@ impl<'a> Updates<'a> {
             for at in places {
                 let Ahead { mut bytes, update, .. } = spare.next().unwrap_or_default();
                 let values = update.ok().and_then(Arc::into_inner).unwrap_or_default().values;
-                let read = (self.read)(&self.sorted[at].frame, &mut bytes);
+                let read = if self.holds.take_if(|held| *held == at).is_some() {
+                    std::mem::swap(&mut bytes, &mut self.bytes);
+                    Ok(())
+                } else {
+                    (self.read)(&self.sorted[at].frame, &mut bytes)
+                };
                 jobs.push((at, bytes, read.map(|()| values)));
             }
             let (layout, round) = (self.layout, self.round);
@@ -355,12 +408,18 @@ impl Default for Ahead {
     }
 }
 
-/// Checks the frame of an update and decodes it into `values`.
-fn decode(bytes: &[u8], layout: &Layout, round: u64, values: Decoded) -> Result<DecodedUpdate, String> {
+/// Checks the frame of an update.
+fn parse<'f>(bytes: &'f [u8], layout: &'f Layout, round: u64) -> Result<Frame<'f>, String> {
     let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
     let header = frame.header();
     if header.kind != FrameKind::Update || header.round != round {
         return Err(format!("the frame is a {:?} of round {}", header.kind, header.round));
     }
+    Ok(frame)
+}
+
+/// Checks the frame of an update and decodes it into `values`.
+fn decode(bytes: &[u8], layout: &Layout, round: u64, values: Decoded) -> Result<DecodedUpdate, String> {
+    let frame = parse(bytes, layout, round)?;
     DecodedUpdate::decode(&frame, usize::MAX, values).map_err(|e| e.to_string())
 }
