@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::fidelity::nonzeros;
+use crate::frame::measuring::Squares;
 use crate::sink::Sink;
 
 /// What a frame decodes to, made by [`Frame::decode_to`](crate::Frame::decode_to): 4 bytes for each value of dense parts, 8 for
@@ -33,8 +34,6 @@ enum Run {
     Sparse { len: usize },
 }
 
-/// Lanes of a sum of squares: one sum would wait for each addition.
-const LANES: usize = 8;
 /// Values side by side are kept by their indices if no more than one of so many is not zero.
 const SPARSE: usize = 4;
 /// As are so few.
@@ -253,121 +252,6 @@ impl Sink for Record<'_> {
         if decoded.note(first, last + 1, 8 * indices.len()) {
             decoded.push_sparse(indices.iter().map(|index| from + index).zip(values.iter().copied()));
         }
-    }
-}
-
-/// Adds `weight` times the values to `acc`, counts those that are not zero, and sums the squares of ranges while values come in
-/// rising order.
-#[derive(Debug)]
-pub(crate) struct Measuring<'a, const N: usize> {
-    pub(crate) weight: f32,
-    pub(crate) acc: &'a mut [f32],
-    /// The model's index of the first value of the section.
-    pub(crate) from: usize,
-    pub(crate) nonzeros: u64,
-    sums: [Squares; N],
-    ascending: Option<usize>,
-}
-
-impl<'a, const N: usize> Measuring<'a, N> {
-    pub(crate) fn new(weight: f32, acc: &'a mut [f32], ranges: [Range<usize>; N]) -> Self {
-        Self {
-            weight,
-            acc,
-            from: 0,
-            nonzeros: 0,
-            sums: ranges.map(Squares::of),
-            ascending: Some(0),
-        }
-    }
-
-    /// The L2 norms, as [`Decoded::norms`] finds them; `None` if values did not come in rising order.
-    pub(crate) fn norms(self) -> Option<[f64; N]> {
-        self.ascending.map(|_| self.sums.map(|sum| sum.root()))
-    }
-
-    fn note(&mut self, start: usize, end: usize) -> bool {
-        self.ascending = self.ascending.filter(|before| *before <= start).map(|_| end);
-        self.ascending.is_some()
-    }
-}
-
-impl<const N: usize> Sink for Measuring<'_, N> {
-    fn dense(&mut self, start: usize, values: &[f32]) {
-        let start = self.from + start;
-        self.nonzeros += nonzeros(values);
-        let acc = &mut self.acc[start..start + values.len()];
-        acc.iter_mut()
-            .zip(values)
-            .for_each(|(acc, value)| *acc += self.weight * value);
-        if self.note(start, start + values.len()) {
-            self.sums.iter_mut().for_each(|sum| sum.dense(start, values));
-        }
-    }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        self.nonzeros += nonzeros(values);
-        for (&index, value) in indices.iter().zip(values) {
-            let at = self.from + index as usize;
-            self.acc[at] += self.weight * value;
-            if self.note(at, at + 1) {
-                self.sums.iter_mut().for_each(|sum| sum.one(at, *value));
-            }
-        }
-    }
-}
-
-/// The sum of the squares of a range of values, which come in rising order.
-#[derive(Debug)]
-struct Squares {
-    range: Range<usize>,
-    /// The end of the values that fill all lanes.
-    whole: usize,
-    lanes: [f64; LANES],
-    rest: f64,
-}
-
-impl Squares {
-    fn of(range: Range<usize>) -> Self {
-        let whole = range.start + range.len() / LANES * LANES;
-        Self {
-            range,
-            whole,
-            lanes: [0.0; LANES],
-            rest: 0.0,
-        }
-    }
-
-    fn one(&mut self, at: usize, value: f32) {
-        if !self.range.contains(&at) {
-            return;
-        }
-        let square = f64::from(value) * f64::from(value);
-        match at < self.whole {
-            true => self.lanes[(at - self.range.start) % LANES] += square,
-            false => self.rest += square,
-        }
-    }
-
-    fn dense(&mut self, start: usize, values: &[f32]) {
-        let (from, to) = (start.max(self.range.start), (start + values.len()).min(self.range.end));
-        if from >= to {
-            return;
-        }
-        let first = (self.range.start + (from - self.range.start).next_multiple_of(LANES)).min(to);
-        let last = first + self.whole.min(to).saturating_sub(first) / LANES * LANES;
-        let part = |range: Range<usize>| (range.start..).zip(&values[range.start - start..range.end - start]);
-        part(from..first).for_each(|(at, value)| self.one(at, *value));
-        for eight in values[first - start..last - start].as_chunks::<LANES>().0 {
-            for (lane, value) in self.lanes.iter_mut().zip(eight) {
-                *lane += f64::from(*value) * f64::from(*value);
-            }
-        }
-        part(last..to).for_each(|(at, value)| self.one(at, *value));
-    }
-
-    fn root(self) -> f64 {
-        (self.lanes.iter().sum::<f64>() + self.rest).sqrt()
     }
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod decoded;
 pub(crate) mod groups;
 pub(crate) mod header;
+pub(crate) mod measuring;
 pub(crate) mod view;

@@ -10,6 +10,7 @@ pub mod aggregator;
 pub mod budgets;
 mod checkpoint;
 mod close_round;
+mod decoded_ahead;
 pub(crate) mod decoded_updates;
 mod error;
 mod global_model;

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fl_compress::{Decoded, Digest, Frame, FrameKind, Layout};
+use fl_compress::{Decoded, Digest, Frame, Layout};
 use fl_proto::ClientId;
 
+use super::decoded_ahead::{DecodedAhead, parse};
 use super::decoded_updates::{DecodedUpdate, DecodedUpdates, is_long};
 use super::error::ModelError;
 use super::sections::{Sections, section};
@@ -29,7 +30,7 @@ pub struct Updates<'a> {
     parts: Vec<Part>,
     /// Those that are decoded already.
     known: &'a DecodedUpdates,
-    ahead: Vec<Ahead>,
+    ahead: DecodedAhead,
     bytes: Vec<u8>,
     /// The update whose frame is in `bytes`, if it is known.
     holds: Option<usize>,
@@ -72,16 +73,6 @@ struct Norms {
     predictor: Option<Vec<f32>>,
 }
 
-/// An update that is decoded while another thread decodes one before it, and memory for the next.
-#[derive(Debug)]
-struct Ahead {
-    /// Its place.
-    at: usize,
-    bytes: Vec<u8>,
-    /// What it decodes to; or why it does not.
-    update: Result<Arc<DecodedUpdate>, String>,
-}
-
 /// Frames of a model with at least so many values are decoded on several threads: below, starting them takes longer.
 const PARALLEL_FROM: usize = 1 << 16;
 /// Values of updates that several threads decode at once: 64 MiB. Two updates are, however many values they have.
@@ -120,7 +111,7 @@ impl<'a> Updates<'a> {
             read,
             parts,
             known: work.decoded,
-            ahead: Vec::new(),
+            ahead: DecodedAhead::default(),
             bytes: Vec::new(),
             holds: None,
             sections: Sections::default(),
@@ -261,7 +252,7 @@ impl<'a> Updates<'a> {
     fn add_long(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<Option<bool>, ModelError> {
         let digest = &self.sorted[at].frame;
         let is_plain = self.buffer_scales[at] == 1.0 && self.layout.counters().is_empty();
-        if !is_plain || self.ahead.iter().any(|ahead| ahead.at == at) || self.known.get(digest).is_some() {
+        if !is_plain || self.ahead.get(at).is_some() || self.known.get(digest).is_some() {
             return Ok(None);
         }
         (self.read)(digest, &mut self.bytes).map_err(|why| self.broken(at, &why))?;
@@ -326,43 +317,26 @@ impl<'a> Updates<'a> {
 
     /// Decodes an update, and the next ones on other threads.
     fn decode(&mut self, at: usize) -> Result<Arc<DecodedUpdate>, ModelError> {
-        if !self.ahead.iter().any(|ahead| ahead.at == at) {
+        if self.ahead.get(at).is_none() {
             let later = (at..self.len()).filter(|later| self.known.get(&self.sorted[*later].frame).is_none());
             let places: Vec<usize> = later.take(self.threads).collect();
-            let mut spare = std::mem::take(&mut self.ahead).into_iter();
-            let mut jobs = Vec::with_capacity(places.len());
+            let mut frames = Vec::with_capacity(places.len());
             for at in places {
-                let Ahead { mut bytes, update, .. } = spare.next().unwrap_or_default();
-                let values = update.ok().and_then(Arc::into_inner).unwrap_or_default().values;
+                let mut bytes = self.ahead.spare_bytes();
                 let read = if self.holds.take_if(|held| *held == at).is_some() {
                     std::mem::swap(&mut bytes, &mut self.bytes);
                     Ok(())
                 } else {
                     (self.read)(&self.sorted[at].frame, &mut bytes)
                 };
-                jobs.push((at, bytes, read.map(|()| values)));
+                frames.push((at, bytes, read));
             }
-            let (layout, round) = (self.layout, self.round);
-            let decode = |(at, bytes, values): (usize, Vec<u8>, Result<Decoded, String>)| Ahead {
-                at,
-                update: values
-                    .and_then(|values| decode(&bytes, layout, round, values))
-                    .map(Arc::new),
-                bytes,
-            };
-            let mut jobs = jobs.into_iter();
-            self.ahead = std::thread::scope(|scope| {
-                let first = jobs.next();
-                let others: Vec<_> = jobs.map(|job| scope.spawn(move || decode(job))).collect();
-                let others = others.into_iter().map(|other| match other.join() {
-                    Ok(ahead) => ahead,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                });
-                first.map(decode).into_iter().chain(others).collect()
-            });
+            self.ahead.decode(frames, self.layout, self.round);
         }
-        let found = self.ahead.iter().find(|ahead| ahead.at == at);
-        let update = found.map_or_else(|| Err("it was not decoded".to_owned()), |ahead| ahead.update.clone());
+        let update = self
+            .ahead
+            .get(at)
+            .unwrap_or_else(|| Err("it was not decoded".to_owned()));
         update.map_err(|why| self.broken(at, &why))
     }
 
@@ -396,30 +370,4 @@ impl fmt::Debug for Updates<'_> {
             .field("parts", parts)
             .finish_non_exhaustive()
     }
-}
-
-impl Default for Ahead {
-    fn default() -> Self {
-        Self {
-            at: usize::MAX,
-            bytes: Vec::new(),
-            update: Ok(Arc::default()),
-        }
-    }
-}
-
-/// Checks the frame of an update.
-fn parse<'f>(bytes: &'f [u8], layout: &'f Layout, round: u64) -> Result<Frame<'f>, String> {
-    let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
-    let header = frame.header();
-    if header.kind != FrameKind::Update || header.round != round {
-        return Err(format!("the frame is a {:?} of round {}", header.kind, header.round));
-    }
-    Ok(frame)
-}
-
-/// Checks the frame of an update and decodes it into `values`.
-fn decode(bytes: &[u8], layout: &Layout, round: u64, values: Decoded) -> Result<DecodedUpdate, String> {
-    let frame = parse(bytes, layout, round)?;
-    DecodedUpdate::decode(&frame, usize::MAX, values).map_err(|e| e.to_string())
 }
