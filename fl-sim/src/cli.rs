@@ -178,7 +178,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                 let measured = load.run(dir).await?;
                 let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
                 let text = format!(
-                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round and clients {:.1}, server memory {} at most, ratio {:.1}x{}",
+                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round and clients {:.1}, memory {} and {} at most, ratio {:.1}x{}",
                     measured.clients,
                     measured.values,
                     1e3 * measured.median,
@@ -187,6 +187,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                     1e3 * measured.server_cpu,
                     1e3 * measured.clients_cpu,
                     bytes(measured.server_peak),
+                    bytes(measured.clients_peak),
                     measured.score.ratio(),
                     (measured.score.fixed())
                         .map(|bytes| format!(", {bytes:.0} B beside the frames per client and round"))

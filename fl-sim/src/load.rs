@@ -88,6 +88,8 @@ pub struct Measured {
     pub server_cpu: f64,
     /// Processor time of all clients per round, in seconds, including start and stop; 0 if the system does not say.
     pub clients_cpu: f64,
+    /// Largest resident memory of all clients together, in bytes; 0 if the system does not say.
+    pub clients_peak: u64,
     /// The run.
     pub score: Score,
 }
@@ -99,6 +101,8 @@ struct Counted {
     socket: (u64, u64),
     /// Processor time in seconds.
     cpu: f64,
+    /// Largest resident memory in bytes.
+    peak: u64,
 }
 
 impl Load {
@@ -221,6 +225,7 @@ impl Load {
             server_peak,
             server_cpu,
             clients_cpu: counted.cpu / self.rounds as f64,
+            clients_peak: counted.peak,
             score,
         })
     }
@@ -266,6 +271,7 @@ impl LoadClients {
         let counted = Counted {
             socket: (meter.written(), meter.read()),
             cpu: processor_seconds(),
+            peak: peak(),
         };
         out::line(format_args!("{}", serde_json::to_string(&counted)?))
     }

@@ -27,7 +27,7 @@ const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
 /// Longest metrics of an update.
 const METRICS: usize = MAX_METRICS * (2 + MAX_METRIC_NAME + 8 + 8);
-/// About what a memory has beside residual and frame.
+/// What a memory has beside residual, factors and frame, about.
 const BESIDE: usize = 16 * 1024;
 /// Longest head.
 const LONGEST: usize = FIXED + METADATA + ATTEMPT + 2 + METRICS + CHECKSUM_BYTES;
@@ -237,7 +237,8 @@ impl RunState {
         metadata: &UpdateMetadata,
     ) -> Result<(), Error> {
         let residual = encoder.residual().map_or(0, size_of_val);
-        let mut body = Vec::with_capacity(residual + pending.frame.len() + BESIDE);
+        // Factors of low-rank updates are far shorter than the model. A buffer that is too short would grow to twice its length.
+        let mut body = Vec::with_capacity(residual + residual / 32 + pending.frame.len() + BESIDE);
         encoder.save(Some(pending), &mut body);
         let head = Head {
             instance,

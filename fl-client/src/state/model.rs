@@ -42,7 +42,8 @@ impl RunState {
         })
     }
 
-    /// Keeps a model. Not synced to the medium: it can be fetched again.
+    /// Keeps a model in place of the one before. Not synced to the medium, and a crash in between leaves none: it can be
+    /// fetched again.
     ///
     /// # Errors
     /// `State` if it cannot be written.
@@ -53,7 +54,10 @@ impl RunState {
         writer.u64(version);
         writer.bytes(&digest.0);
         writer.f32s(values);
-        Disk { sync: false }.replace(&self.path("model"), &[&out])
+        let path = self.path("model");
+        // When a file replaces another, ext4 starts to write it to the medium, and the caller waits.
+        let _ = std::fs::remove_file(&path);
+        Disk { sync: false }.replace(&path, &[&out])
     }
 }
 
