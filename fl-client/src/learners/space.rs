@@ -105,6 +105,15 @@ impl Learner for InSpace {
         Ok(())
     }
 
+    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+        if self.bound.is_none() {
+            return self.inner.update(loaded, out);
+        }
+        self.weights(out)?;
+        out.iter_mut().zip(loaded).for_each(|(out, loaded)| *out -= loaded);
+        Ok(())
+    }
+
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
         self.inner.evaluate()
     }

@@ -53,4 +53,5 @@ pub use max_pool::max_pool;
 pub use norm::{layer_norm, rms_norm};
 pub use optimizer::LocalOptimizer;
 pub use rotary::{Angles, frequencies, rotary};
+pub(crate) use slices::with_values;
 pub use tape::Tape;

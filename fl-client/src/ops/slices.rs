@@ -116,6 +116,17 @@ pub(super) fn with<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> Result<T>) -> R
     f(&read(tensor)?)
 }
 
+/// Calls `f` with the values of an `f32` tensor, row-major: without a copy if it is contiguous and on the CPU.
+///
+/// # Errors
+/// If the tensor has another type, or the device fails.
+pub(crate) fn with_values<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> T) -> Result<T> {
+    if tensor.device().is_cpu() && tensor.is_contiguous() {
+        return Ok(f(&read(tensor)?));
+    }
+    Ok(f(&tensor.flatten_all()?.to_vec1::<f32>()?))
+}
+
 /// Sum of squares in eight fixed lanes.
 pub(super) fn squares(values: &[f32]) -> f64 {
     let (chunks, rest) = values.as_chunks::<8>();
