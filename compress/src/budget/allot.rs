@@ -52,6 +52,11 @@ impl Allotment {
         }
     }
 
+    /// The chosen points.
+    pub(crate) fn points(&self) -> &[Point] {
+        &self.points
+    }
+
     /// The chosen knobs.
     pub(crate) fn knobs(&self) -> Vec<f64> {
         self.points.iter().map(|point| point.knob).collect()

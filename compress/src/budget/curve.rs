@@ -323,10 +323,10 @@ impl Curve {
     }
 
     /// Corrects the curve by the `bytes` that coding took at `knob`. Returns the new ratio of actual to estimated bits.
-    pub(crate) fn observed_ratio(&mut self, knob: f64, bytes: usize) -> f64 {
+    pub(crate) fn observed_ratio(&mut self, knob: f64, bytes: f64) -> f64 {
         let (bits, _) = self.entropy(knob);
         if bits > 0.0 {
-            let more = bytes as f64 * 8.0 - HEAD - bits;
+            let more = bytes * 8.0 - HEAD - bits;
             self.ratio = (1.0 + more / self.share(bits, more > 0.0)).clamp(0.2, 5.0);
             let mut points = std::mem::take(&mut self.points);
             for point in &mut points {

@@ -24,7 +24,7 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
     } else {
         sparse::encode(levels, shape, code, out);
     }
-    entropy(levels)
+    entropy(levels, levels.len())
 }
 
 /// Appends the plane of a stream of context coding.
@@ -33,10 +33,12 @@ pub(crate) fn write_stream(stream: &[u8], out: &mut Writer<'_>) {
     out.bytes(stream);
 }
 
-/// Order-0 entropy of `levels` in bytes.
-pub(crate) fn entropy(levels: &[i32]) -> f64 {
+/// Order-0 entropy in bytes of `len` levels: `levels`, and zeros.
+pub(crate) fn entropy(levels: &[i32], len: usize) -> f64 {
     let mut counts = Counts::new();
     counts.add(levels);
+    counts.near[COUNTED] += (len - levels.len()) as u64;
+    counts.total = len as u64;
     counts.entropy()
 }
 

@@ -1,9 +1,12 @@
 //! Attempts to encode the sections of a frame within a limit on their bytes: an estimate is off by some percent, and the size of
 //! a section with levels that the coder lowers jumps by as much with its step.
 
+use std::ops::RangeInclusive;
+
 use crate::budget::allot::Allotment;
 use crate::budget::curve::Curve;
 use crate::budget::rate_controller::RateController;
+use crate::code::context::levels::rate::Aim;
 use crate::error::Error;
 use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
@@ -24,6 +27,9 @@ const CHANGE: f64 = 0.06;
 /// The search ends with an attempt that uses at least this share of the limit: less after each attempt, as the last percent is
 /// not worth the time of several.
 const ENOUGH: [f64; 4] = [0.985, 0.98, 0.975, 0.97];
+/// What the other sections may leave to the largest, as a multiple of the bytes that it is expected to take: beyond, slopes
+/// would become too unequal.
+const NEAR: RangeInclusive<f64> = 0.83..=1.2;
 /// The bytes of a frame's sections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within {
@@ -52,6 +58,8 @@ pub(crate) fn largest_frame(
     // The sections that the next attempt encodes; it keeps the others.
     let mut open = all.clone();
     let mut sections = vec![Encoded::default(); inputs.len()];
+    // What they are to take together.
+    let mut wanted = goal;
     let mut aim = RateController::new(goal * 8.0, goal);
     let mut best: Option<(u64, Vec<Encoded>)> = None;
     let mut before: Option<(Vec<f64>, u64)> = None;
@@ -69,7 +77,8 @@ pub(crate) fn largest_frame(
                 break;
             }
             // The few do not make up for the difference.
-            (open, aim, before) = (all.clone(), RateController::new(goal * 8.0, goal), None);
+            (open, wanted) = (all.clone(), goal);
+            (aim, before) = (RateController::new(goal * 8.0, goal), None);
             continue;
         }
         if let Some((_, bytes)) = same {
@@ -80,12 +89,15 @@ pub(crate) fn largest_frame(
             aim.missed(*bytes as f64, false);
             continue;
         }
-        let tasks = open
-            .iter()
-            .zip(part)
-            .zip(&knobs)
-            .map(|((&at, curve), &knob)| (curve, inputs[at], knob));
-        for (&at, section) in open.iter().zip(encode_with(tasks.collect(), threads)?) {
+        let tasks = open.iter().zip(part).zip(allotment.points());
+        let tasks = tasks.map(|((&at, curve), point)| Attempt {
+            curve,
+            input: inputs[at],
+            knob: point.knob,
+            bytes: point.bits / 8.0,
+        });
+        let encoded = encode_near(&tasks.collect::<Vec<_>>(), wanted, threads)?;
+        for (&at, section) in open.iter().zip(encoded) {
             sections[at] = section;
         }
         let sizes: Vec<u64> = sections.iter().map(|section| section.bytes.len() as u64).collect();
@@ -97,8 +109,9 @@ pub(crate) fn largest_frame(
         let is_enough = |(most, _): &(u64, _)| *most as f64 >= enough;
         if attempt == 0 {
             // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
-            let units = curves.iter_mut().zip(&knobs).zip(&sizes).zip(&mut *ratios);
-            units.for_each(|(((curve, &knob), &size), ratio)| *ratio = curve.observed_ratio(knob, size as usize));
+            let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut *ratios);
+            units
+                .for_each(|(((curve, &knob), section), ratio)| *ratio = curve.observed_ratio(knob, section.unvaried()));
         } else {
             let taken: u64 = open.iter().map(|&at| sizes[at]).sum();
             aim.missed(taken as f64, bytes <= left);
@@ -127,8 +140,8 @@ pub(crate) fn largest_frame(
         }
         if open.len() < all.len() && (attempt == 0 || attempt == LAST_TRIES) {
             let kept = sizes.iter().sum::<u64>() - open.iter().map(|&at| sizes[at]).sum::<u64>();
-            let goal = (goal - kept as f64).max(1.0);
-            (aim, before) = (RateController::new(goal * 8.0, goal), None);
+            wanted = (goal - kept as f64).max(1.0);
+            (aim, before) = (RateController::new(wanted * 8.0, wanted), None);
         }
     }
     Ok(best.map(|(_, sections)| sections))
@@ -153,12 +166,41 @@ fn shortest(lens: &[usize], sizes: &[u64], goal: f64) -> Vec<usize> {
     order
 }
 
-/// Encodes each input with its knob.
-pub(crate) fn encode_with(tasks: Vec<(&Curve, &Input<'_>, f64)>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    let encoded = threads::map(tasks, threads, |(curve, input, knob)| {
-        encode(&curve.with_knob(input, knob), &mut None)
-    });
-    encoded.into_iter().collect()
+/// A section to encode at a knob at which its curve expects `bytes`.
+struct Attempt<'c, 'v> {
+    curve: &'c Curve,
+    input: &'c Input<'v>,
+    knob: f64,
+    bytes: f64,
+}
+
+impl Attempt<'_, '_> {
+    /// Encodes the section, as near to `bytes` as its coder can if they are given.
+    fn encode(&self, bytes: Option<f64>) -> Result<Encoded, Error> {
+        let mut input = self.curve.with_knob(self.input, self.knob);
+        let aim = bytes.map(|bytes| Aim::new(bytes, self.bytes));
+        input.tensor.quantize = input.tensor.quantize.with_zone(|zone| zone.within(aim));
+        encode(&input, &mut None)
+    }
+}
+
+/// Encodes each attempt. The largest is the last, and its coder aims at what the others leave of `goal` bytes: so a frame meets
+/// its budget although estimates are off by some percent.
+fn encode_near(attempts: &[Attempt<'_, '_>], goal: f64, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let sizes = attempts.iter().map(|attempt| attempt.bytes).enumerate();
+    let largest = sizes.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at);
+    let (last, others): (Vec<_>, Vec<_>) = attempts.iter().enumerate().partition(|(at, _)| Some(*at) == largest);
+    let encoded = threads::map(others, threads, |(_, attempt)| attempt.encode(None));
+    let mut sections = encoded.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    for (at, attempt) in last {
+        let taken: usize = sections.iter().map(|section| section.bytes.len()).sum();
+        let left = goal - taken as f64;
+        sections.insert(
+            at,
+            attempt.encode(Some(left).filter(|left| NEAR.contains(&(left / attempt.bytes))))?,
+        );
+    }
+    Ok(sections)
 }
 
 #[cfg(test)]

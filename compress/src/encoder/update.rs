@@ -19,6 +19,7 @@ use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::memory::method::{Coded, State, clear_aside};
 use crate::pending::{Ack, Pending};
+use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
@@ -45,6 +46,9 @@ pub struct Encoder {
     pending: Option<Digest>,
     threads: usize,
 }
+
+/// A frame, its stages, and what the parts of its sections decode to.
+type Made = (Vec<u8>, Stages, Vec<Vec<Option<Arc<dyn KnownPlane>>>>);
 
 /// What may accompany an update.
 #[derive(Debug, Clone, Copy, Default)]
@@ -183,19 +187,21 @@ impl Encoder {
         let learned = |state: &GroupState| (state.rule_state.clone(), state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
         let bits = self.bits.clone();
-        let made = self.frame(given, delta, header, extras).and_then(|(frame, stages)| {
-            let parsed = Frame::parse(&frame, &self.layout)?;
-            let coded = Coded {
-                frame: &parsed,
-                predicted: predictor.zip(predicted.as_deref()),
-                threads: self.threads,
-            };
-            let measured = self.memory.encoded(coded, delta)?;
-            let sizes: Vec<usize> = parsed.sections().map(|section| section.bytes.total()).collect();
-            clear_aside(self.memory.as_mut(), self.layout.trained());
-            drop(parsed);
-            Ok((frame, stages, measured, sizes))
-        });
+        let made = self
+            .frame(given, delta, header, extras)
+            .and_then(|(frame, stages, known)| {
+                let parsed = Frame::parse(&frame, &self.layout)?.knowing(known);
+                let coded = Coded {
+                    frame: &parsed,
+                    predicted: predictor.zip(predicted.as_deref()),
+                    threads: self.threads,
+                };
+                let measured = self.memory.encoded(coded, delta)?;
+                let sizes: Vec<usize> = parsed.sections().map(|section| section.bytes.total()).collect();
+                clear_aside(self.memory.as_mut(), self.layout.trained());
+                drop(parsed);
+                Ok((frame, stages, measured, sizes))
+            });
         let (frame, stages, (relation, products), sizes) = made.inspect_err(|_| {
             self.take_back(delta, learned);
             self.bits = bits;
@@ -261,13 +267,7 @@ impl Encoder {
         }
     }
 
-    fn frame(
-        &mut self,
-        given: Given<'_>,
-        delta: &[f32],
-        header: FrameHeader,
-        extras: Extras,
-    ) -> Result<(Vec<u8>, Stages), Error> {
+    fn frame(&mut self, given: Given<'_>, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<Made, Error> {
         let model = self.memory.input(delta);
         let (unbiased, threads) = (self.unbiased, self.threads);
         let inner = threads.div_ceil(self.groups.len().max(1));
@@ -347,16 +347,17 @@ impl Encoder {
         if let Some(bits) = &mut self.bits {
             bits.coded(&sections, ruled.into_iter());
         }
-        let mut stages = Stages::default();
+        let (mut stages, mut known) = (Stages::default(), Vec::new());
         frame.reserve_exact(sections.iter().map(|section| section.bytes.len()).sum::<usize>() + CHECKSUM_BYTES);
         for section in sections {
             frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);
             frame.extend_from_slice(&section.bytes);
             stages.add(&section.stages);
+            known.push(section.known);
         }
         seal(0, &mut frame);
         stages.framed = frame.len() as u64;
-        Ok((frame, stages))
+        Ok((frame, stages, known))
     }
 
     /// Applies the acknowledgement of the pending frame to the memory.

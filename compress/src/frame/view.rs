@@ -1,6 +1,7 @@
 //! The decoder's view of one encoded update.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -10,6 +11,7 @@ use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
 use crate::frame::measuring::Measuring;
 use crate::layout::{Layout, Role, Tensor};
+use crate::quantize::method::KnownPlane;
 use crate::recipe::Recipe;
 use crate::rng::KeyedRng;
 use crate::section::decode::Section;
@@ -70,6 +72,14 @@ impl<'a> Frame<'a> {
             layout,
             sections,
         })
+    }
+
+    /// The frame, of which its encoder knows what the parts of each section decode to. Nothing else changes.
+    pub(crate) fn knowing(mut self, known: Vec<Vec<Option<Arc<dyn KnownPlane>>>>) -> Self {
+        for ((_, section), known) in self.sections.iter_mut().zip(known) {
+            section.know(known);
+        }
+        self
     }
 
     /// Short digest of the frame whose trained values the receiver adds to this one, if the encoder used that frame as

@@ -41,6 +41,7 @@ impl Quantizer for Bf16 {
         let mut words = vec![0; values.len()];
         round(values, &mut words);
         Size {
+            saved: 0.0,
             plain: values.len() as u64 * 2,
             bound: encode_words(words.iter().map(|word| word.to_le_bytes()), code, out),
         }

@@ -99,6 +99,7 @@ impl Quantizer for Codebook {
         Writer::new(out).f32s(&levels[..self.levels()]);
         let scales = 4 * self.levels() as u64;
         Size {
+            saved: 0.0,
             plain: scales + (values.len() as u64 * u64::from(self.0)).div_ceil(8),
             bound: scales as f64 + encode_symbols(&symbols, self.0, code, out),
         }

@@ -38,7 +38,11 @@ impl Quantizer for Exact {
             }
             _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
         };
-        Size { plain, bound }
+        Size {
+            plain,
+            bound,
+            saved: 0.0,
+        }
     }
 
     fn bits(&self) -> f64 {

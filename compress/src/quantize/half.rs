@@ -60,6 +60,7 @@ impl Quantizer for Half {
         }
         let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
         Size {
+            saved: 0.0,
             plain: 1 + values.len() as u64 * 2,
             bound: 1.0 + bound,
         }

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use crate::code::method::Code;
 use crate::error::Error;
@@ -24,6 +25,19 @@ pub(crate) trait Quantizer {
     /// Appends the planes of `values`, which are finite and not empty. `shape` is the shape of `values`; context coders
     /// use the neighbors in it.
     fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size;
+
+    /// As [`Quantizer::encode`], and what a decoder will get. `None` if that is known only after decoding, or would take much
+    /// memory.
+    fn encode_known(
+        &self,
+        values: &[f32],
+        shape: Shape,
+        code: Code,
+        rng: KeyedRng,
+        out: &mut Vec<u8>,
+    ) -> (Size, Option<Arc<dyn KnownPlane>>) {
+        (self.encode(values, shape, code, rng, out), None)
+    }
 
     /// As [`Quantizer::encode`], and the values that a decoder will get. `None`, with nothing appended, if they are known only
     /// after decoding.
@@ -57,6 +71,15 @@ pub(crate) struct Size {
     pub(crate) plain: u64,
     /// Lower bound of the coded bytes (order-0 entropy), including scales.
     pub(crate) bound: f64,
+    /// Coded bytes that were saved to keep to a size; negative if they were added. Without that the plane would have as many
+    /// more.
+    pub(crate) saved: f64,
+}
+
+/// What a plane decodes to, as its encoder knows it: error feedback then decodes no stream.
+pub(crate) trait KnownPlane: Debug + Send + Sync {
+    /// A reader at the first value.
+    fn open(self: Arc<Self>) -> Box<dyn ValueReader>;
 }
 
 /// The values of one part of a section, still encoded.

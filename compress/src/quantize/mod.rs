@@ -6,6 +6,7 @@ pub(crate) mod codebook;
 pub(crate) mod dead_zone;
 pub(crate) mod exact;
 pub(crate) mod half;
+pub(crate) mod known;
 #[cfg(test)]
 pub(crate) mod laws;
 pub(crate) mod log2;
@@ -19,6 +20,7 @@ pub(crate) mod ternary;
 pub(crate) mod uniform;
 
 use crate::forms::methods::methods;
+use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::method::{Entry, Quantizer};
 
 methods! {
@@ -49,6 +51,16 @@ methods! {
         Sign = sign,
         /// The nearest of a few levels that are fitted to the tensor.
         Codebook = codebook,
+    }
+}
+
+impl QuantizeSpec {
+    /// The same, but with its dead zone, if it is one, made so.
+    pub(crate) fn with_zone(self, make: impl FnOnce(DeadZone) -> DeadZone) -> Self {
+        match self {
+            Self::DeadZone(zone) => Self::DeadZone(make(zone)),
+            other => other,
+        }
     }
 }
 

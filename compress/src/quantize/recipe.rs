@@ -1,11 +1,12 @@
 //! The chosen quantizer of a section, as the decoder reads it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
-use crate::quantize::method::{AnyPlane, Entry, Expected, ValueReader};
+use crate::quantize::method::{AnyPlane, Entry, Expected, KnownPlane, ValueReader};
 use crate::quantize::{METHODS, QuantizeSpec};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
@@ -87,6 +88,7 @@ impl Quantize {
             quantize: self,
             expected,
             scale_bytes,
+            known: None,
         })
     }
 }
@@ -99,6 +101,8 @@ pub(crate) struct FoundPlane<'a> {
     quantize: Quantize,
     expected: Expected,
     scale_bytes: usize,
+    /// What it decodes to, if that is known.
+    known: Option<Arc<dyn KnownPlane>>,
 }
 
 impl<'a> FoundPlane<'a> {
@@ -117,8 +121,16 @@ impl<'a> FoundPlane<'a> {
         Ok((plane.scale_bound(count, code)?, plane.bound(count, code)?))
     }
 
+    /// The same plane, of which its encoder knows what it decodes to.
+    pub(crate) fn know(&mut self, known: Option<Arc<dyn KnownPlane>>) {
+        self.known = known;
+    }
+
     /// A reader at the first value.
     pub(crate) fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        if let Some(known) = &self.known {
+            return Ok(Arc::clone(known).open());
+        }
         self.plane()?.open()
     }
 }

@@ -79,6 +79,7 @@ impl Quantizer for Sign {
             }
         };
         Size {
+            saved: 0.0,
             plain: scales + (values.len() as u64).div_ceil(8),
             bound: scales as f64 + encode_symbols(&symbols, 1, code, out),
         }

@@ -69,6 +69,12 @@ pub(crate) fn split<'v>(
     code: Code,
 ) -> Result<Reduced<'v>, Error> {
     let (rank, Shape { rows, cols }) = (leading.rank, tensor.shape);
+    // The remainder, which is coded last, makes up for all planes.
+    let whole = tensor;
+    let tensor = &TensorValues {
+        quantize: whole.quantize.with_zone(|zone| zone.within(None)),
+        ..*whole
+    };
     let mut parts = vec![
         ReducedPart::plain(leading.p.clone(), rows, rank),
         ReducedPart::plain(leading.q.clone(), rank, cols),

@@ -3,12 +3,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::Shape;
-use crate::quantize::method::Size;
+use crate::quantize::method::{KnownPlane, Size};
 use crate::reduce::planes::Planes;
 use crate::sink::Sink;
 use crate::threads::both;
@@ -144,6 +145,8 @@ pub(crate) struct CodedPlane {
     pub(crate) code: Code,
     pub(crate) bytes: Vec<u8>,
     pub(crate) size: Size,
+    /// What it decodes to.
+    pub(crate) known: Arc<dyn KnownPlane>,
 }
 
 impl<'a> Reduced<'a> {

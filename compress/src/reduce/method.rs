@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
+use crate::quantize::known::KnownValues;
 use crate::quantize::recipe::Quantize;
 use crate::reduce::form::{CodedPlane, Form, Part, Reduced};
 use crate::rng::KeyedRng;
@@ -143,7 +144,16 @@ impl TensorValues<'_> {
             .method()
             .encode_and_decode(values, shape, code, self.rng.part(at), &mut bytes);
         match coded {
-            Some((size, values)) => Ok((values, Some(CodedPlane { code, bytes, size }))),
+            Some((size, values)) => {
+                let known = Arc::new(KnownValues(values.clone()));
+                let plane = CodedPlane {
+                    code,
+                    bytes,
+                    size,
+                    known,
+                };
+                Ok((values, Some(plane)))
+            }
             None => Ok((self.received(values, shape, at)?, None)),
         }
     }

@@ -1,8 +1,11 @@
 //! Decoder of a section: bytes to values, block by block.
 
+use std::sync::Arc;
+
 use crate::code::gaps::{IndexPlane, support_bound};
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::quantize::method::KnownPlane;
 use crate::recipe::Recipe;
 use crate::reduce::form::Part;
 use crate::reduce::planes::{BLOCK, Plane, Planes};
@@ -54,6 +57,13 @@ impl<'a> Section<'a> {
             offset,
         };
         Ok(Self { recipe, bytes, planes })
+    }
+
+    /// Takes what the parts decode to from their encoder, which knows it, instead of their planes.
+    pub(crate) fn know(&mut self, known: Vec<Option<Arc<dyn KnownPlane>>>) {
+        for (part, known) in self.planes.parts.iter_mut().zip(known) {
+            part.values.know(known);
+        }
     }
 
     pub(crate) fn recipe(&self) -> Recipe {

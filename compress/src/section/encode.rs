@@ -1,5 +1,7 @@
 //! Encoder of a section: values to bytes.
 
+use std::sync::Arc;
+
 use crate::code::gaps::{encode_indices, support_bound};
 use crate::code::method::{Code, CodeSpec};
 use crate::error::Error;
@@ -118,40 +120,52 @@ fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encode
         fp32: tensor.values.len() as u64 * 4,
         ..Stages::default()
     };
+    let (mut saved, mut known) = (0.0, Vec::new());
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
         let rng = tensor.rng.part(at as u64);
+        let before = out.len();
         let values = |out: &mut Vec<u8>| match &part.plane {
             Some(plane) if plane.code == code => {
                 out.extend_from_slice(&plane.bytes);
-                plane.size
+                (plane.size, Some(Arc::clone(&plane.known)))
             }
-            _ => tensor
-                .quantize
-                .method()
-                .encode(&part.values, part.shape, code, rng, out),
+            // Without memory nobody asks for the values.
+            _ if tensor.unbiased => {
+                let quantize = tensor.quantize.with_zone(|zone| zone.after(before));
+                (quantize.method().encode(&part.values, part.shape, code, rng, out), None)
+            }
+            _ => {
+                let quantize = tensor.quantize.with_zone(|zone| zone.after(before));
+                let (size, plane) = quantize.method().encode_known(&part.values, part.shape, code, rng, out);
+                (size, plane)
+            }
         };
-        let size = if let Some(support) = &part.support {
+        let (size, plane) = if let Some(support) = &part.support {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;
             stages.entropy_bound += support_bound(tensor.values.len(), support.len()) / 8.0;
             let threads = if support.len() < FEW { 1 } else { tensor.threads };
             let mut plane = Vec::new();
             let indices = || encode_indices(support, tensor.shape, code, &mut out);
-            let ((), size) = both(threads, indices, || values(&mut plane));
+            let ((), coded) = both(threads, indices, || values(&mut plane));
             out.append(&mut plane);
-            size
+            coded
         } else {
             values(&mut out)
         };
         stages.reduced += part.values.len() as u64 * 4;
         stages.quantized += size.plain;
         stages.entropy_bound += size.bound;
+        saved += size.saved;
+        known.push(plane);
     }
     stages.coded = out.len() as u64;
     Encoded {
         minor: recipe.minor(),
         bytes: out,
+        saved,
+        known,
         stages,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::code::method::CodeSpec;
+use crate::quantize::method::KnownPlane;
 use crate::reduce::components::LeadingComponents;
 use crate::reduce::method::{Chosen, TensorValues};
 use crate::stages::Stages;
@@ -17,10 +18,21 @@ pub(crate) struct Input<'a> {
     pub(crate) code: CodeSpec,
 }
 
+impl Encoded {
+    /// Its bytes, if its coder had not varied.
+    pub(crate) fn unvaried(&self) -> f64 {
+        (self.bytes.len() as f64 + self.saved).max(1.0)
+    }
+}
+
 /// An encoded section.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
+    /// Bytes that were saved to keep to a size; negative if they were added.
+    pub(crate) saved: f64,
+    /// What each part decodes to, where that is known.
+    pub(crate) known: Vec<Option<Arc<dyn KnownPlane>>>,
     pub(crate) stages: Stages,
     /// The minor format version that introduced the recipe.
     pub(crate) minor: u8,

@@ -55,6 +55,11 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// Bytes written so far, with those that were there before.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Ends the stream: the check byte, then the one byte that identifies a point in the final interval.
     pub(crate) fn finish(mut self) {
         self.plain(CHECK, 8);

@@ -1,37 +1,55 @@
 //! Encoder: values to levels.
 
+use std::sync::Arc;
+
+use crate::code::context::levels::encode_scaled;
+use crate::code::context::levels::nonzero::Place;
+use crate::code::context::levels::scaled::ScaledValues;
 use crate::code::context::levels::tradeoff::{Tradeoff, encode_lowered};
 use crate::code::levels::{encode_levels, entropy, write_stream};
 use crate::code::method::Code;
 use crate::layout::Shape;
 use crate::quantize::dead_zone::decode::values;
+use crate::quantize::dead_zone::gather::{BLOCK, LANES, gather};
+use crate::quantize::dead_zone::known::KnownLevels;
 use crate::quantize::dead_zone::{DeadZone, Step, WORTH};
-use crate::quantize::method::Size;
+use crate::quantize::method::{KnownPlane, Size};
 use crate::quantize::numbers::{largest, root_mean_square};
 use crate::rng::KeyedRng;
 use crate::simd::vectorized;
 use crate::wire::Writer;
 
-/// Values per block: few enough that `f32` sums stay accurate.
-const BLOCK: usize = 4096;
-const LANES: usize = 8;
+/// One value in as many may be nonzero, so that the known levels take little memory.
+const FEW_NONZERO: usize = 4;
+/// Bytes before the stream: step, mean, and about the length of the stream.
+const HEAD: usize = 10;
 /// Largest level: neither its zig-zag number nor the conversion from a float overflows.
 const HIGHEST: f64 = (1 << 30) as f64;
 
-/// What a decoder reads.
+/// Levels that were chosen, as a decoder reads them.
 #[derive(Debug)]
-pub(crate) struct Levels {
-    step: f32,
-    mean: f32,
-    levels: Vec<i32>,
+pub(crate) enum Levels {
+    All { step: f32, mean: f32, levels: Vec<i32> },
+    Nonzero(KnownLevels),
 }
 
 impl Levels {
-    /// The values that a decoder gets.
-    pub(crate) fn values(&self) -> Vec<f32> {
-        let mut out = vec![0.0; self.levels.len()];
-        values(&self.levels, self.step, self.mean, &mut out);
+    /// The `len` values that a decoder gets.
+    pub(crate) fn values(&self, len: usize) -> Vec<f32> {
+        let mut out = vec![0.0; len];
+        match self {
+            Self::All { step, mean, levels } => values(levels, *step, *mean, &mut out),
+            Self::Nonzero(known) => known.read(&mut Place::first(known.cols), &mut out),
+        }
         out
+    }
+
+    /// What the plane of `len` values decodes to, if most are zero.
+    pub(crate) fn known(self, len: usize) -> Option<Arc<dyn KnownPlane>> {
+        match self {
+            Self::Nonzero(known) if known.levels.count() <= len / FEW_NONZERO => Some(Arc::new(known)),
+            _ => None,
+        }
     }
 }
 
@@ -45,6 +63,14 @@ impl DeadZone {
         rng: KeyedRng,
         out: &mut Vec<u8>,
     ) -> (Size, Levels) {
+        match self.threshold {
+            Some(threshold) if code == Code::Context => self.encode_nonzero(values, shape, threshold as f32, out),
+            _ => self.encode_all(values, shape, code, rng, out),
+        }
+    }
+
+    /// As [`DeadZone::encode_planes`], for any coder.
+    fn encode_all(self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> (Size, Levels) {
         let mut levels = vec![0; values.len()];
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {
@@ -55,29 +81,54 @@ impl DeadZone {
                 None => stochastic(values, step, limit, rng, &mut levels),
             }
         }
-        let bound = if self.is_optimized && code == Code::Context {
+        mean = mean.min(f32::MAX);
+        Writer::new(out).f32s(&[step, mean]);
+        let size = Size {
+            plain: plain_bytes(values.len(), &levels),
+            bound: 8.0 + encode_levels(&levels, shape, code, out),
+            saved: 0.0,
+        };
+        (size, Levels::All { step, mean, levels })
+    }
+
+    /// As [`DeadZone::encode_planes`], for nearest rounding and the context coder.
+    fn encode_nonzero(self, values: &[f32], shape: Shape, threshold: f32, out: &mut Vec<u8>) -> (Size, Levels) {
+        let (step, scaled, one) = match self.absolute_step(values) {
+            Some(step) => {
+                let (scaled, one) = gather(values, shape, step, threshold, limit(step));
+                (step, scaled, one)
+            }
+            None => (1.0, ScaledValues::zeros(shape), 1.0),
+        };
+        let (mut mean, mut saved, mut stream) = (step * one, 0.0, Vec::new());
+        let levels = if self.is_optimized {
             let tradeoff = Tradeoff {
-                step,
                 one: (mean / step).min(2.0),
                 lambda: WORTH as f32,
+                aim: self.after(HEAD).aim,
             };
-            let mut stream = Vec::new();
-            let one = encode_lowered(&mut levels, values, shape, tradeoff, &mut stream);
-            mean = (step * one.clamp(0.5, 2.0)).min(f32::MAX);
-            let mut writer = Writer::new(out);
-            writer.f32s(&[step, mean]);
-            write_stream(&stream, &mut writer);
-            entropy(&levels)
+            let lowered = encode_lowered(&scaled, shape, tradeoff, &mut stream);
+            (mean, saved) = (step * lowered.one.clamp(0.5, 2.0), lowered.saved);
+            lowered.levels
         } else {
-            mean = mean.min(f32::MAX);
-            Writer::new(out).f32s(&[step, mean]);
-            encode_levels(&levels, shape, code, out)
+            encode_scaled(&scaled, shape, &mut stream)
         };
+        mean = mean.min(f32::MAX);
+        let mut writer = Writer::new(out);
+        writer.f32s(&[step, mean]);
+        write_stream(&stream, &mut writer);
         let size = Size {
-            plain: 8 + (values.len() as u64 * width(&levels)).div_ceil(8),
-            bound: 8.0 + bound,
+            plain: plain_bytes(values.len(), levels.levels()),
+            bound: 8.0 + entropy(levels.levels(), values.len()),
+            saved,
         };
-        (size, Levels { step, mean, levels })
+        let known = KnownLevels {
+            step,
+            mean,
+            cols: shape.cols,
+            levels,
+        };
+        (size, Levels::Nonzero(known))
     }
 
     /// The step for `values`; the largest float if there is none.
@@ -184,6 +235,11 @@ fn stochastic(values: &[f32], step: f32, limit: f32, rng: KeyedRng, levels: &mut
         let up = rng.unit(at) < ratio - below as f32;
         *level = signed(below.wrapping_add(i32::from(up)), value);
     }
+}
+
+/// Bytes of step, mean and `len` levels, of which these are not zero, without entropy coding.
+fn plain_bytes(len: usize, levels: &[i32]) -> u64 {
+    8 + (len as u64 * width(levels)).div_ceil(8)
 }
 
 /// Bit width of the narrowest signed integer that holds every level; 0 if all levels are zero.

@@ -1,11 +1,16 @@
 //! A matrix of levels, mostly zeros: significance flags, then sign and magnitude of each nonzero level.
 
+pub(crate) mod nonzero;
+pub(crate) mod rate;
+pub(crate) mod scaled;
 pub(crate) mod tradeoff;
 
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder, Encoder};
 use crate::code::context::columns::GROUP;
 use crate::code::context::flags::Flags;
+use crate::code::context::levels::nonzero::NonzeroLevels;
+use crate::code::context::levels::scaled::{Groups, ScaledValues};
 use crate::code::context::signs::Signs;
 use crate::layout::Shape;
 
@@ -16,7 +21,8 @@ const LONGEST: usize = 30;
 /// Contexts by expected nonzero values at a place: octaves from 2^-6.
 const PLACES: usize = 8;
 
-/// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: any level except `i32::MIN`.
+/// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: any level except
+/// `i32::MIN`.
 #[inline(never)]
 pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
     let mut model = Model::new(shape);
@@ -31,6 +37,22 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
         }
     }
     coder.finish();
+}
+
+/// Appends the levels of `values`; returns them. Shapes: one group for each of `shape`.
+#[inline(never)]
+pub(crate) fn encode_scaled(values: &ScaledValues, shape: Shape, out: &mut Vec<u8>) -> NonzeroLevels {
+    let mut nonzero = NonzeroLevels::with_capacity(values.masks.len(), values.ratios.len());
+    let (mut model, mut coder) = (Model::new(shape), Encoder::new(out));
+    let (mut groups, mut levels) = (Groups::new(values), [0; GROUP]);
+    for &mask in &values.masks {
+        let mask = u32::from(mask);
+        groups.fill(mask, &mut levels, &mut [0.0; GROUP]);
+        nonzero.push(mask, &levels);
+        model.code(&mut coder, mask, &mut levels);
+    }
+    coder.finish();
+    nonzero
 }
 
 fn mask(levels: &[i32; GROUP]) -> u32 {

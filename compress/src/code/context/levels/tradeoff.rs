@@ -5,18 +5,31 @@
 use crate::code::context::chance::COST;
 use crate::code::context::coder::Encoder;
 use crate::code::context::columns::GROUP;
+use crate::code::context::levels::nonzero::NonzeroLevels;
+use crate::code::context::levels::rate::{Aim, RateKeeper, share};
+use crate::code::context::levels::scaled::{Groups, ScaledValues};
 use crate::code::context::levels::{Model, UNARY};
 use crate::layout::Shape;
 
 /// What the choice of a level weighs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tradeoff {
-    /// Distance between two levels.
-    pub(crate) step: f32,
     /// Expected magnitude of a decoded level one, in steps.
     pub(crate) one: f32,
     /// Squared error that a bit is worth, in squared steps.
     pub(crate) lambda: f32,
+    /// Where the stream is to end: what a bit is worth then varies.
+    pub(crate) aim: Option<Aim>,
+}
+
+/// Levels of which some were lowered.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    /// Mean magnitude of the values at level one, in steps; that of the [`Tradeoff`] if there are none.
+    pub(crate) one: f32,
+    /// Bytes that were saved by a varied worth of a bit; negative if they were added.
+    pub(crate) saved: f64,
+    pub(crate) levels: NonzeroLevels,
 }
 
 /// A nonzero level of a group.
@@ -30,52 +43,76 @@ struct Candidate {
     is_fixed: bool,
 }
 
-/// Lowers some of `levels`, and appends their stream. The error of a lowered level is at most one step. Returns the mean
-/// magnitude of the values at level one, in steps; `tradeoff.one` if there are none. Shapes: `levels` and `values:
-/// [shape.len()]`, row-major. Range: any level except `i32::MIN`.
+/// Lowers some levels of `values`, and appends their stream. The error of a lowered level is at most one step. Shapes: one group
+/// for each of `shape`.
 #[inline(never)]
 pub(crate) fn encode_lowered(
-    levels: &mut [i32],
-    values: &[f32],
+    values: &ScaledValues,
     shape: Shape,
-    tradeoff: Tradeoff,
+    mut tradeoff: Tradeoff,
     out: &mut Vec<u8>,
-) -> f32 {
+) -> Lowered {
+    let mut nonzero = NonzeroLevels::with_capacity(values.masks.len(), values.ratios.len());
     let mut model = Model::new(shape);
+    let first = out.len();
+    let shares = || values.levels().map(|level| share(&[level])).sum();
+    let density = values.ratios.len() as f64 / shape.len().max(1) as f64;
+    let mut keeper = tradeoff.aim.map(|aim| RateKeeper::new(aim, shares(), density));
+    let lambda = tradeoff.lambda;
+    tradeoff.lambda *= keeper.as_ref().map_or(1.0, RateKeeper::factor);
     let mut coder = Encoder::new(out);
     let (mut sum, mut count) = (0.0, 0u64);
-    let cols = shape.cols.max(1);
-    for (levels, values) in levels.chunks_mut(cols).zip(values.chunks(cols)) {
-        for (levels, values) in levels.chunks_mut(GROUP).zip(values.chunks(GROUP)) {
-            let (mut buffer, mut mask) = ([0; GROUP], 0);
-            if levels.iter().fold(0, |any, level| any | level) != 0 {
-                mask = model.lower(levels, values, tradeoff);
-                buffer[..levels.len()].copy_from_slice(levels);
-                let ones = levels.iter().zip(values).filter(|(level, _)| level.abs() == 1);
-                ones.for_each(|(_, value)| (sum, count) = (sum + f64::from(value.abs()), count + 1));
+    let (mut groups, mut levels, mut ratios) = (Groups::new(values), [0; GROUP], [0.0; GROUP]);
+    for &mask in &values.masks {
+        let mut mask = u32::from(mask);
+        if mask == 0 {
+            nonzero.push(0, &levels);
+            model.code(&mut coder, 0, &mut levels);
+            continue;
+        }
+        levels = [0; GROUP];
+        groups.fill(mask, &mut levels, &mut ratios);
+        let shares = share(&levels);
+        mask = model.lower(mask, &mut levels, &ratios, tradeoff);
+        let mut left = mask;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize % GROUP;
+            left &= left - 1;
+            if levels[at].abs() == 1 {
+                (sum, count) = (sum + f64::from(ratios[at].abs()), count + 1);
             }
-            model.code(&mut coder, mask, &mut buffer);
+        }
+        nonzero.push(mask, &levels);
+        model.code(&mut coder, mask, &mut levels);
+        if let Some(keeper) = &mut keeper
+            && let Some(factor) = keeper.wrote(shares, coder.len() - first)
+        {
+            tradeoff.lambda = lambda * factor;
         }
     }
     coder.finish();
-    match count {
-        0 => tradeoff.one,
-        _ => (sum / count as f64 / f64::from(tradeoff.step)) as f32,
+    Lowered {
+        one: match count {
+            0 => tradeoff.one,
+            _ => (sum / count as f64) as f32,
+        },
+        levels: nonzero,
+        saved: keeper.map_or(0.0, |keeper| keeper.saved(out.len() - first)),
     }
 }
 
 impl Model {
-    /// Lowers levels of the next group; returns the bits of its nonzero levels.
+    /// Lowers levels of the next group, of which those at the bits of `mask` are not zero; returns the bits of those that are
+    /// not zero then.
     #[inline(never)]
-    fn lower(&self, levels: &mut [i32], values: &[f32], tradeoff: Tradeoff) -> u32 {
+    fn lower(&self, mut mask: u32, levels: &mut [i32; GROUP], ratios: &[f32; GROUP], tradeoff: Tradeoff) -> u32 {
         let lambda = tradeoff.lambda / (1 << COST) as f32;
-        let (mut candidates, mut count, mut mask) = ([Candidate::default(); GROUP], 0, 0);
-        for (at, (&level, value)) in levels.iter().zip(values).enumerate() {
-            if level != 0 {
-                candidates[count] = self.candidate(at, level, value.abs() / tradeoff.step, lambda, tradeoff.one);
-                count += 1;
-                mask |= 1 << at;
-            }
+        let (mut candidates, mut count, mut left) = ([Candidate::default(); GROUP], 0, mask);
+        while left != 0 {
+            let at = left.trailing_zeros() as usize % GROUP;
+            left &= left - 1;
+            candidates[count] = self.candidate(at, levels[at], ratios[at].abs(), lambda, tradeoff.one);
+            count += 1;
         }
         let candidates = &mut candidates[..count];
         // A group without nonzero values costs no flags beside its own, so this is what any of them must gain.
@@ -89,7 +126,6 @@ impl Model {
             }
         };
         if candidates.iter().map(gain).sum::<f32>() <= least {
-            levels.fill(0);
             return 0;
         }
         if count > 1 {
@@ -99,7 +135,7 @@ impl Model {
             mask = self.keep(candidates, mask, lambda);
         }
         for candidate in candidates {
-            levels[candidate.at] = candidate.level * (mask >> candidate.at & 1) as i32;
+            levels[candidate.at] = candidate.level;
         }
         mask
     }
@@ -171,9 +207,10 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::context::levels::{LevelsDecoder, encode_levels};
+    use crate::code::context::levels::nonzero::Place;
+    use crate::code::context::levels::{LevelsDecoder, encode_scaled};
     use crate::quantize::dead_zone::WORTH;
-    use crate::quantize::dead_zone::encode::nearest;
+    use crate::quantize::dead_zone::gather::gather;
     use crate::quantize::laws::heavy;
     use crate::quantize::numbers::root_mean_square;
 
@@ -183,16 +220,25 @@ mod tests {
 
     /// Levels before and after, bytes before and after, and the mean after.
     fn lowered(values: &[f32], step: f32, shape: Shape) -> ([Vec<i32>; 2], [usize; 2], f32) {
-        let mut levels = vec![0; values.len()];
-        let one = nearest(values, step, 0.66, 1e9, &mut levels);
-        let (before, mut plain, mut out) = (levels.clone(), Vec::new(), Vec::new());
-        encode_levels(&levels, shape, &mut plain);
-        let lambda = WORTH as f32;
-        let mean = encode_lowered(&mut levels, values, shape, Tradeoff { step, one, lambda }, &mut out);
+        let (scaled, one) = gather(values, shape, step, 0.66, 1e9);
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let read = |nonzero: &NonzeroLevels| {
+            let mut levels = vec![0; values.len()];
+            Place::first(shape.cols).read(nonzero, values.len(), |at, level| levels[at] = level);
+            levels
+        };
+        let before = read(&encode_scaled(&scaled, shape, &mut plain));
+        let tradeoff = Tradeoff {
+            one,
+            lambda: WORTH as f32,
+            aim: None,
+        };
+        let lowered = encode_lowered(&scaled, shape, tradeoff, &mut out);
+        let levels = read(&lowered.levels);
         let (mut decoder, mut decoded) = (LevelsDecoder::new(&out, shape), vec![0; levels.len()]);
         decoded.chunks_mut(100).for_each(|part| decoder.read(part));
         assert!(decoder.finish() && decoded == levels, "what was chosen is decoded");
-        ([before, levels], [plain.len(), out.len()], mean)
+        ([before, levels], [plain.len(), out.len()], lowered.one)
     }
 
     #[test]
@@ -242,15 +288,17 @@ mod tests {
     #[test]
     fn large_levels_stay_and_zeros_have_no_mean() {
         let tradeoff = Tradeoff {
-            step: 1.0,
             one: 1.1,
             lambda: WORTH as f32,
+            aim: None,
         };
-        let (mut levels, mut out) = (vec![i32::MAX, -100, 16, 0], Vec::new());
-        let values = [1e38, -100.4, 15.9, 0.0];
-        let mean = encode_lowered(&mut levels, &values, Shape::row(4), tradeoff, &mut out);
-        assert_eq!((levels, mean), (vec![i32::MAX, -100, 16, 0], 1.1));
-        let mean = encode_lowered(&mut [], &[], Shape::row(0), tradeoff, &mut out);
-        assert_eq!(mean, 1.1);
+        let of = |values: &[f32]| {
+            let shape = Shape::row(values.len());
+            let (scaled, _) = gather(values, shape, 1.0, 0.66, (1 << 30) as f32);
+            let lowered = encode_lowered(&scaled, shape, tradeoff, &mut Vec::new());
+            (lowered.levels.levels().to_vec(), lowered.one)
+        };
+        assert_eq!(of(&[1e38, -100.4, 15.9, 0.0]), (vec![1 << 30, -100, 16], 1.1));
+        assert_eq!(of(&[0.0; 20]), (vec![], 1.1));
     }
 }
