@@ -99,6 +99,11 @@ impl<'a> Frame<'a> {
         self.bytes.len()
     }
 
+    /// Values that are coded: those of all values that the codec keeps. Decoding takes in proportion to them.
+    pub fn coded_values(&self) -> usize {
+        self.sections.iter().map(|(_, section)| section.coded_values()).sum()
+    }
+
     /// The layout that it was checked against.
     pub fn layout(&self) -> &'a Layout {
         self.layout

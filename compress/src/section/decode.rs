@@ -74,6 +74,11 @@ impl<'a> Section<'a> {
         self.bytes
     }
 
+    /// Values of all planes.
+    pub(crate) fn coded_values(&self) -> usize {
+        self.planes.parts.iter().map(|part| part.count).sum()
+    }
+
     /// Lower bounds of the sizes of the planes.
     pub(crate) fn bounds(&self) -> Result<PlaneBounds, Error> {
         let mut bounds = PlaneBounds::default();

@@ -3,11 +3,11 @@
 use fl_compress::{Digest, Layout};
 
 use super::aggregator::Aggregator;
-use super::decoded_updates::DecodedUpdates;
+use super::decoded_updates::{DecodedUpdates, UpdateNorms};
 use super::error::ModelError;
 use super::limited::Limited;
 use super::sections::Sections;
-use super::updates::{Read, UpdateNorms, Updates, Work};
+use super::updates::{Read, Updates, Work};
 use crate::config::limits::{Limits, Norms, Part, reference};
 use crate::state_machine::Contribution;
 

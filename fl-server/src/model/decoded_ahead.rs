@@ -11,6 +11,7 @@ use super::decoded_updates::DecodedUpdate;
 pub(super) struct DecodedAhead {
     updates: Vec<Ahead>,
     bytes: Vec<Vec<u8>>,
+    scratch: Vec<Vec<f32>>,
 }
 
 #[derive(Debug)]
@@ -39,23 +40,52 @@ impl DecodedAhead {
         let mut spare = before.filter_map(|ahead| ahead.update.ok().and_then(Arc::into_inner));
         let jobs: Vec<_> = frames
             .into_iter()
-            .map(|(at, bytes, read)| (at, bytes, read, spare.next().unwrap_or_default().values))
+            .map(|(at, bytes, read)| Job {
+                at,
+                bytes,
+                read,
+                values: spare.next().unwrap_or_default().values,
+                scratch: self.scratch.pop().unwrap_or_default(),
+            })
             .collect();
-        let decode = |(at, bytes, read, values): (usize, Vec<u8>, Result<(), String>, Decoded)| {
-            let update = read.and_then(|()| decode(&bytes, layout, round, values)).map(Arc::new);
-            (Ahead { at, update }, bytes)
-        };
         let mut jobs = jobs.into_iter();
         let done: Vec<_> = std::thread::scope(|scope| {
             let first = jobs.next();
-            let others: Vec<_> = jobs.map(|job| scope.spawn(move || decode(job))).collect();
+            let others: Vec<_> = jobs.map(|job| scope.spawn(move || job.decode(layout, round))).collect();
+            let first = first.map(|job| job.decode(layout, round));
             let others = others.into_iter().map(|other| match other.join() {
-                Ok(ahead) => ahead,
+                Ok(decoded) => decoded,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            first.map(decode).into_iter().chain(others).collect()
+            first.into_iter().chain(others).collect()
         });
-        (self.updates, self.bytes) = done.into_iter().unzip();
+        for (ahead, bytes, scratch) in done {
+            self.updates.push(ahead);
+            self.bytes.push(bytes);
+            self.scratch.push(scratch);
+        }
+    }
+}
+
+/// A frame to be decoded, and memory for it.
+struct Job {
+    at: usize,
+    bytes: Vec<u8>,
+    /// Why it could not be read.
+    read: Result<(), String>,
+    values: Decoded,
+    scratch: Vec<f32>,
+}
+
+impl Job {
+    fn decode(mut self, layout: &Layout, round: u64) -> (Ahead, Vec<u8>, Vec<f32>) {
+        let decode = || {
+            self.read?;
+            let frame = parse(&self.bytes, layout, round)?;
+            DecodedUpdate::decode(&frame, usize::MAX, self.values, &mut self.scratch).map_err(|e| e.to_string())
+        };
+        let update = decode().map(Arc::new);
+        (Ahead { at: self.at, update }, self.bytes, self.scratch)
     }
 }
 
@@ -67,10 +97,4 @@ pub(super) fn parse<'f>(bytes: &'f [u8], layout: &'f Layout, round: u64) -> Resu
         return Err(format!("the frame is a {:?} of round {}", header.kind, header.round));
     }
     Ok(frame)
-}
-
-/// Checks the frame of an update and decodes it into `values`.
-fn decode(bytes: &[u8], layout: &Layout, round: u64, values: Decoded) -> Result<DecodedUpdate, String> {
-    let frame = parse(bytes, layout, round)?;
-    DecodedUpdate::decode(&frame, usize::MAX, values).map_err(|e| e.to_string())
 }

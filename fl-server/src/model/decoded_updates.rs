@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fl_compress::{Decoded, Digest, Error, Frame};
+use fl_compress::{Decoded, Digest, Error, Frame, Layout};
 
 use super::sections;
 use crate::accounting::ledger::Section;
@@ -24,6 +24,15 @@ pub(crate) struct DecodedUpdate {
     pub(crate) predictor: Option<u64>,
     /// Where its bytes went, in the order of the frame.
     pub(crate) sections: Vec<Section>,
+    /// `None` if the values of the predictor belong to it, or if not all values are here.
+    pub(super) norms: Option<UpdateNorms>,
+}
+
+/// L2 norms of an update's trained values and of its buffers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct UpdateNorms {
+    pub(super) trained: f64,
+    pub(super) buffers: f64,
 }
 
 /// Decoded updates by the digest of their frame.
@@ -37,23 +46,42 @@ struct Kept {
     spare: Vec<Decoded>,
     /// Bytes of `updates` and `spare`.
     bytes: usize,
+    /// Memory to measure norms: at most as many as frames are decoded at once.
+    scratch: Vec<Vec<f32>>,
 }
 
 impl DecodedUpdate {
-    /// Decodes a frame into `values`, which hold at most `limit` bytes.
+    /// Decodes a frame into `values`, which hold at most `limit` bytes. `scratch` is overwritten.
     ///
     /// # Errors
     /// As [`Frame::verify`].
-    pub(super) fn decode(frame: &Frame<'_>, limit: usize, mut values: Decoded) -> Result<Self, Error> {
+    pub(super) fn decode(
+        frame: &Frame<'_>,
+        limit: usize,
+        mut values: Decoded,
+        scratch: &mut Vec<f32>,
+    ) -> Result<Self, Error> {
         frame.decode_to(limit, &mut values)?;
         let sections = frame.sections().zip(values.nonzeros());
-        Ok(Self {
+        let mut decoded = Self {
             predictor: frame.predictor(),
             sections: sections
                 .map(|(info, nonzeros)| sections::section(&info, *nonzeros))
                 .collect(),
             values,
-        })
+            norms: None,
+        };
+        if decoded.predictor.is_none() && decoded.values.is_whole() {
+            decoded.norms = Some(decoded.measure(frame.layout(), None, scratch));
+        }
+        Ok(decoded)
+    }
+
+    /// Its norms, with its predictor. Shapes: `predictor: [layout.len()]`.
+    pub(super) fn measure(&self, layout: &Layout, predictor: Option<&[f32]>, scratch: &mut Vec<f32>) -> UpdateNorms {
+        let ranges = [layout.trained(), layout.buffers()];
+        let [trained, buffers] = self.values.norms(ranges, layout.len(), predictor, scratch);
+        UpdateNorms { trained, buffers }
     }
 }
 
@@ -68,14 +96,18 @@ impl DecodedUpdates {
     /// # Errors
     /// As [`Frame::verify`].
     pub(crate) fn decode(&self, frame: &Frame<'_>) -> Result<DecodedUpdate, Error> {
-        let spare = {
+        let (spare, mut scratch) = {
             let mut kept = self.lock();
             let spare = kept.spare.pop().unwrap_or_default();
             kept.bytes -= spare.bytes();
-            spare
+            (spare, kept.scratch.pop().unwrap_or_default())
         };
         let limit = if is_long(frame) { 0 } else { MOST_EACH };
-        DecodedUpdate::decode(frame, limit, spare)
+        let update = DecodedUpdate::decode(frame, limit, spare, &mut scratch);
+        if scratch.capacity() > 0 && size_of_val(scratch.as_slice()) <= MOST_EACH {
+            self.lock().scratch.push(scratch);
+        }
+        update
     }
 
     /// Keeps a decoded update, if its values are whole and there is room.
@@ -140,7 +172,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
+    use fl_compress::{Encoder, FrameHeader, FrameKind, Spec};
 
     use super::*;
 

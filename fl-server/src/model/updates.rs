@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fl_compress::{Decoded, Digest, Frame, Layout};
+use fl_compress::{Digest, Frame, Layout};
 use fl_proto::ClientId;
 
 use super::decoded_ahead::{DecodedAhead, parse};
-use super::decoded_updates::{DecodedUpdate, DecodedUpdates, is_long};
+use super::decoded_updates::{DecodedUpdate, DecodedUpdates, UpdateNorms, is_long};
 use super::error::ModelError;
 use super::sections::{Sections, section};
 use crate::config::limits::Part;
@@ -57,13 +57,6 @@ pub(super) struct Work<'a> {
     pub(super) decoded: &'a DecodedUpdates,
 }
 
-/// L2 norms of an update's trained values and of its buffers.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct UpdateNorms {
-    pub(super) trained: f64,
-    pub(super) buffers: f64,
-}
-
 /// L2 norms, measured while updates are read anyway.
 struct Norms {
     wanted: bool,
@@ -73,7 +66,7 @@ struct Norms {
     predictor: Option<Vec<f32>>,
 }
 
-/// Frames of a model with at least so many values are decoded on several threads: below, starting them takes longer.
+/// Frames with at least so many coded values are decoded on several threads: below, starting them takes longer.
 const PARALLEL_FROM: usize = 1 << 16;
 /// Values of updates that several threads decode at once: 64 MiB. Two updates are, however many values they have.
 const PARALLEL_VALUES: usize = 1 << 24;
@@ -94,10 +87,7 @@ impl<'a> Updates<'a> {
             found: vec![None; sorted.len()],
             predictor: None,
         };
-        let threads = match layout.len() {
-            0..PARALLEL_FROM => 1,
-            len => work.threads.min((PARALLEL_VALUES / len).max(2)),
-        };
+        let threads = work.threads.min((PARALLEL_VALUES / layout.len().max(1)).max(2));
         Self {
             layout,
             round,
@@ -193,7 +183,7 @@ impl<'a> Updates<'a> {
             self.sections.add(&update.sections);
         }
         if self.norms.wanted && self.norms.found[at].is_none() {
-            self.norms.found[at] = Some(self.measure(&update.values, is_predicted)?);
+            self.norms.found[at] = Some(self.measure(&update)?);
         }
         Ok(is_predicted)
     }
@@ -258,10 +248,10 @@ impl<'a> Updates<'a> {
         (self.read)(digest, &mut self.bytes).map_err(|why| self.broken(at, &why))?;
         self.holds = Some(at);
         let measure = self.norms.wanted && self.norms.found[at].is_none();
-        let frame = match parse(&self.bytes, self.layout, self.round) {
-            Ok(frame) if is_long(&frame) && !(measure && frame.predictor().is_some()) => frame,
-            _ => return Ok(None),
-        };
+        let frame = parse(&self.bytes, self.layout, self.round).map_err(|why| self.broken(at, &why))?;
+        if !is_long(&frame) || measure && frame.predictor().is_some() {
+            return Ok(None);
+        }
         self.check_predictor(at, frame.predictor())?;
         let ranges = [self.layout.trained(), self.layout.buffers()];
         let added = frame.accumulate_measured(weight, acc, ranges);
@@ -277,20 +267,21 @@ impl<'a> Updates<'a> {
             Some([trained, buffers]) => self.norms.found[at] = Some(UpdateNorms { trained, buffers }),
             None => {
                 let update = self.decoded(at)?;
-                self.norms.found[at] = Some(self.measure(&update.values, is_predicted)?);
+                self.norms.found[at] = Some(self.measure(&update)?);
             }
         }
         Ok(Some(is_predicted))
     }
 
-    fn measure(&mut self, values: &Decoded, is_predicted: bool) -> Result<UpdateNorms, ModelError> {
+    fn measure(&mut self, update: &DecodedUpdate) -> Result<UpdateNorms, ModelError> {
+        if let Some(norms) = update.norms {
+            return Ok(norms);
+        }
         let layout = self.layout;
         let mut scratch = std::mem::take(&mut self.scratch);
-        let predictor = if is_predicted { self.predictor()? } else { None };
-        let ranges = [layout.trained(), layout.buffers()];
-        let [trained, buffers] = values.norms(ranges, layout.len(), predictor, &mut scratch);
+        let norms = update.measure(layout, self.predictor()?, &mut scratch);
         self.scratch = scratch;
-        Ok(UpdateNorms { trained, buffers })
+        Ok(norms)
     }
 
     /// What the frame of an update decodes to.
@@ -329,7 +320,12 @@ impl<'a> Updates<'a> {
                 } else {
                     (self.read)(&self.sorted[at].frame, &mut bytes)
                 };
+                let frame = Frame::parse(&bytes, self.layout);
+                let takes_long = frame.is_ok_and(|frame| frame.coded_values() >= PARALLEL_FROM);
                 frames.push((at, bytes, read));
+                if !takes_long {
+                    break;
+                }
             }
             self.ahead.decode(frames, self.layout, self.round);
         }
