@@ -55,6 +55,16 @@ impl Decoded {
         self.is_whole
     }
 
+    /// Frees the memory that the values do not need, if it is more than half.
+    pub fn trim(&mut self) {
+        if self.indices.capacity() > 2 * self.indices.len() {
+            self.indices.shrink_to_fit();
+        }
+        if self.values.capacity() > 2 * self.values.len() {
+            self.values.shrink_to_fit();
+        }
+    }
+
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         4 * (self.indices.capacity() + self.values.capacity())

@@ -35,7 +35,7 @@ impl Disk {
     /// starts to write it to the medium when it replaces another. Takes the space of both files.
     ///
     /// # Errors
-    /// `State` with the system's error; the old file is unchanged then.
+    /// `State` with the system's error; the file is the old one or the new one then, whole.
     pub(crate) fn replace_in_turn(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let (aside, before) = (path.with_extension("new"), path.with_extension("before"));
         let failed = |e| Error::io(path, "write", &e);

@@ -111,7 +111,9 @@ impl DecodedUpdates {
     }
 
     /// Keeps a decoded update, if its values are whole and there is room.
-    pub(crate) fn keep(&self, frame: Digest, update: DecodedUpdate) {
+    pub(crate) fn keep(&self, frame: Digest, mut update: DecodedUpdate) {
+        // The memory may have been that of a longer update.
+        update.values.trim();
         let mut kept = self.lock();
         if !update.values.is_whole() || kept.updates.contains_key(&frame) {
             return kept.free(update.values);
@@ -224,6 +226,31 @@ mod tests {
             assert_eq!(update.values.largest(), frame.verify().unwrap(), "{spec}");
             updates.keep(Digest::of(spec.as_bytes()), update);
             assert_eq!(updates.get(&Digest::of(spec.as_bytes())).is_some(), is_kept, "{spec}");
+        }
+    }
+
+    /// One client sends updates with many values, all others short ones: the memory of the former becomes that of the latter.
+    #[test]
+    fn memory_of_long_updates_does_not_keep_short_ones_out() {
+        let layout = Arc::new(Layout::new([("w", vec![1_500_000])]).unwrap());
+        let (long, short) = (
+            frame(&layout, "default = { quantize = { uniform = 4 } }"),
+            frame(&layout, "default = { reduce = { top_k = 0.02 } }"),
+        );
+        let (long, short) = (
+            Frame::parse(&long, &layout).unwrap(),
+            Frame::parse(&short, &layout).unwrap(),
+        );
+        let updates = DecodedUpdates::default();
+        let digest = |at: u32| Digest::of(&at.to_le_bytes());
+        for round in 0..12 {
+            updates.keep(digest(0), updates.decode(&long).unwrap());
+            for at in 1..100 {
+                updates.keep(digest(at), updates.decode(&short).unwrap());
+            }
+            let kept = (0..100).filter(|at| updates.get(&digest(*at)).is_some()).count();
+            assert!(kept >= 99, "round {round}: {kept}");
+            updates.clear();
         }
     }
 }

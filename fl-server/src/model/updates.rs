@@ -309,8 +309,9 @@ impl<'a> Updates<'a> {
     /// Decodes an update, and the next ones on other threads.
     fn decode(&mut self, at: usize) -> Result<Arc<DecodedUpdate>, ModelError> {
         if self.ahead.get(at).is_none() {
-            let later = (at..self.len()).filter(|later| self.known.get(&self.sorted[*later].frame).is_none());
-            let places: Vec<usize> = later.take(self.threads).collect();
+            // Others may become known, or be forgotten, at any time; this one is wanted in any case.
+            let later = (at + 1..self.len()).filter(|later| self.known.get(&self.sorted[*later].frame).is_none());
+            let places: Vec<usize> = std::iter::once(at).chain(later).take(self.threads).collect();
             let mut frames = Vec::with_capacity(places.len());
             for at in places {
                 let mut bytes = self.ahead.spare_bytes();
@@ -365,5 +366,83 @@ impl fmt::Debug for Updates<'_> {
             .field("sorted", sorted)
             .field("parts", parts)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_compress::{Encoder, FrameHeader, FrameKind, Spec};
+
+    use super::*;
+
+    /// While a round closes, late uploads of the same bytes are kept and forgotten.
+    #[test]
+    fn an_update_that_becomes_known_while_it_is_decoded_is_no_error() {
+        let layout = Arc::new(Layout::new([("w", vec![2_000])]).unwrap());
+        let frame = |seed: u64| {
+            let header = FrameHeader {
+                kind: FrameKind::Update,
+                round: 1,
+                seed,
+            };
+            let mut values: Vec<f32> = (0..2_000).map(|at| (at as f32 + seed as f32) / 64.0).collect();
+            let spec: Spec = toml::from_str("").unwrap();
+            Encoder::new(Arc::clone(&layout), &spec)
+                .unwrap()
+                .encode(&mut values, header)
+                .unwrap()
+                .frame
+        };
+        let frames = [frame(1), frame(2)];
+        let contributions: Vec<Contribution> = frames
+            .iter()
+            .zip(["a", "b"])
+            .map(|(frame, client)| Contribution {
+                client: client.parse().unwrap(),
+                frame: Digest::of(frame),
+                examples: 1,
+            })
+            .collect();
+        let known = DecodedUpdates::default();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let parsed = Frame::parse(&frames[0], &layout).unwrap();
+                let digest = Digest::of(&frames[0]);
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    known.keep(digest, known.decode(&parsed).unwrap());
+                    known.forget(&digest);
+                }
+            });
+            let mut read = |digest: &Digest, out: &mut Vec<u8>| {
+                let frame = frames.iter().find(|frame| Digest::of(frame) == *digest).unwrap();
+                out.clone_from(frame);
+                Ok(())
+            };
+            let part = Part {
+                examples: 1.0,
+                scale: 1.0,
+                weight: 0.5,
+            };
+            let work = Work {
+                norms: false,
+                threads: 1,
+                decoded: &known,
+            };
+            let mut updates = Updates::new(
+                &layout,
+                1,
+                contributions.iter().collect(),
+                None,
+                vec![part; 2],
+                work,
+                &mut read,
+            );
+            let mut out = vec![0.0; 2_000];
+            let mut turns = (0..20_000).map(|_| updates.values(0, &mut out).and_then(|()| updates.values(1, &mut out)));
+            let result = turns.find(Result::is_err).unwrap_or(Ok(()));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            result.unwrap();
+        });
     }
 }

@@ -285,6 +285,7 @@ async fn settle(
         Ok((frame, firsts)) => {
             if let Err(status) = service.admit(peer) {
                 account.finish(UploadOutcome::Refused);
+                service.updates.forget(&header.id.digest);
                 return Err(status);
             }
             let booked = account.finish(UploadOutcome::Accepted);

@@ -8,6 +8,7 @@ use tonic::Status;
 
 use crate::config::server::Tuning;
 use crate::rpc::buffers::Buffers;
+use crate::storage::blobs::LONGEST;
 
 /// Bounds on concurrent work.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) const SMALL_AT_ONCE: usize = 64;
 
 /// An upload up to this size is held in memory while its chunks arrive one after another, which spares it a file. The places bound
 /// how many are: with the defaults they hold 12 MiB at most.
-pub(super) const MAX_HELD: u64 = 1024 * 1024;
+pub(super) const MAX_HELD: u64 = LONGEST;
 /// An upload is held for at most this long: a killed server has lost no more of it.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(2);
 

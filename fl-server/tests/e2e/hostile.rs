@@ -602,3 +602,132 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
         assert_eq!(server.end().await.version, 3);
     }
 }
+
+/// A kill in the middle of a write leaves the beginning of a pack's last entry, whose bytes a client chose.
+#[tokio::test]
+async fn after_a_torn_write_the_bytes_of_an_update_name_no_other_blob() {
+    let fed = Fed::with_layout(Layout::new([("w", vec![1000])]).unwrap());
+    let run = Run {
+        rounds: 4,
+        clients: 1,
+        compression: "[compression.uplink]\nmemory = \"cafe\"\ndefault = {}\n[compression.downlink]\ndefault = {}\n",
+        ..Run::default()
+    };
+    let server = fed.start(&run).await;
+    let mut anna = fed.client("anna", &server).await;
+    let mut watch = anna.watch().await;
+    let encode = |round, mut values: Vec<f32>, step: Option<&[u8]>| {
+        let step = step.map(|step| fl_compress::Frame::parse(step, &fed.layout).unwrap());
+        let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
+        let kind = FrameKind::Update;
+        let header = FrameHeader {
+            kind,
+            round,
+            seed: round,
+        };
+        encoder
+            .encode_against(step.as_ref(), &mut values, header)
+            .unwrap()
+            .frame
+    };
+    let mut evil = Vec::new();
+    let mut first = None;
+    for round in 1..=3u64 {
+        TestClient::until(&mut watch, |state| {
+            state.phase == Phase::Training && state.round == round
+        })
+        .await;
+        let step = match round {
+            1 => None,
+            _ => anna.fetch(Some(round - 2), round - 1).await.unwrap().1.pop(),
+        };
+        let values = match round {
+            3 => with_entry(&first.unwrap()),
+            _ => (0..1000).map(|at| (at as f32 + round as f32).sin()).collect(),
+        };
+        first = first.or(step.as_ref().map(|step| fl_compress::Digest::of(step)));
+        let frame = encode(round, values, step.as_deref().filter(|_| round == 2));
+        let header = anna.header(round, &frame);
+        assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        evil = frame;
+    }
+    TestClient::until(&mut watch, |state| state.version == 3).await;
+    server.stop().await;
+    let packs = fed.data().join("packs/test");
+    let newest = std::fs::read_dir(packs)
+        .unwrap()
+        .map(|pack| pack.unwrap().path())
+        .max()
+        .unwrap();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes.extend(entry(&fl_compress::Digest([9; 32]), evil.len()));
+    bytes.extend(&evil[..evil.len() - 100]);
+    std::fs::write(&newest, bytes).unwrap();
+    let server = fed.start(&run).await;
+    server.stop().await;
+}
+
+/// The header of an entry of a pack.
+fn entry(digest: &fl_compress::Digest, len: usize) -> Vec<u8> {
+    let mut bytes = [b"FLPK".as_slice(), &(len as u32).to_le_bytes(), &digest.0].concat();
+    fl_compress::wire::seal(0, &mut bytes);
+    bytes
+}
+
+/// Finite values among whose bytes is the header of an entry that names a blob.
+fn with_entry(digest: &fl_compress::Digest) -> Vec<f32> {
+    let shifted = (0..4).flat_map(|shift| (1..200).map(move |len| (shift, len)));
+    let values = |(shift, len): (usize, usize)| {
+        let mut bytes = vec![0; shift];
+        bytes.extend(entry(digest, len));
+        bytes.resize(4000, 0);
+        bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|value| f32::from_le_bytes(*value))
+            .collect::<Vec<_>>()
+    };
+    let fits = |values: &Vec<f32>| values.iter().all(|value| value.abs() < 1e36);
+    shifted.map(values).find(fits).unwrap()
+}
+
+/// One client on eight streams at once, and two clients with the same bytes.
+#[tokio::test]
+async fn the_same_bytes_sent_at_once_count_once_for_each_client() {
+    let fed = Fed::new();
+    let (server, mut hands, mut watches) = in_round_one(&fed).await;
+    let frame = hands[0].encode(1);
+    for hand in &mut hands[..2] {
+        let header = hand.header(1, &frame);
+        let calls: Vec<_> = (0..8)
+            .map(|_| {
+                let (mut calls, header, frame) = (hand.calls.clone(), header.clone(), frame.clone());
+                tokio::spawn(async move {
+                    let parts = vec![
+                        header_chunk(&header),
+                        data_chunk(&frame[..100]),
+                        data_chunk(&frame[100..]),
+                    ];
+                    calls.submit(tokio_stream::iter(parts)).await
+                })
+            })
+            .collect();
+        let mut accepted = 0;
+        for call in calls {
+            match call.await.unwrap() {
+                Ok(reply) => {
+                    accepted += usize::from(UpdateReply::try_from(reply.into_inner()).unwrap() == UpdateReply::Accepted)
+                }
+                Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
+            }
+        }
+        assert!(accepted > 0);
+        assert_eq!(hand.offer(&header).await, UpdateReply::Accepted);
+    }
+    assert_eq!(hands[2].send(1).await, UpdateReply::Accepted);
+    TestClient::until(&mut watches[0], |state| state.version == 1).await;
+    server.stop().await;
+    let server = fed.start(&Run::default()).await;
+    server.stop().await;
+}

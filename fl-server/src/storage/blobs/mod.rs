@@ -15,7 +15,7 @@ mod run_blobs;
 mod upload;
 
 pub use error::BlobError;
-pub(crate) use packs::Index;
+pub(crate) use packs::{Index, LONGEST};
 pub use run_blobs::Blobs;
 pub(crate) use run_blobs::{find, packs_of};
 pub use upload::{Received, Upload};

@@ -8,7 +8,8 @@
 //! | 32 | digest of the blob |
 //! | 4 | CRC-32C of the 40 bytes before, little-endian |
 //!
-//! The digest protects the blob, and the checksum the header. Behind a damaged header, the scan goes on at the next intact one.
+//! The digest protects the blob, and the checksum the header. Behind a damaged header, the scan goes on at the next
+//! intact one whose blob has its digest: a client chooses the bytes of a blob, and may put a header into them.
 
 use std::fs::File;
 use std::io;
@@ -79,14 +80,32 @@ fn search(file: &File, mut from: u64, end: u64) -> io::Result<Option<(Digest, Sp
         let len = (end - from).min(WINDOW as u64) as usize;
         file.read_exact_at(&mut window[..len], from)?;
         let headers = window[..len].windows(HEADER).zip(from..);
-        let mut begun = headers.filter(|(header, _)| header.starts_with(&MAGIC));
-        let found = begun.find_map(|(header, at)| parsed(header, at, end));
-        if found.is_some() {
-            return Ok(found);
+        let begun = headers.filter(|(header, _)| header.starts_with(&MAGIC));
+        for (digest, span) in begun.filter_map(|(header, at)| parsed(header, at, end)) {
+            // A client chose the bytes of a blob: there may be headers in them, and they bound the work.
+            if u64::from(span.len) <= LONGEST && is_of(file, &digest, span)? {
+                return Ok(Some((digest, span)));
+            }
         }
         from += (len - (HEADER - 1)) as u64;
     }
     Ok(None)
+}
+
+/// Longest blob of a pack, in bytes.
+pub(crate) const LONGEST: u64 = 1024 * 1024;
+
+/// Whether the bytes of an entry have its digest.
+fn is_of(file: &File, digest: &Digest, span: Span) -> io::Result<bool> {
+    let (mut hasher, mut piece) = (blake3::Hasher::new(), vec![0; WINDOW]);
+    let (mut at, end) = (span.at, span.at + u64::from(span.len));
+    while at < end {
+        let len = (end - at).min(WINDOW as u64) as usize;
+        file.read_exact_at(&mut piece[..len], at)?;
+        hasher.update(&piece[..len]);
+        at += len as u64;
+    }
+    Ok(*hasher.finalize().as_bytes() == digest.0)
 }
 
 #[cfg(test)]
@@ -131,6 +150,30 @@ mod tests {
         let byte = prop::sample::select(b"FLPK\0".to_vec());
         let blob = prop::collection::vec(byte, 0..200);
         prop::collection::btree_set(blob, 1..6).prop_map(|blobs| blobs.into_iter().collect())
+    }
+
+    /// A blob that a client chose: it holds the header of an entry that reaches over the blobs behind it.
+    #[test]
+    fn a_damaged_header_of_a_blob_with_a_header_in_it_costs_at_most_that_blob() {
+        let others: Vec<Vec<u8>> = (0..5u8).map(|at| vec![at; 100]).collect();
+        let mut evil = vec![1; 20];
+        evil.extend(header(&Digest::of(b"any"), 5 * 144));
+        let blobs: Vec<Vec<u8>> = std::iter::once(evil).chain(others.clone()).collect();
+        let mut bytes = pack(&blobs);
+        bytes[10] ^= 1;
+        assert_eq!(scanned(&bytes), others);
+    }
+
+    /// A pack that was cut off in the blob of a client that chose its bytes.
+    #[test]
+    fn a_pack_that_was_cut_off_in_a_blob_with_a_header_in_it_names_no_other_blob() {
+        let mut evil = header(&Digest::of(b"the model update that all clients know"), 10);
+        evil.extend([0; 1000]);
+        let bytes = pack(&[b"one".to_vec(), evil]);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes[..bytes.len() - 500]).unwrap();
+        let names: Vec<Digest> = scan(&file).unwrap().into_iter().map(|(digest, _)| digest).collect();
+        assert_eq!(names, [Digest::of(b"one")]);
     }
 
     proptest! {

@@ -47,8 +47,12 @@ impl Index {
             next: 0,
         };
         let paths = if folder.is_dir() { files(folder)? } else { Vec::new() };
-        for path in paths {
-            let Some(number) = number(&path) else { continue };
+        let mut packs: Vec<_> = paths
+            .into_iter()
+            .filter_map(|path| Some((number(&path)?, path)))
+            .collect();
+        packs.sort();
+        for (number, path) in packs {
             index.next = index.next.max(number.saturating_add(1));
             let entries = match open_file(&path).and_then(|file| scan(&file)) {
                 Ok(entries) => entries,
@@ -58,6 +62,8 @@ impl Index {
             };
             index.packs.entry(number).or_default();
             for (digest, span) in entries {
+                // A process appends a blob again only if no record named the one before, which may not have been durable.
+                index.remove(&digest);
                 index.add(number, digest, span);
             }
         }

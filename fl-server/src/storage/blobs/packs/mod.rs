@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fl_compress::Digest;
 
 use crate::storage::disk::{Disk, DiskError};
+pub(crate) use entry::LONGEST;
 use entry::Span;
 pub(crate) use index::{Index, Located};
 
@@ -278,5 +279,23 @@ mod tests {
             error.to_string().contains("0.pack: it is shorter than it was"),
             "{error}"
         );
+    }
+
+    /// A pack with one blob that is named, and an entry whose header is whole and whose bytes never reached the disk.
+    #[test]
+    fn an_entry_that_was_not_durable_hides_no_later_blob_of_that_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        append(&open(dir.path()), &[b"one"]).unwrap();
+        let mut bytes = std::fs::read(dir.path().join("0.pack")).unwrap();
+        bytes.extend(entry::header(&Digest::of(b"sent again"), 10));
+        bytes.extend([0; 10]);
+        std::fs::write(dir.path().join("0.pack"), bytes).unwrap();
+        let packs = open(dir.path());
+        // No record names it: the start forgets it, and the client sends it again.
+        assert_eq!(packs.sweep(&[Digest::of(b"one")].into()).unwrap(), 1);
+        append(&packs, &[b"sent again"]).unwrap();
+        assert_eq!(read(&packs, b"sent again").unwrap(), b"sent again");
+        let again = open(dir.path());
+        assert_eq!(read(&again, b"sent again").unwrap(), b"sent again");
     }
 }
