@@ -8,7 +8,7 @@ use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use super::limited::Limited;
-use super::sections::{Sections, fidelity, section};
+use super::sections::{Sections, fidelity, sections};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
 
@@ -149,13 +149,8 @@ impl GlobalModel {
         update.copy_from_slice(&self.model);
         let frame = Frame::parse(&pending.frame, &self.layout)?;
         let nonzeros = frame.accumulate_counted(1.0, update)?;
-        let found: Vec<Section> = frame
-            .sections()
-            .zip(nonzeros)
-            .map(|(info, nonzeros)| section(&info, nonzeros))
-            .collect();
-        let mut sections = Sections::default();
-        sections.add(&found);
+        let mut found = Sections::default();
+        found.add(&sections(&frame, &nonzeros));
         let fidelity = fidelity(&frame, &pending.fidelity);
         for (values, what) in [
             (Some(update.as_slice()), "model"),
@@ -166,7 +161,7 @@ impl GlobalModel {
             }
         }
         std::mem::swap(&mut self.model, update);
-        Ok((pending, sections, fidelity))
+        Ok((pending, found, fidelity))
     }
 }
 

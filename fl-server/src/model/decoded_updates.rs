@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fl_compress::{Decoded, Digest, Error, Frame, Layout};
 
-use super::sections;
+use super::sections::sections;
 use crate::accounting::ledger::Section;
 
 /// Bytes of all values that are kept, and of the memory for the next ones.
@@ -62,12 +62,9 @@ impl DecodedUpdate {
         scratch: &mut Vec<f32>,
     ) -> Result<Self, Error> {
         frame.decode_to(limit, &mut values)?;
-        let sections = frame.sections().zip(values.nonzeros());
         let mut decoded = Self {
             predictor: frame.predictor(),
-            sections: sections
-                .map(|(info, nonzeros)| sections::section(&info, *nonzeros))
-                .collect(),
+            sections: sections(frame, values.nonzeros()),
             values,
             norms: None,
         };

@@ -110,6 +110,7 @@ impl GlobalModel {
             return Err(ModelError::Start(text));
         }
         self.forget()?;
+        self.decoded.clear();
         (self.model, self.version, self.digest, self.predictor) = (model, version, digest, None);
         Ok(())
     }

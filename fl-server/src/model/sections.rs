@@ -31,6 +31,12 @@ impl Sections {
     }
 }
 
+/// The sections of one frame, in its order. `nonzeros`: of the values of each.
+pub(super) fn sections(frame: &Frame<'_>, nonzeros: &[u64]) -> Vec<Section> {
+    let pairs = frame.sections().zip(nonzeros);
+    pairs.map(|(info, nonzeros)| section(&info, *nonzeros)).collect()
+}
+
 /// The figures of a frame's sections, in the order of their first tensors. `figures`: in the order of the frame.
 pub(super) fn fidelity(frame: &Frame<'_>, figures: &[fl_compress::Fidelity]) -> Vec<Fidelity> {
     let figures = SectionFidelity::of(figures);
@@ -48,7 +54,7 @@ fn first(info: &SectionInfo<'_>) -> u32 {
 }
 
 /// A section of one frame. `nonzeros`: of its values.
-pub(super) fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
+fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
     let rank = info.recipe.reduce.rank();
     Section {
         first: first(info),

@@ -10,7 +10,7 @@ use fl_proto::ClientId;
 use super::decoded_ahead::{DecodedAhead, parse};
 use super::decoded_updates::{DecodedUpdate, DecodedUpdates, UpdateNorms, is_long};
 use super::error::ModelError;
-use super::sections::{Sections, section};
+use super::sections::{Sections, sections};
 use crate::config::limits::Part;
 use crate::state_machine::Contribution;
 
@@ -257,9 +257,7 @@ impl<'a> Updates<'a> {
         let added = frame.accumulate_measured(weight, acc, ranges);
         let (nonzeros, norms) = added.map_err(|e| self.broken(at, &e))?;
         if !std::mem::replace(&mut self.noted[at], true) {
-            let infos = frame.sections().zip(nonzeros);
-            let sections: Vec<_> = infos.map(|(info, nonzeros)| section(&info, nonzeros)).collect();
-            self.sections.add(&sections);
+            self.sections.add(&sections(&frame, &nonzeros));
         }
         let is_predicted = frame.predictor().is_some();
         match norms {
