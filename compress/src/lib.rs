@@ -59,6 +59,7 @@ mod rules;
 mod section;
 mod simd;
 mod sink;
+pub mod size;
 mod snapshot;
 mod space;
 mod spec;

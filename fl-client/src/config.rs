@@ -8,6 +8,8 @@ use fl_proto::trace::Collector;
 use fl_proto::{Issued, Meter};
 use tokio::sync::Semaphore;
 
+use crate::conditions::When;
+
 /// Deployment facts of one client. What is trained, and how, is part of the server's run.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
@@ -39,6 +41,8 @@ pub struct ClientConfig {
     pub meter: Arc<Meter>,
     /// Where traces of rounds are sent; `None`: nowhere.
     pub otlp: Option<Collector>,
+    /// The conditions under which the client trains.
+    pub when: When,
 }
 
 impl ClientConfig {
@@ -64,6 +68,7 @@ impl ClientConfig {
             gate: Arc::new(Semaphore::new(1)),
             meter: Arc::new(Meter::default()),
             otlp: None,
+            when: When::default(),
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fl_compress::{Digest, Layout, SpaceSpec, TensorSpec};
 use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
-use tokio::sync::Notify;
 
 use crate::optimizer_state::OptimizerState;
+pub use crate::progress::Progress;
 
 /// The work of one round.
 #[derive(Debug, Clone)]
@@ -59,48 +58,6 @@ pub struct EvaluatePlan {
     pub version: u64,
     /// Where the learner reads the request to stop.
     pub progress: Arc<Progress>,
-}
-
-/// Progress of a training, shared by the learner and its observers.
-#[derive(Debug, Default)]
-pub struct Progress {
-    done: AtomicU64,
-    total: AtomicU64,
-    stop: AtomicBool,
-    wake: Notify,
-}
-
-impl Progress {
-    /// Reports that `done` of `total` steps are done.
-    pub fn set(&self, done: u64, total: u64) {
-        self.total.store(total, Ordering::Relaxed);
-        self.done.store(done, Ordering::Relaxed);
-    }
-
-    /// Steps done and steps in total (0 before the first call of [`Progress::set`]).
-    pub fn read(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-
-    /// Asks the learner to stop: the round is over or the process is stopping.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake.notify_waiters();
-    }
-
-    /// Whether to stop. A learner checks this once per step and then returns an error.
-    pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// Completes when the learner is asked to stop.
-    pub(crate) async fn stopping(&self) {
-        let mut woken = std::pin::pin!(self.wake.notified());
-        woken.as_mut().enable();
-        if !self.stopped() {
-            woken.await;
-        }
-    }
 }
 
 /// The result of one round of local training.

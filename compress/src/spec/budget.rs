@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::size::{self, SIZES, UNITS};
 
 /// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
 /// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
@@ -37,20 +38,8 @@ pub enum Budget {
     },
 }
 
-/// Most bits per value, and most bytes.
+/// Most bits per value.
 pub(crate) const MOST_BITS: f64 = 64.0;
-const MOST_BYTES: f64 = 9e15;
-/// Sizes in bytes, in words.
-pub(crate) const SIZES: &str = "from 1B to 9000000GB, in B, kB, MB, GB, KiB, MiB or GiB";
-const UNITS: [(&str, u64); 7] = [
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("kB", 1000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("B", 1),
-];
 
 /// After the bytes of a budget for a run.
 const A_RUN: &str = " a run";
@@ -139,12 +128,7 @@ impl FromStr for Budget {
                 .then_some(Self::Bits(number))
                 .ok_or_else(refusal);
         }
-        let (_, size) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refusal)?;
-        let bytes = number * *size as f64;
-        (1.0..=MOST_BYTES)
-            .contains(&bytes)
-            .then_some(Self::Bytes(bytes as u64))
-            .ok_or_else(refusal)
+        size::bytes(text).map(Self::Bytes).ok_or_else(refusal)
     }
 }
 

@@ -9,7 +9,8 @@ use toml::Value;
 
 use crate::duration::millis;
 use crate::error::Error;
-use crate::spec::budget::{Budget, SIZES};
+use crate::size::SIZES;
+use crate::spec::budget::Budget;
 
 /// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
 const SHARE: u128 = 95;

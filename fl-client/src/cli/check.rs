@@ -46,6 +46,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Ok((ends, None)) => out::line(format_args!("certificate: good until {}", ends.date()))?,
         Err(error) => wrong.push(error.to_string()),
     }
+    super::conditions::print(&file.config.when)?;
     if file.tasks.is_empty() {
         wrong.push("no [tasks.NAME]: the client could take part in nothing".to_owned());
     }

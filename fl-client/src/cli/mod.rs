@@ -4,6 +4,7 @@
 
 mod beside;
 mod check;
+mod conditions;
 mod data;
 mod dry_run;
 mod evaluate;

@@ -35,7 +35,7 @@ impl ClientState {
         self.run()?;
         let run = self.run.as_mut().ok_or_else(moved_on)?;
         let model = run.model.as_ref().ok_or_else(moved_on)?;
-        if progress.stopped() || run.pending.is_some() {
+        if progress.is_stopped() || run.pending.is_some() {
             return Err(moved_on());
         }
         let seed = |what: &str| derive_seed(what, run.joined.seed, run.joined.client.as_str(), round);
@@ -54,7 +54,7 @@ impl ClientState {
         let started = Instant::now();
         let learner = self.tasks.learner(&run.joined.task)?;
         let failed = |e: anyhow::Error| {
-            if progress.stopped() {
+            if progress.is_stopped() {
                 moved_on()
             } else {
                 Error::Learner(format!("{e:#}"))
@@ -63,13 +63,13 @@ impl ClientState {
         let before = handed_out(&run.layout, &model.values);
         learner.load(&before).map_err(failed)?;
         let fit = checked(learner.fit(&plan).map_err(failed)?, &run.layout)?;
-        if progress.stopped() {
+        if progress.is_stopped() {
             return Err(moved_on());
         }
         let mut delta = vec![0.0; run.layout.len()];
         write_update(learner, &run.layout, &before, &mut delta).map_err(failed)?;
         drop(before);
-        let train_ms = started.elapsed().as_millis() as u64;
+        let train_ms = started.elapsed().saturating_sub(progress.paused()).as_millis() as u64;
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();

@@ -11,6 +11,7 @@ use fl_proto::trace::{Collector, collector};
 use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
+use crate::conditions::WhenTable;
 use crate::config::{ClientConfig, check_address};
 use crate::data::DataSource;
 use crate::error::Error;
@@ -85,6 +86,7 @@ struct Raw {
     max_update_bytes: Option<toml::Value>,
     give_up_after_s: Option<f64>,
     otlp: String,
+    when: WhenTable,
     tasks: BTreeMap<String, TaskEntry>,
 }
 
@@ -103,6 +105,7 @@ impl Default for Raw {
             max_update_bytes: None,
             give_up_after_s: None,
             otlp: "off".to_owned(),
+            when: WhenTable::default(),
             tasks: BTreeMap::new(),
         }
     }
@@ -157,6 +160,7 @@ impl ClientFile {
         config.max_update_bytes = max_update_bytes(raw.max_update_bytes.as_ref()).map_err(Error::Config)?;
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
         config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
+        config.when = raw.when.checked(base).map_err(Error::Config)?;
         config.exit_when_done = false;
         let file = Self {
             folder: base.to_owned(),
@@ -265,6 +269,7 @@ fn parse(text: &str) -> Result<Raw, String> {
     check_address(&raw.server)?;
     collector_of(&raw.otlp)?;
     max_update_bytes(raw.max_update_bytes.as_ref())?;
+    raw.when.clone().checked(Path::new(""))?;
     if raw.tasks.len() > MAX_TASKS {
         return Err(format!(
             "`tasks`: {} are more than the {MAX_TASKS} that a client may have",
@@ -310,6 +315,7 @@ fn max_update_bytes(given: Option<&toml::Value>) -> Result<Option<u64>, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conditions::When;
 
     #[test]
     fn the_example_file_is_the_defaults_with_one_task() {
@@ -331,9 +337,15 @@ mod tests {
             .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
             .collect();
         assert_eq!(example.otlp, default.otlp);
-        assert_eq!(keys.len(), 9);
+        assert_eq!(keys.len(), 9 + 6);
+        let (_, when) = text.split_once("\n[when]\n").unwrap();
         for line in keys {
-            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+            let line = match when.contains(&format!("\n# {line}\n")) {
+                true => format!("[when]\n{line}"),
+                false => line.to_owned(),
+            };
+            let read = parse(&line).unwrap();
+            assert_eq!(read.when.checked(Path::new("")).unwrap(), When::default(), "{line}");
         }
     }
 
@@ -352,6 +364,10 @@ mod tests {
             ("max_update_bytes = -1", "such as 65536, not -1"),
             ("max_update_bytes = '64KiB'", "such as 65536, not \"64KiB\""),
             ("otlp = '127.0.0.1:4317'", "`otlp` is \"127.0.0.1:4317\""),
+            (
+                "[when]\nhours = '22:00-22:00'",
+                "`when.hours`: \"22:00-22:00\" never comes",
+            ),
             ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
             (
                 "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }",

@@ -1,6 +1,7 @@
 //! One connection: join, then act on the latest state of the run until the connection breaks or the run is over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_proto::{
     Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RoundState, UpdateId, UpdateReply,
@@ -15,6 +16,7 @@ use super::traffic_log::TrafficLog;
 use super::training::Training;
 use super::upload::upload;
 use crate::client::{ClientActor, PendingUpdate, same_run};
+use crate::conditions::{METERED, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
@@ -32,6 +34,7 @@ pub(super) async fn serve(
     events: &Sink,
     traffic: &mut TrafficLog,
     session: &mut SessionState,
+    monitor: &mut Monitor,
 ) -> Result<u64, Error> {
     let mut rpc = Rpc::connect(config, tls).await?;
     // During training nothing is pending, and the actor is busy.
@@ -53,6 +56,7 @@ pub(super) async fn serve(
         events,
         traffic,
         session,
+        monitor,
         rpc,
         joined: Arc::new(joined),
     };
@@ -87,6 +91,7 @@ struct Connection<'a> {
     events: &'a Sink,
     traffic: &'a mut TrafficLog,
     session: &'a mut SessionState,
+    monitor: &'a mut Monitor,
     rpc: Rpc,
     joined: Arc<Joined>,
 }
@@ -137,9 +142,13 @@ impl Connection<'_> {
             tokio::select! {
                 next = watch.next() => state = next?,
                 (asked, result) = finished(&mut self.session.training) => {
-                    self.session.training = None;
-                    self.conclude(&watch, asked, result).await?;
+                    let gave_up = self.session.training.take().and_then(|training| training.gave_up());
+                    match (gave_up, result) {
+                        (Some(why), Err(Error::NotNow(_))) => self.leave_round(asked, why).await?,
+                        (_, result) => self.conclude(&watch, asked, result).await?,
+                    }
                 }
+                () = self.monitor.changed() => {}
             }
         }
     }
@@ -185,6 +194,9 @@ impl Connection<'_> {
         if !train && !evaluate {
             return Ok(());
         }
+        if let Some(why) = self.monitor.see().why() {
+            return self.decline(state, train, why).await;
+        }
         let prepared = tokio::select! {
             prepared = Box::pin(self.prepare(state, watch, evaluate, train)) => prepared,
             () = watch.supersedes(state) => return Ok(()),
@@ -221,6 +233,29 @@ impl Connection<'_> {
         }
     }
 
+    /// Does nothing of what the state asks for, because the client is not available.
+    async fn decline(&mut self, state: &RoundState, train: bool, why: String) -> Result<(), Error> {
+        if train {
+            return self.leave_round((state.round, state.attempt), why).await;
+        }
+        self.skips_evaluation(state, why).await;
+        self.session.evaluated = Some(state.version);
+        Ok(())
+    }
+
+    /// Sends no update in this attempt of the round, and says so, so that the server asks another client.
+    async fn leave_round(&mut self, asked: (u64, u32), why: String) -> Result<(), Error> {
+        let (round, _) = asked;
+        self.session.settled = Some(asked);
+        if let Some(report) = self.session.evaluation.take() {
+            self.report(report).await?;
+        }
+        let run = self.joined.run.clone();
+        self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
+        self.events.send(Event::LeftRound { round, why });
+        Ok(())
+    }
+
     fn start(&mut self, state: &RoundState) {
         if self.session.settled == Some((state.round, state.attempt)) {
             return;
@@ -230,7 +265,8 @@ impl Connection<'_> {
             round: state.round,
             progress: Arc::clone(&progress),
         });
-        self.session.training = Some(Training::start(self.actor, &self.config.gate, state, progress));
+        let pauses = (&*self.monitor, self.config.when.max_pause, self.session.trained);
+        self.session.training = Some(Training::start(self.actor, &self.config.gate, state, progress, pauses));
     }
 
     /// Uploads the result of a training, or leaves the round if it failed.
@@ -242,20 +278,14 @@ impl Connection<'_> {
     ) -> Result<(), Error> {
         match result {
             Ok(update) => {
+                let spent = update.header.train_ms.saturating_add(update.header.encode_ms);
+                self.session.trained = Some(Duration::from_millis(spent));
                 let wanted = UpdateReply::Wanted { offset: 0 };
                 self.upload(watch, update, Some(wanted)).await
             }
             Err(Error::Learner(why)) => {
-                let (round, _) = asked;
-                tracing::warn!(round, why, "the learner failed; leaving the round");
-                self.session.settled = Some(asked);
-                if let Some(report) = self.session.evaluation.take() {
-                    self.report(report).await?;
-                }
-                let run = self.joined.run.clone();
-                self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
-                self.events.send(Event::LeftRound { round, why });
-                Ok(())
+                tracing::warn!(round = asked.0, why, "the learner failed; leaving the round");
+                self.leave_round(asked, why).await
             }
             Err(Error::NotNow(_)) => {
                 self.session.unsettled = true;
@@ -272,6 +302,11 @@ impl Connection<'_> {
         known: Option<UpdateReply>,
     ) -> Result<(), Error> {
         let (round, attempt) = (update.header.id.round, update.header.id.attempt);
+        if self.monitor.decision().is_because_of(METERED) {
+            tracing::debug!(round, "the connection is metered: the update stays pending");
+            self.session.unsettled = true;
+            return Ok(());
+        }
         let evaluation = &mut self.session.evaluation;
         match upload(&mut self.rpc, watch, self.actor, self.events, update, known, evaluation).await {
             Ok(()) => self.session.settled = Some((round, attempt)),

@@ -3,6 +3,7 @@
 mod connection;
 mod fetch_base;
 mod fetch_model;
+mod pause;
 mod round_watch;
 mod run;
 mod session_state;

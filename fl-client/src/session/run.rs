@@ -9,6 +9,7 @@ use super::connection::serve;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::{ClientActor, ClientState};
+use crate::conditions::Monitor;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
@@ -48,6 +49,9 @@ pub async fn run(
     let (events, tracing) = trace::start(config.otlp.clone(), events);
     let mut traffic = TrafficLog::new(Arc::clone(&config.meter), events.clone());
     let names = tasks.names();
+    let when = config.when.clone();
+    let started = tokio::task::spawn_blocking(move || Monitor::start(when)).await;
+    let monitor = started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))??;
     let client = {
         let (config, events) = (Arc::clone(&config), events.clone());
         let open = move || ClientState::open(&config, tasks, events);
@@ -55,7 +59,7 @@ pub async fn run(
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };
     let (actor, ended) = ClientActor::start(client);
-    let life = Box::pin(live(config, actor, events, &mut traffic, names));
+    let life = Box::pin(live(config, actor, events, &mut traffic, names, monitor));
     let outcome = tokio::select! {
         biased;
         () = shutdown => Ok(Outcome::Stopped),
@@ -74,6 +78,7 @@ async fn live(
     events: Sink,
     traffic: &mut TrafficLog,
     tasks: Vec<String>,
+    mut monitor: Monitor,
 ) -> Result<Outcome, Error> {
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
@@ -81,7 +86,16 @@ async fn live(
     let mut attempt = 0;
     let mut contact = Instant::now();
     loop {
-        let served = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session)).await;
+        let served = Box::pin(serve(
+            &config,
+            &tls,
+            &actor,
+            &events,
+            traffic,
+            &mut session,
+            &mut monitor,
+        ))
+        .await;
         traffic.close().await;
         if std::mem::take(&mut session.answered) {
             contact = Instant::now();

@@ -2,6 +2,7 @@
 //! and the state folder hold all that matters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_proto::{EvaluationReport, Joined};
 
@@ -20,6 +21,8 @@ pub(super) struct SessionState {
     pub(super) unsettled: bool,
     /// Round and attempt for which nothing more is to be done: the update is acknowledged, or the learner failed.
     pub(super) settled: Option<(u64, u32)>,
+    /// How long the last training took, without pauses.
+    pub(super) trained: Option<Duration>,
     /// Model version that was evaluated last.
     pub(super) evaluated: Option<u64>,
     /// The evaluation of the model of a training, which travels with its update.

@@ -1,12 +1,16 @@
 //! Training in the background. It outlives the connection, because the round may do so too.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fl_proto::{ModelDigest, Phase, RoundState};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use super::pause::{PauseLimits, pause_and_resume};
 use crate::client::{Asked, ClientActor, ClientState, PendingUpdate};
+use crate::conditions::Monitor;
 use crate::error::Error;
 use crate::learner::Progress;
 
@@ -18,19 +22,32 @@ pub(super) struct Training {
     asked: Arc<Asked>,
     progress: Arc<Progress>,
     result: oneshot::Receiver<Result<PendingUpdate, Error>>,
+    /// Why the client gave the training up.
+    gave_up: Arc<OnceLock<String>>,
+    pauses: JoinHandle<()>,
 }
 
 impl Training {
-    /// Starts the learner when the gate has a permit.
+    /// Starts the learner when the gate has a permit. It pauses while `monitor` says that the client is not available, at most
+    /// `max_pause` at once. `last`: how long the last training took.
     pub(super) fn start(
         actor: &ClientActor,
         gate: &Arc<Semaphore>,
         state: &RoundState,
         progress: Arc<Progress>,
+        (monitor, max_pause, last): (&Monitor, Duration, Option<Duration>),
     ) -> Self {
         let (reply, result) = oneshot::channel();
         let (actor, gate, round) = (actor.clone(), Arc::clone(gate), state.round);
         let deadline = state.left.map(|left| Instant::now() + left);
+        let limits = PauseLimits {
+            max: max_pause,
+            deadline,
+            last,
+        };
+        let gave_up = Arc::default();
+        let pauses = pause_and_resume(monitor.clone(), Arc::clone(&progress), limits, Arc::clone(&gave_up));
+        let pauses = tokio::spawn(pauses);
         let shared = Arc::clone(&progress);
         let asked = Arc::new(Asked::new(state.attempt, state.budget));
         let latest = Arc::clone(&asked);
@@ -42,7 +59,7 @@ impl Training {
             };
             let job = move |client: &mut ClientState| {
                 let _permit = permit;
-                client.train(round, &latest, deadline, &shared)
+                client.train(round, &latest, deadline.map(Instant::into_std), &shared)
             };
             let result = actor.call(job).await.and_then(|result| result);
             // If the receiver is gone, the next round finds the update pending.
@@ -54,6 +71,8 @@ impl Training {
             asked,
             progress,
             result,
+            gave_up,
+            pauses,
         }
     }
 
@@ -75,6 +94,11 @@ impl Training {
         (self.round, self.asked.attempt())
     }
 
+    /// Why the client gave the training up, if it did.
+    pub(super) fn gave_up(&self) -> Option<String> {
+        self.gave_up.get().cloned()
+    }
+
     /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.
     pub(super) async fn finished(&mut self) -> Result<PendingUpdate, Error> {
         let ended = |_| {
@@ -88,6 +112,7 @@ impl Training {
 
 impl Drop for Training {
     fn drop(&mut self) {
+        self.pauses.abort();
         self.progress.stop();
     }
 }

@@ -5,6 +5,7 @@ mod another_run;
 mod averaged;
 #[cfg(target_os = "linux")]
 mod binary;
+mod conditions;
 mod crashes;
 #[cfg(target_os = "linux")]
 mod first_weights;

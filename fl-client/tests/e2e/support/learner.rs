@@ -1,6 +1,6 @@
 //! A learner in closed form: training in round `r` adds a vector that depends only on `r`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use fl_client::{Evaluation, Fit, FitPlan, Learner, OptimizerState, Progress};
@@ -24,6 +24,8 @@ pub struct Arithmetic {
     pub fits: Arc<AtomicU64>,
     /// In this round, training reports its start and runs until it is told to stop.
     pub endless: Option<(u64, mpsc::Sender<()>)>,
+    /// Training reports its start and runs until this is set.
+    pub until: Option<(Arc<AtomicBool>, mpsc::Sender<()>)>,
     /// Training fails in this round.
     pub fails_in: Option<u64>,
     /// Training panics in this round.
@@ -48,6 +50,7 @@ impl Arithmetic {
             first: None,
             fits: Arc::default(),
             endless: None,
+            until: None,
             fails_in: None,
             panics_in: None,
             metrics: Metrics::new(),
@@ -79,6 +82,13 @@ impl Learner for Arithmetic {
                 std::thread::yield_now();
             }
             anyhow::bail!("told to stop");
+        }
+        if let Some((done, began)) = &self.until {
+            began.send(()).unwrap();
+            while !done.load(Ordering::SeqCst) {
+                anyhow::ensure!(!plan.progress.stopped(), "told to stop");
+                std::thread::yield_now();
+            }
         }
         anyhow::ensure!(self.fails_in != Some(plan.round), "the sensor is unplugged");
         assert_ne!(self.panics_in, Some(plan.round), "a bug in the learner");

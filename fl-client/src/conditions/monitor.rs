@@ -1,0 +1,100 @@
+//! Reads the conditions again and again, on a thread of its own: a slow device or program holds up nothing else.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::decision::Decision;
+use super::sampler::Sampler;
+use super::settling::Settling;
+use super::when::When;
+use crate::error::Error;
+
+/// The settled decision about the conditions. The thread ends when the last handle is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Monitor {
+    decision: watch::Receiver<Decision>,
+    /// Dropped with the last handle; `None` without conditions.
+    _alive: Option<Arc<mpsc::Sender<()>>>,
+}
+
+impl Monitor {
+    /// Reads the conditions once, then keeps reading them. Blocks until the first readings are there. Without conditions, the
+    /// client is always available and there is no thread.
+    ///
+    /// # Errors
+    /// `Crashed` if the thread cannot be started.
+    pub(crate) fn start(when: When) -> Result<Self, Error> {
+        let mut sampler = Sampler::new(when);
+        if sampler.is_empty() {
+            let (_, decision) = watch::channel(Decision::Available);
+            return Ok(Self { decision, _alive: None });
+        }
+        let begin = Instant::now();
+        let first = sampler.decide();
+        log(&first);
+        let (every, wait) = (sampler.when().every, sampler.when().settle);
+        let (decisions, decision) = watch::channel(first.clone());
+        let (alive, ended) = mpsc::channel::<()>();
+        let mut settling = Settling::new(first, begin.elapsed(), wait);
+        let body = move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                if settling.next(begin.elapsed(), sampler.decide()) {
+                    log(settling.settled());
+                    decisions.send_replace(settling.settled().clone());
+                }
+            }
+        };
+        let spawned = thread::Builder::new().name("conditions".to_owned()).spawn(body);
+        spawned.map_err(|e| Error::Crashed(format!("the thread that reads `[when]` cannot be started: {e}")))?;
+        Ok(Self {
+            decision,
+            _alive: Some(Arc::new(alive)),
+        })
+    }
+
+    pub(crate) fn decision(&self) -> Decision {
+        self.decision.borrow().clone()
+    }
+
+    /// The decision, from now on marked as seen.
+    pub(crate) fn see(&mut self) -> Decision {
+        self.decision.borrow_and_update().clone()
+    }
+
+    /// Completes when the decision is another than the one that was seen last. Never completes without conditions. Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.decision.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Completes once the client is available.
+    pub(crate) async fn available(&mut self) {
+        if self.decision.wait_for(Decision::is_available).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Completes once the client is not available.
+    pub(crate) async fn unavailable(&mut self) {
+        if self
+            .decision
+            .wait_for(|decision| !decision.is_available())
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn log(decision: &Decision) {
+    match decision.why() {
+        None => tracing::info!("the conditions of `[when]` are fulfilled"),
+        Some(why) => tracing::info!(why, "paused by `[when]`"),
+    }
+}

@@ -1,0 +1,89 @@
+//! `idle_load_below`: the mean load of one minute for each processor, without this client's own.
+
+use super::super::reading::Reading;
+use super::super::surroundings::Surroundings;
+use super::source::{Context, Source};
+
+pub(super) const SOURCE: Source = Source {
+    key: "idle_load_below",
+    is_set: |when| when.idle_load_below.is_some(),
+    read,
+};
+
+fn read(context: &mut Context<'_>) -> Reading {
+    let surroundings = &context.when.surroundings;
+    let most = context.when.idle_load_below.unwrap_or_default();
+    let own = context.own_load.next(surroundings);
+    match (load(surroundings), processors(surroundings)) {
+        (Ok(all), Ok(count)) => {
+            let each = (all - own).max(0.0) / count as f64;
+            Reading::of(
+                each < most,
+                format!("load of {each:.2} for each processor, of less than {most}"),
+            )
+        }
+        (Err(why), _) | (_, Err(why)) => Reading::Missing(why),
+    }
+}
+
+fn load(surroundings: &Surroundings) -> Result<f64, String> {
+    const FILE: &str = "proc/loadavg";
+    let text = surroundings.text(FILE)?;
+    let first = text
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|first| first.parse::<f64>().ok());
+    first
+        .filter(|load| (0.0..1e6).contains(load))
+        .ok_or_else(|| format!("/{FILE} has no load"))
+}
+
+fn processors(surroundings: &Surroundings) -> Result<usize, String> {
+    const FILE: &str = "proc/stat";
+    let text = surroundings.text(FILE)?;
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match text.lines().filter(is_one).count() {
+        0 => Err(format!("/{FILE} names no processor")),
+        count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    fn reading(loadavg: &str, stat: &str) -> Reading {
+        let root = fake::root(&[("proc/loadavg", loadavg), ("proc/stat", stat)]);
+        let mut when = fake::when(root.path());
+        when.idle_load_below = Some(0.3);
+        fake::read(&SOURCE, &when)
+    }
+
+    #[test]
+    fn load_counts_for_each_processor() {
+        let four = "cpu  1 2 3\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\nctxt 5\n";
+        let low = reading("1.10 0.50 0.20 1/200 12345\n", four);
+        assert_eq!(
+            low,
+            Reading::Holds("load of 0.28 for each processor, of less than 0.3".into())
+        );
+        assert!(matches!(reading("1.20 0 0 1/2 3", four), Reading::Fails(_)));
+        for (loadavg, stat) in [
+            ("", four),
+            ("x 1 2", four),
+            ("-1 0 0", four),
+            ("inf", four),
+            ("1 1 1", ""),
+            ("1", "cpu 5"),
+        ] {
+            assert!(
+                matches!(reading(loadavg, stat), Reading::Missing(_)),
+                "{loadavg} {stat}"
+            );
+        }
+    }
+}

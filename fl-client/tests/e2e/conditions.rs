@@ -1,0 +1,153 @@
+//! `[when]`: a client that may not train leaves the round, and a training that must stop pauses.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fl_client::{ClientConfig, Event, Outcome, When};
+use fl_proto::Departure;
+use tempfile::TempDir;
+
+use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, heard, is_all_of};
+
+/// A laptop, in a folder that takes the place of `/`.
+struct Laptop(TempDir);
+
+impl Laptop {
+    fn new(on_mains: bool) -> Self {
+        let laptop = Self(tempfile::tempdir().unwrap());
+        for (file, text) in [
+            ("AC/type", "Mains"),
+            ("BAT0/type", "Battery"),
+            ("BAT0/status", "Discharging"),
+        ] {
+            laptop.write(file, text);
+        }
+        laptop.plug(on_mains);
+        laptop
+    }
+
+    /// Replaces the file as the kernel does: a reader sees the old or the new text.
+    fn write(&self, file: &str, text: &str) {
+        let path = self.0.path().join("sys/class/power_supply").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path.with_extension("new"), text).unwrap();
+        std::fs::rename(path.with_extension("new"), path).unwrap();
+    }
+
+    fn plug(&self, on_mains: bool) {
+        self.write("AC/online", if on_mains { "1\n" } else { "0\n" });
+    }
+
+    fn config(&self, server: &TestServer, certificates: &Certificates, state: &Path) -> ClientConfig {
+        let mut config = config(server, certificates, state);
+        config.when = When {
+            on_mains: true,
+            every: Duration::from_millis(1),
+            settle: Duration::ZERO,
+            max_pause: Duration::from_secs(3600),
+            ..When::default()
+        };
+        config.when.surroundings.root = self.0.path().to_owned();
+        config
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_laptop_on_battery_leaves_its_rounds_until_it_is_on_mains() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1_000_000));
+    let (told, calls) = mpsc::channel();
+    server.world().hook = Some(Box::new(move |call| {
+        if matches!(call, Call::Leave(_) | Call::Submit { .. }) {
+            told.send(call.clone()).unwrap();
+        }
+    }));
+    let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(false));
+    let client = Client::start(laptop.config(&server, &certificates, state.path()), Arithmetic::new());
+    let calls = Arc::new(std::sync::Mutex::new(calls));
+    let next = || {
+        let calls = Arc::clone(&calls);
+        async move {
+            tokio::task::spawn_blocking(move || calls.lock().unwrap().recv().unwrap())
+                .await
+                .unwrap()
+        }
+    };
+    let nothing = vec![0.0; crate::support::layout().len()];
+    for round in 1..=3 {
+        assert_eq!(next().await, Call::Leave(Departure::Round(round)));
+        server.world().advance(&nothing);
+    }
+    laptop.plug(true);
+    while let Call::Leave(_) = next().await {
+        server.world().advance(&nothing);
+    }
+    let seen = client.seen.clone();
+    assert_eq!(client.stop().await, Outcome::Stopped);
+    let seen = seen.lock().unwrap();
+    let left = seen.iter().find_map(|event| match event {
+        Event::LeftRound { round: 1, why } => Some(why.clone()),
+        _ => None,
+    });
+    assert_eq!(left.unwrap(), "on battery: BAT0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_training_pauses_on_battery_and_resumes_on_mains() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(true));
+    let (done, (begins, began)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let mut learner = Arithmetic::new();
+    learner.until = Some((Arc::clone(&done), begins));
+    let fits = Arc::clone(&learner.fits);
+    let client = Client::start(laptop.config(&server, &certificates, state.path()), learner);
+    let seen = client.seen.clone();
+    heard(began).await;
+    let progress = seen.lock().unwrap().iter().find_map(|event| match event {
+        Event::Training { progress, .. } => Some(Arc::clone(progress)),
+        _ => None,
+    });
+    let progress = progress.unwrap();
+    laptop.plug(false);
+    let resting = move || {
+        while !progress.is_resting() {
+            std::thread::yield_now();
+        }
+    };
+    tokio::task::spawn_blocking(resting).await.unwrap();
+    done.store(true, Ordering::SeqCst);
+    assert_eq!(fits.load(Ordering::SeqCst), 0);
+    laptop.plug(true);
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+    let world = server.world();
+    is_all_of(&world, state.path(), 1..=1);
+    assert!(!world.calls.iter().any(|call| matches!(call, Call::Leave(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(2));
+    let (told, left) = mpsc::channel();
+    server.world().hook = Some(Box::new(move |call| {
+        if let Call::Leave(departure) = call {
+            assert_eq!(*departure, Departure::Round(1));
+            told.send(()).unwrap();
+        }
+    }));
+    let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(true));
+    let (done, (begins, began)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let mut learner = Arithmetic::new();
+    learner.until = Some((Arc::clone(&done), begins));
+    let mut config = laptop.config(&server, &certificates, state.path());
+    config.when.max_pause = Duration::ZERO;
+    let client = Client::start(config, learner);
+    heard(began).await;
+    laptop.plug(false);
+    heard(left).await;
+    assert_eq!(client.stop().await, Outcome::Stopped);
+    assert!(server.world().accepted.is_empty());
+}
