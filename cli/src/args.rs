@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -24,6 +25,20 @@ pub fn parse<C: Parser>(program: &str, args: impl IntoIterator<Item = OsString>)
     })
 }
 
+/// Longest time that [`seconds`] accepts.
+const MAX_SECONDS: f64 = 3600.0;
+
+/// Reads a number of seconds above 0, such as `5` or `0.5`.
+///
+/// # Errors
+/// The allowed numbers.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|s| *s > 0.0 && *s <= MAX_SECONDS);
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("expected seconds, above 0 and at most {MAX_SECONDS}"))
+}
+
 /// The message without clap's own prefix.
 fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
@@ -39,6 +54,14 @@ mod tests {
     struct Args {
         #[arg(long)]
         run: Option<String>,
+    }
+
+    #[test]
+    fn seconds_are_above_zero_and_finite() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "inf", "NaN", "3601", "5s", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod args;
 pub mod exit;
 pub mod log;
 pub mod out;
+pub mod service;
 pub mod signal;
 
 /// How a command writes its result.

@@ -16,6 +16,7 @@ pub fn stop() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        crate::service::stopping();
         tracing::info!("stopping; a second signal ends the process at once");
         tokio::spawn(async move {
             tokio::select! {

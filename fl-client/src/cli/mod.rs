@@ -10,7 +10,9 @@ mod dry_run;
 mod evaluate;
 mod export;
 mod generate;
+mod health;
 mod init;
+mod pulse;
 mod run;
 mod show;
 mod task;
@@ -45,6 +47,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or config
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Health(health::Args),
     Init(init::Args),
     Evaluate(evaluate::Args),
     Generate(generate::Args),
@@ -69,6 +72,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     log::start_with(args.log_format, filter, Beside::new(&bar));
     let done = match args.command {
         Command::Run(args) => run::run(args, &bar),
+        Command::Health(args) => health::run(args),
         Command::Init(args) => init::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Generate(args) => generate::run(&args),

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use fl_cli::service;
 use indicatif::ProgressBar;
 
+use super::pulse::{self, Pulse};
 use super::show::Show;
 use crate::client_file::ClientFile;
 use crate::config::check_address;
@@ -65,7 +67,14 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         let shutdown = fl_cli::signal::stop()?;
         let show = Show::start(bar.clone());
         let tasks = file.learners();
-        Ok::<_, anyhow::Error>(crate::run(file.config, tasks, move |event| show.event(event), shutdown).await?)
+        let (pulse, socket) = (Pulse::new(), pulse::socket(&file.config.state));
+        let health = pulse.subscribe();
+        let events = move |event| {
+            pulse.note(&event);
+            show.event(event);
+        };
+        let client = crate::run(file.config, tasks, events, shutdown);
+        Ok::<_, anyhow::Error>(pulse::beside(client, health, &socket, service::watchdog_interval()).await?)
     })?;
     match outcome {
         Outcome::Done { round } => tracing::info!(round, "the run is over"),

@@ -132,6 +132,14 @@ impl ClientFile {
         Ok((file, task))
     }
 
+    /// The state folder that the file names.
+    ///
+    /// # Errors
+    /// As [`ClientFile::read`].
+    pub(crate) fn read_state(path: &Path) -> Result<PathBuf, Error> {
+        Ok(Self::read_with(path, |_| Ok(String::new()))?.config.state)
+    }
+
     fn read_with(path: &Path, pem: impl Fn(&Path) -> Result<String, Error>) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
         let written = text(path)?;

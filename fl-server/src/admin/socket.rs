@@ -30,6 +30,8 @@ use crate::telemetry::turned_away::TurnedAway;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Ask {
+    /// Whether the server works. The answer passes through the coordinator and reads nothing from disk.
+    Health,
     /// The status of all runs.
     Status,
     /// The report of a run. Without a name, of the only run.
@@ -50,6 +52,7 @@ pub(crate) enum Ask {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
+    Health(Health),
     Status(Status),
     Report(Box<Report>),
     Model(ModelFrames),
@@ -61,6 +64,16 @@ pub(crate) enum Answer {
         why: String,
         corrupt: bool,
     },
+}
+
+/// A server that works.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Health {
+    /// The run being served.
+    pub(crate) run: String,
+    pub(crate) listen: String,
+    /// Number of connected clients.
+    pub(crate) clients: usize,
 }
 
 /// The status of a federation.
@@ -95,6 +108,11 @@ pub(crate) fn path(data: &Path) -> PathBuf {
 /// Answers a question from the store. `served`: the run that the server serves, at this moment.
 pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
     let answered = match ask {
+        // The server answers this question by itself.
+        Ask::Health => {
+            let why = "no server serves this store".to_owned();
+            return Answer::Failed { why, corrupt: false };
+        }
         Ask::Status => inspect::statuses(store, served).map(|runs| Answer::Status(Status { serving: None, runs })),
         Ask::Report { run } => {
             let report = inspect::report(store, run.as_deref(), served);
@@ -220,6 +238,16 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             Err(_) => failed("the server is stopping".to_owned()),
         };
     }
+    if matches!(ask, Ask::Health) {
+        return match sources.attendance().await {
+            Some(attendance) => Answer::Health(Health {
+                run: sources.run.clone(),
+                listen: sources.listen.clone(),
+                clients: attendance.present.len(),
+            }),
+            None => failed("the server is stopping".to_owned()),
+        };
+    }
     let store = sources.store.clone();
     let served = sources.served().await;
     let moved = served
@@ -228,13 +256,11 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
     let answered = tokio::task::spawn_blocking(move || answer(&store, &ask, served.as_ref())).await;
     let mut answer = answered.unwrap_or_else(|_| failed("the server is stopping".to_owned()));
     if let Answer::Status(status) = &mut answer {
-        let (reply, present) = oneshot::channel();
-        let _ = sources.commands.send(Command::Present { reply }).await;
         let Attendance {
             present,
             waiting,
             round,
-        } = present.await.unwrap_or_default();
+        } = sources.attendance().await.unwrap_or_default();
         status.serving = Some(Live {
             run: sources.run.clone(),
             listen: sources.listen.clone(),
@@ -249,6 +275,13 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
 }
 
 impl Sources {
+    /// The connected clients, from the coordinator; `None` if the server is stopping.
+    async fn attendance(&self) -> Option<Attendance> {
+        let (reply, present) = oneshot::channel();
+        self.commands.send(Command::Present { reply }).await.ok()?;
+        present.await.ok()
+    }
+
     /// The served run and its ledger now; `None` if the server is stopping.
     async fn served(&self) -> Option<Served> {
         let (reply, moment) = oneshot::channel();

@@ -5,6 +5,7 @@ mod check;
 mod exclude;
 mod export;
 mod failure;
+mod health;
 mod init;
 mod issue;
 mod issued;

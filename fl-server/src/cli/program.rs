@@ -8,7 +8,7 @@ use fl_cli::log::LogFormat;
 use fl_cli::{args, exit};
 
 use crate::cli::logging::start_logging;
-use crate::cli::{check, exclude, export, init, issue, new, report, rollback, serve, status, verify};
+use crate::cli::{check, exclude, export, health, init, issue, new, report, rollback, serve, status, verify};
 
 const NAME: &str = "fl-server";
 
@@ -37,6 +37,8 @@ enum Command {
     New(new::Args),
     /// Serves a run until it is stopped; continues a run that has begun.
     Serve(serve::Args),
+    /// Asks whether the server works, for probes: exit code 0 if it answers, 1 if not.
+    Health(health::Args),
     /// Shows the state of the runs of a federation.
     Status(status::Args),
     /// Shows the cost of every round: bytes, accuracy and time, compared with fp32 averaging.
@@ -65,6 +67,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Issue(args) => issue::run(&args),
         Command::New(args) => new::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fl_cli::out;
+use fl_cli::{out, service};
 use fl_proto::ClientId;
 use fl_report::size;
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
+use crate::cli::health;
 use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::server::options::{Ending, Serve};
@@ -78,6 +79,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
         let printing = tokio::spawn(print(ready, lines, printer()));
+        if let Some(interval) = service::watchdog_interval() {
+            tokio::spawn(health::feed_watchdog(config.data.clone(), interval));
+        }
         let outcome = serve(listener, options, fl_cli::signal::stop()?).await?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
@@ -212,7 +216,10 @@ async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl F
             biased;
             event = events.recv() => match event {
                 None => break,
-                Some(Event::Ready) => say(&ready),
+                Some(Event::Ready) => {
+                    say(&ready);
+                    service::ready(&ready);
+                }
                 Some(Event::Waiting(now)) => {
                     let due = waiting.map_or_else(|| Instant::now() + WAITING_INTERVAL, |(due, _)| due);
                     waiting = Some((due, now));

@@ -11,8 +11,8 @@ use crate::rpc::context::Service;
 use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, submit, watch};
 
 /// The service, with the protocol's message limits.
-pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
-    FederationServer::new(Calls(Arc::new(service)))
+pub(crate) fn federation(service: Arc<Service>) -> FederationServer<Calls> {
+    FederationServer::new(Calls(service))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE)
 }

@@ -10,6 +10,7 @@ mod download;
 mod evaluate;
 pub(crate) mod fetch;
 mod fetch_base;
+pub(crate) mod health;
 pub(crate) mod join;
 mod leave;
 pub(crate) mod measure;

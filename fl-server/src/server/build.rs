@@ -29,6 +29,7 @@ use crate::model::space::{StoredSpace, model_values};
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
+use crate::rpc::health::health;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::shared_frame::SharedFrame;
@@ -105,7 +106,7 @@ impl Server {
             tuning,
             first: options.first,
         };
-        let service = shared.service(&started, options.revoked)?;
+        let service = Arc::new(shared.service(&started, options.revoked)?);
         let admin = shared.admin(&options.data, listen.to_string())?;
         let page = options
             .live
@@ -116,7 +117,9 @@ impl Server {
         let door = Task::spawn(door.keep());
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
-        let calls = server_builder().add_service(federation(service));
+        let calls = server_builder()
+            .add_service(health(Arc::clone(&service)))
+            .add_service(federation(service));
         let calls = Task::spawn(calls.serve_with_incoming_shutdown(incoming, dropped(drained)));
         tracing::info!(
             %listen,

@@ -13,6 +13,7 @@ mod books;
 mod cli;
 mod clock;
 mod fidelity;
+mod health;
 mod hostile;
 mod ledger;
 mod live;

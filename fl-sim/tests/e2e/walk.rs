@@ -57,6 +57,14 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
         status.contains("serving `walk` on") && status.contains("walk: waiting; 0 of 3 rounds closed"),
         "{status}"
     );
+    assert!(done(fed.sim(&["server", "health", "fed"])).contains("healthy: serving `walk` on"));
+    let health = done(fed.sim(&["client", "health", "anna/client.toml", "--joined"]));
+    assert_eq!(health, "healthy: the client joined run `walk`\n");
+    fails(
+        fed.sim(&["client", "health", "berta/client.toml"]),
+        1,
+        &["no client runs with the state folder"],
+    );
     let mut berta = Process::start(fed.client("berta"), 2, 1, &sender);
     let said = wait_for(&lines, SERVER, "done: version 3, digest ");
     assert!(anna.end().success() && berta.end().success() && server.end().success());
