@@ -9,6 +9,7 @@ use fl_proto::{Issued, Meter};
 use tokio::sync::Semaphore;
 
 use crate::conditions::When;
+use crate::limits::Limits;
 
 /// Deployment facts of one client. What is trained, and how, is part of the server's run.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub struct ClientConfig {
     pub otlp: Option<Collector>,
     /// The conditions under which the client trains.
     pub when: When,
+    /// What the client may take from its device.
+    pub limits: Limits,
 }
 
 impl ClientConfig {
@@ -69,6 +72,7 @@ impl ClientConfig {
             meter: Arc::new(Meter::default()),
             otlp: None,
             when: When::default(),
+            limits: Limits::default(),
         }
     }
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
 use fl_proto::{
-    BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE,
-    PUSHES_SINCE, RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
+    MAX_MESSAGE, PUSHES_SINCE, RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -57,6 +57,7 @@ impl Rpc {
             address: config.server.clone(),
             tls: Arc::clone(tls),
             meter: Arc::clone(&config.meter),
+            paces: config.limits.paces.clone(),
         };
         let channel = fl_proto::dial(dial)
             .await
@@ -85,11 +86,14 @@ impl Rpc {
     pub(crate) async fn watch(
         &mut self,
         joined: &Joined,
+        availability: Availability,
     ) -> Result<(Streaming<wire::RoundState>, Option<Updates>), Error> {
         let pushes = joined.minor >= PUSHES_SINCE;
         let first = WatchRequest {
             run: joined.run.to_string(),
             pushes,
+            // An older server ignores it here.
+            availability: (!availability.is_available()).then(|| availability.into()),
             ..WatchRequest::default()
         };
         let (updates, rest) = mpsc::channel(1);

@@ -291,6 +291,7 @@ impl Round {
                     address,
                     tls,
                     meter: Arc::new(Meter::default()),
+                    paces: fl_proto::Paces::default(),
                 })),
             };
         }

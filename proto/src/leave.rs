@@ -10,6 +10,8 @@ use crate::wire;
 pub enum Departure {
     /// This round: the client stays connected and takes part in the next.
     Round(u64),
+    /// As `Round`, because the conditions of the device do not allow it to train.
+    Paused(u64),
     /// The evaluation of this model version: the client has no held-out examples, or its evaluation failed.
     Evaluation(u64),
     /// The run, because the client's learner is for another model, or cannot be made.
@@ -34,6 +36,7 @@ impl From<LeaveRequest> for wire::LeaveRequest {
         let LeaveRequest { run, departure, reason } = request;
         let (kind, round) = match departure {
             Departure::Round(round) => (wire::Departure::Round, round),
+            Departure::Paused(round) => (wire::Departure::Paused, round),
             Departure::Evaluation(version) => (wire::Departure::Evaluation, version),
             Departure::Learner => (wire::Departure::Learner, 0),
             Departure::Failure => (wire::Departure::Failure, 0),
@@ -54,6 +57,7 @@ impl TryFrom<wire::LeaveRequest> for LeaveRequest {
         let departure = match request.departure() {
             wire::Departure::Unspecified => return Err(ProtocolError::Missing("departure")),
             wire::Departure::Round => Departure::Round(request.round),
+            wire::Departure::Paused => Departure::Paused(request.round),
             wire::Departure::Evaluation => Departure::Evaluation(request.round),
             wire::Departure::Learner => Departure::Learner,
             wire::Departure::Failure => Departure::Failure,
@@ -67,7 +71,7 @@ impl TryFrom<wire::LeaveRequest> for LeaveRequest {
 }
 
 /// At most [`MAX_REASON`] bytes without control characters: the text is shown on terminals and written to logs.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let cut = &text[..text.floor_char_boundary(MAX_REASON)];
     cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -80,6 +84,7 @@ mod tests {
     fn departures_survive_the_wire() {
         for departure in [
             Departure::Round(3),
+            Departure::Paused(4),
             Departure::Evaluation(2),
             Departure::Learner,
             Departure::Failure,

@@ -5,6 +5,7 @@
 //! Nothing here knows about rounds, learners or storage; [`trace`] names the spans of a round, which both sides must do
 //! alike, and sends them.
 
+mod availability;
 mod chunk;
 mod codec;
 mod error;
@@ -30,6 +31,7 @@ mod transport;
 mod update;
 pub mod wire;
 
+pub use availability::Availability;
 pub use chunk::{Assembler, chunks};
 pub use error::ProtocolError;
 pub use evaluation::EvaluationReport;
@@ -39,7 +41,7 @@ pub use fingerprint::{Fingerprint, FingerprintError};
 pub use join::{JoinRequest, Joined};
 pub use leave::{Departure, LeaveRequest};
 pub use limits::*;
-pub use meter::{Accepted, Meter, Metered, PeerInfo};
+pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo};
 pub use metrics::{Metric, Metrics};
 pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader};
 pub use names::{ClientId, RunName};

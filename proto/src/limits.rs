@@ -8,10 +8,12 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, `FetchBase`, metrics, and evaluations of
 /// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
-/// Version 6 added `RoundState.budget`.
-pub const PROTOCOL_MINOR: u32 = 6;
+/// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability` and the departure of a client that is paused.
+pub const PROTOCOL_MINOR: u32 = 7;
 /// First minor version in which small updates and model updates travel on the stream of `Watch`, and evaluations with updates.
 pub const PUSHES_SINCE: u32 = 4;
+/// First minor version in which a client says on the stream of `Watch` whether it is available.
+pub const AVAILABILITY_SINCE: u32 = 7;
 /// Longest frame on the stream of `Watch`, in bytes: a call of its own costs some 200 bytes, which vanish beside a longer one.
 pub const MAX_PUSH: u64 = 16 * 1024;
 

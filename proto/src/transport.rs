@@ -18,10 +18,13 @@ use crate::limits::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT};
 use crate::meter::accepted::{Accepted, PeerInfo};
 use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
+use crate::meter::paced::{Paced, Paces};
 use crate::tls::{HTTP2, SERVER_NAME, peer_expiry};
 
 /// Flow-control window of a client: enough for a fast link.
 pub const CLIENT_WINDOW: u32 = 1024 * 1024;
+/// Least flow-control window of a client: the one with which HTTP/2 connections begin.
+const LEAST_WINDOW: u32 = 65_535;
 /// Flow-control window of the server for each client. A hundred clients whose uploads wait for their turn hold this much of its
 /// memory each; one client on a link of 50 ms can send 20 Mbit/s.
 pub const SERVER_WINDOW: u32 = 128 * 1024;
@@ -37,6 +40,8 @@ pub struct Dial {
     pub tls: Arc<ClientConfig>,
     /// Counts the connection's bytes.
     pub meter: Arc<Meter>,
+    /// Rates that the connection keeps to.
+    pub paces: Paces,
 }
 
 /// Opens one connection to the server. When the connection breaks, the channel's calls fail and the caller dials again: the
@@ -50,11 +55,12 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     let origin = Endpoint::from_shared(format!("https://{}", dial.address))?
         .uri()
         .clone();
+    let window = window(&dial.paces);
     let endpoint = endpoint
         .origin(origin)
         .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(CLIENT_WINDOW)
-        .initial_connection_window_size(CLIENT_WINDOW)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
         .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
@@ -69,7 +75,8 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
             io.set_nodelay(true)?;
             let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
             let clock = Arc::clone(&dial.tls.time_provider);
-            let handshake = TlsConnector::from(dial.tls).connect(name, Lingering::new(io, dial.meter));
+            let handshake =
+                TlsConnector::from(dial.tls).connect(name, Lingering::new(Paced::new(io, dial.paces), dial.meter));
             let io = within(handshake).await?;
             let session = io.get_ref().1;
             if session.alpn_protocol() != Some(HTTP2) {
@@ -80,6 +87,16 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
         }
     });
     endpoint.connect_with_connector(connect).await
+}
+
+/// The flow-control window of a client: what arrives at its rate in half a second, so that an HTTP/2 ping waits behind no more.
+fn window(paces: &Paces) -> u32 {
+    let half = paces.down.as_ref().map(|pace| pace.rate() / 2);
+    half.map_or(CLIENT_WINDOW, |bytes| {
+        u32::try_from(bytes)
+            .unwrap_or(u32::MAX)
+            .clamp(LEAST_WINDOW, CLIENT_WINDOW)
+    })
 }
 
 /// A gRPC server with the limits of this protocol. The caller adds services and passes connections made by [`accept`].

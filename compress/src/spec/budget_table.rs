@@ -9,19 +9,13 @@ use toml::Value;
 
 use crate::duration::millis;
 use crate::error::Error;
-use crate::size::SIZES;
+use crate::size::{SIZES, bits_a_second};
 use crate::spec::budget::Budget;
 
 /// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
 const SHARE: u128 = 95;
 /// A frame of any codec has at least so many bytes.
 const SMALLEST: u128 = 48;
-const UNITS: [(&str, u64); 4] = [
-    ("Gbit/s", 1_000_000_000),
-    ("Mbit/s", 1_000_000),
-    ("kbit/s", 1_000),
-    ("bit/s", 1),
-];
 /// Longest deadline: 30 days.
 const LONGEST: u64 = 30 * 24 * 3_600_000;
 
@@ -115,15 +109,6 @@ fn of_link(link: &Value, deadline: &Value, train: Option<&Value>) -> Result<u64,
         "`deadline` = {deadline} leaves {left} bytes on a link of {link} beside {train} ms of training, and no frame is shorter than {SMALLEST} \
          bytes, which take {needed} ms: {what}"
     )))
-}
-
-/// Reads `10Mbit/s`. `None` for any other text, for less than one bit a second and for more than 10^15.
-fn bits_a_second(text: &str) -> Option<u64> {
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let rate = number.trim().parse::<f64>().ok()? * *unit as f64;
-    (1.0..=1e15).contains(&rate).then_some(rate as u64)
 }
 
 // A text or a table.

@@ -53,6 +53,8 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         return Err(Error::Config(why).into());
     }
 
+    // Before there is a second thread.
+    file.config.limits.apply_to_process()?;
     if file.tasks.values().any(|task| task.built_in().is_some()) {
         crate::keep_buffers();
     }

@@ -17,6 +17,7 @@ use crate::data::DataSource;
 use crate::error::Error;
 use crate::learner::Learner;
 use crate::learners::{DeviceChoice, LearnerChoice};
+use crate::limits::LimitsTable;
 use crate::tasks::Tasks;
 use crate::trainer::{Source, TrainerConfig, TrainerLearner};
 
@@ -87,6 +88,7 @@ struct Raw {
     give_up_after_s: Option<f64>,
     otlp: String,
     when: WhenTable,
+    limits: LimitsTable,
     tasks: BTreeMap<String, TaskEntry>,
 }
 
@@ -106,6 +108,7 @@ impl Default for Raw {
             give_up_after_s: None,
             otlp: "off".to_owned(),
             when: WhenTable::default(),
+            limits: LimitsTable::default(),
             tasks: BTreeMap::new(),
         }
     }
@@ -169,6 +172,7 @@ impl ClientFile {
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
         config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
         config.when = raw.when.checked(base).map_err(Error::Config)?;
+        config.limits = raw.limits.checked().map_err(Error::Config)?;
         config.exit_when_done = false;
         let file = Self {
             folder: base.to_owned(),
@@ -278,6 +282,7 @@ fn parse(text: &str) -> Result<Raw, String> {
     collector_of(&raw.otlp)?;
     max_update_bytes(raw.max_update_bytes.as_ref())?;
     raw.when.clone().checked(Path::new(""))?;
+    raw.limits.checked()?;
     if raw.tasks.len() > MAX_TASKS {
         return Err(format!(
             "`tasks`: {} are more than the {MAX_TASKS} that a client may have",
@@ -345,15 +350,23 @@ mod tests {
             .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
             .collect();
         assert_eq!(example.otlp, default.otlp);
-        assert_eq!(keys.len(), 9 + 6);
+        assert_eq!(keys.len(), 9 + 6 + 1);
         let (_, when) = text.split_once("\n[when]\n").unwrap();
+        let (when, limits) = when.split_once("\n[limits]\n").unwrap();
         for line in keys {
-            let line = match when.contains(&format!("\n# {line}\n")) {
-                true => format!("[when]\n{line}"),
-                false => line.to_owned(),
+            let is_in = |table: &str| table.contains(&format!("\n# {line}\n"));
+            let line = match (is_in(when), is_in(limits)) {
+                (true, _) => format!("[when]\n{line}"),
+                (_, true) => format!("[limits]\n{line}"),
+                _ => line.to_owned(),
             };
             let read = parse(&line).unwrap();
             assert_eq!(read.when.checked(Path::new("")).unwrap(), When::default(), "{line}");
+            let limits = read.limits.checked().unwrap();
+            assert!(
+                limits.paces.up.is_none() && limits.cpus.is_none() && limits.nice == 0,
+                "{line}"
+            );
         }
     }
 

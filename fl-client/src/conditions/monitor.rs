@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use fl_proto::Availability;
 use tokio::sync::watch;
 
 use super::decision::Decision;
+use super::moment::Moment;
 use super::sampler::Sampler;
 use super::settling::Settling;
 use super::when::When;
@@ -17,6 +19,7 @@ use crate::error::Error;
 #[derive(Debug, Clone)]
 pub(crate) struct Monitor {
     decision: watch::Receiver<Decision>,
+    clock: fn() -> Moment,
     /// Dropped with the last handle; `None` without conditions.
     _alive: Option<Arc<mpsc::Sender<()>>>,
 }
@@ -28,10 +31,15 @@ impl Monitor {
     /// # Errors
     /// `Crashed` if the thread cannot be started.
     pub(crate) fn start(when: When) -> Result<Self, Error> {
+        let clock = when.surroundings.clock;
         let mut sampler = Sampler::new(when);
         if sampler.is_empty() {
             let (_, decision) = watch::channel(Decision::Available);
-            return Ok(Self { decision, _alive: None });
+            return Ok(Self {
+                decision,
+                clock,
+                _alive: None,
+            });
         }
         let begin = Instant::now();
         let first = sampler.decide();
@@ -52,6 +60,7 @@ impl Monitor {
         spawned.map_err(|e| Error::Crashed(format!("the thread that reads `[when]` cannot be started: {e}")))?;
         Ok(Self {
             decision,
+            clock,
             _alive: Some(Arc::new(alive)),
         })
     }
@@ -69,6 +78,20 @@ impl Monitor {
     pub(crate) async fn changed(&mut self) {
         if self.decision.changed().await.is_err() {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// The settled decision for the server.
+    pub(crate) fn availability(&self) -> Availability {
+        let decision = self.decision();
+        let reason = decision.why().unwrap_or_default();
+        match decision {
+            Decision::Available => Availability::Available,
+            Decision::Paused(_) => Availability::Paused { reason },
+            Decision::NotBefore(at, _) => Availability::NotBefore {
+                left: Duration::from_secs(at.saturating_sub((self.clock)().unix)),
+                reason,
+            },
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{
-    Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RoundState, UpdateId, UpdateReply,
+    AVAILABILITY_SINCE, Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RoundState, UpdateId,
+    UpdateReply,
 };
 
 use super::fetch_base::obtain_base;
@@ -115,7 +116,9 @@ impl Connection<'_> {
             }
         };
         self.session.joined = Some(Arc::clone(&joined));
-        let (states, updates) = self.rpc.watch(&joined).await?;
+        self.monitor.see();
+        let availability = self.monitor.availability();
+        let (states, updates) = self.rpc.watch(&joined, availability).await?;
         let watch = RoundWatch::start(states, updates, self.rpc.clone());
         self.events.send(Event::Connected {
             client: joined.client.clone(),
@@ -144,11 +147,14 @@ impl Connection<'_> {
                 (asked, result) = finished(&mut self.session.training) => {
                     let gave_up = self.session.training.take().and_then(|training| training.gave_up());
                     match (gave_up, result) {
-                        (Some(why), Err(Error::NotNow(_))) => self.leave_round(asked, why).await?,
+                        (Some(why), Err(Error::NotNow(_))) => {
+                            let departure = self.paused_departure(asked.0);
+                            self.leave_round(asked, departure, why).await?;
+                        }
                         (_, result) => self.conclude(&watch, asked, result).await?,
                     }
                 }
-                () = self.monitor.changed() => {}
+                () = self.monitor.changed() => self.report_availability(&watch).await?,
             }
         }
     }
@@ -194,7 +200,7 @@ impl Connection<'_> {
         if !train && !evaluate {
             return Ok(());
         }
-        if let Some(why) = self.monitor.see().why() {
+        if let Some(why) = self.monitor.decision().why() {
             return self.decline(state, train, why).await;
         }
         let prepared = tokio::select! {
@@ -236,22 +242,39 @@ impl Connection<'_> {
     /// Does nothing of what the state asks for, because the client is not available.
     async fn decline(&mut self, state: &RoundState, train: bool, why: String) -> Result<(), Error> {
         if train {
-            return self.leave_round((state.round, state.attempt), why).await;
+            let departure = self.paused_departure(state.round);
+            return self.leave_round((state.round, state.attempt), departure, why).await;
         }
         self.skips_evaluation(state, why).await;
         self.session.evaluated = Some(state.version);
         Ok(())
     }
 
-    /// Sends no update in this attempt of the round, and says so, so that the server asks another client.
-    async fn leave_round(&mut self, asked: (u64, u32), why: String) -> Result<(), Error> {
+    /// How a client that is not available leaves a round.
+    fn paused_departure(&self, round: u64) -> Departure {
+        match self.joined.minor >= AVAILABILITY_SINCE {
+            true => Departure::Paused(round),
+            false => Departure::Round(round),
+        }
+    }
+
+    async fn report_availability(&mut self, watch: &RoundWatch) -> Result<(), Error> {
+        self.monitor.see();
+        match self.joined.minor >= AVAILABILITY_SINCE {
+            true => watch.report(self.monitor.availability()).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Sends no update in this attempt of the round, because the client is not available or its learner failed, and says so, so that the server asks another client.
+    async fn leave_round(&mut self, asked: (u64, u32), departure: Departure, why: String) -> Result<(), Error> {
         let (round, _) = asked;
         self.session.settled = Some(asked);
         if let Some(report) = self.session.evaluation.take() {
             self.report(report).await?;
         }
         let run = self.joined.run.clone();
-        self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
+        self.rpc.leave(&run, departure, why.clone()).await;
         self.events.send(Event::LeftRound { round, why });
         Ok(())
     }
@@ -285,7 +308,7 @@ impl Connection<'_> {
             }
             Err(Error::Learner(why)) => {
                 tracing::warn!(round = asked.0, why, "the learner failed; leaving the round");
-                self.leave_round(asked, why).await
+                self.leave_round(asked, Departure::Round(asked.0), why).await
             }
             Err(Error::NotNow(_)) => {
                 self.session.unsettled = true;

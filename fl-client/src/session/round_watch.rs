@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use fl_proto::{MAX_PUSH, Phase, RoundState, UpdateHeader, UpdateReply, wire};
+use fl_proto::{Availability, MAX_PUSH, Phase, RoundState, UpdateHeader, UpdateReply, wire};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
@@ -104,6 +104,20 @@ impl RoundWatch {
             true => Ok(seen.answer.clone()),
             false => Err(seen.end.clone().unwrap_or_else(closed)),
         }
+    }
+
+    /// Tells the server whether the client is available. Only for servers that know of it.
+    ///
+    /// # Errors
+    /// If the stream ended.
+    pub(super) async fn report(&self, availability: Availability) -> Result<(), Error> {
+        let Some(requests) = &self.updates else { return Ok(()) };
+        let request = wire::WatchRequest {
+            availability: Some(availability.into()),
+            ..wire::WatchRequest::default()
+        };
+        let closed = |_| Error::Broken("the watch stream ended".to_owned());
+        requests.send(request).await.map_err(closed)
     }
 
     /// Completes when a newer state makes work for `old` useless. Never completes for a stream that has ended: the work may

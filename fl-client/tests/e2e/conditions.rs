@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fl_client::{ClientConfig, Event, Outcome, When};
-use fl_proto::Departure;
+use fl_proto::{Availability, Departure};
 use tempfile::TempDir;
 
 use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, heard, is_all_of};
@@ -125,6 +125,40 @@ async fn a_training_pauses_on_battery_and_resumes_on_mains() {
     let world = server.world();
     is_all_of(&world, state.path(), 1..=1);
     assert!(!world.calls.iter().any(|call| matches!(call, Call::Leave(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_knows_of_it_is_told_whether_the_client_is_available() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(1_000_000);
+    world.minor = fl_proto::AVAILABILITY_SINCE;
+    let server = TestServer::start(&certificates, world);
+    let (told, reports) = mpsc::channel();
+    server.world().hook = Some(Box::new(move |call| {
+        if matches!(call, Call::Leave(_) | Call::Reports(_)) {
+            told.send(call.clone()).unwrap();
+        }
+    }));
+    let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(false));
+    let client = Client::start(laptop.config(&server, &certificates, state.path()), Arithmetic::new());
+    let reports = Arc::new(std::sync::Mutex::new(reports));
+    let next = || {
+        let reports = Arc::clone(&reports);
+        async move {
+            tokio::task::spawn_blocking(move || reports.lock().unwrap().recv().unwrap())
+                .await
+                .unwrap()
+        }
+    };
+    let reason = || "on battery: BAT0".to_owned();
+    let paused = || Call::Reports(Availability::Paused { reason: reason() });
+    assert_eq!(next().await, paused());
+    assert_eq!(next().await, Call::Leave(Departure::Paused(1)));
+    laptop.plug(true);
+    assert_eq!(next().await, Call::Reports(Availability::Available));
+    laptop.plug(false);
+    assert_eq!(next().await, paused());
+    assert_eq!(client.stop().await, Outcome::Stopped);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,7 @@ use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
+use crate::telemetry::paused::Paused;
 use crate::telemetry::status::LiveStatus;
 use crate::telemetry::turned_away::TurnedAway;
 
@@ -91,6 +92,9 @@ pub(crate) struct Live {
     pub(crate) listen: String,
     /// Names of the connected clients.
     pub(crate) present: Vec<String>,
+    /// Those of them that take part in no round for now.
+    #[serde(default)]
+    pub(crate) paused: Vec<Paused>,
     /// The clients that the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) moved: Option<Moved>,
@@ -258,6 +262,7 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
     if let Answer::Status(status) = &mut answer {
         let Attendance {
             present,
+            paused,
             waiting,
             round,
         } = sources.attendance().await.unwrap_or_default();
@@ -265,6 +270,7 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             run: sources.run.clone(),
             listen: sources.listen.clone(),
             present: present.iter().map(ToString::to_string).collect(),
+            paused,
             waiting,
             moved,
             round,

@@ -297,11 +297,7 @@ fn line(event: &Event) -> Option<String> {
         }
         Event::Limited { round, text } => format!("round {round:>4}  {text}"),
         Event::MembersReplaced { round, absent, by } => {
-            format!(
-                "round {round:>4}  asks {} in place of {}, not connected",
-                names(by),
-                names(absent)
-            )
+            format!("round {round:>4}  asks {} in place of {}", names(by), names(absent))
         }
         Event::TurnedAway { client, reason, why } => format!("turned away {client} ({reason}): {why}"),
         Event::Alert(text) => format!("ALERT: {text}"),
@@ -396,7 +392,7 @@ mod tests {
         let said = printed(events.map(|(event, seconds)| (vec![event], seconds))).await;
         let expected = [
             "round    1  waits for 2 of 3: berta, carl (gone)",
-            "round    1  asks dora in place of carl, not connected",
+            "round    1  asks dora in place of carl",
             "round    1  waits for 2 of 3: berta, dora",
         ];
         assert_eq!(said, expected);

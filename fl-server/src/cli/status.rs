@@ -91,6 +91,9 @@ fn text(standing: &Standing) -> String {
             for client in &live.present {
                 let _ = writeln!(out, "  {client}");
             }
+            for paused in &live.paused {
+                let _ = writeln!(out, "{paused}");
+            }
             if let Some(waiting) = &live.waiting {
                 let _ = writeln!(out, "{waiting}");
             }
@@ -173,6 +176,7 @@ mod tests {
 
     use super::*;
     use crate::telemetry::event::{Evaluated, Missing, OpenRound, Waiting};
+    use crate::telemetry::paused::Paused;
     use crate::telemetry::turned_away::{Turned, TurnedFor};
 
     fn standing() -> Standing {
@@ -181,6 +185,7 @@ mod tests {
                 run: "digits".into(),
                 listen: "127.0.0.1:7070".into(),
                 present: vec!["anna".into()],
+                paused: Vec::new(),
                 waiting: Some(Waiting {
                     present: 1,
                     min: 3,
@@ -251,10 +256,17 @@ mod tests {
             given_up: vec![missing("dora", Some(50_460_000))],
         });
         live.turned_away = turned.list.into();
+        live.paused = vec![Paused {
+            client: "anna".into(),
+            reason: "on battery: BAT0".into(),
+            until_ms: None,
+        }];
         let text = text(&standing);
         let expected = "round 3, attempt 1: 2 of 4 clients have answered; opened 14:00:00Z, waits until 14:05:00Z for berta; \
                         no longer for dora (out since 14:01:00Z)\n\
                         turned away carl (revoked; 2 times, last 14:10:00Z): client `carl` is revoked\n";
+        let paused = "1 client connected\n  anna\nanna is paused: on battery: BAT0\n";
+        assert!(text.contains(paused), "{text}");
         assert!(text.contains(expected), "{text}");
     }
 
@@ -299,6 +311,7 @@ mod tests {
                 "run": "digits",
                 "listen": "127.0.0.1:7070",
                 "present": ["anna"],
+                "paused": [],
                 "waiting": { "present": 1, "min": 3, "enough": false },
                 "moved": {
                     "socket_up": 2_048, "socket_down": 4_096, "pending_up": 0, "pending_down": 512,

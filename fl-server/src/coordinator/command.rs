@@ -1,7 +1,7 @@
 //! Requests to the coordinator, from calls and from the admin address.
 
 use crate::state_machine::{Input, Reply};
-use fl_proto::{ClientId, Departure, FramePart, SectionFidelity};
+use fl_proto::{Availability, ClientId, Departure, FramePart, SectionFidelity};
 use tokio::sync::oneshot;
 
 use crate::coordinator::change::Change;
@@ -9,12 +9,15 @@ use crate::reporting::moment::Moment;
 use crate::storage::blobs::Received;
 use crate::storage::disk::DiskError;
 use crate::telemetry::event::{OpenRound, Waiting};
+use crate::telemetry::paused::Paused;
 
 /// A request to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A client opened a watch stream.
-    Arrived(ClientId),
+    /// A client opened a watch stream, and says whether it is available.
+    Arrived(ClientId, Availability),
+    /// A client that watches says whether it is available.
+    Available(ClientId, Availability),
     /// One of a client's watch streams ended.
     Left(ClientId),
     /// A client announces that it will not answer.
@@ -55,6 +58,8 @@ pub(crate) enum Command {
 #[derive(Debug, Default)]
 pub(crate) struct Attendance {
     pub(crate) present: Vec<ClientId>,
+    /// Those of them that take part in no round for now.
+    pub(crate) paused: Vec<Paused>,
     /// If no round is open.
     pub(crate) waiting: Option<Waiting>,
     /// If a round is open and takes updates.

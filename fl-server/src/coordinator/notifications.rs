@@ -158,7 +158,7 @@ impl Coordinator {
     /// How many clients the run waits for, if no round is open.
     pub(super) fn waiting(&self) -> Option<Waiting> {
         matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
-            present: self.present.presence.connected().len(),
+            present: self.present.presence.available().len(),
             min: self.plan.cohort.min,
             // While waiting, the only deadline is the end of the grace period that began when `min` clients were
             // connected.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fl_proto::ClientId;
+use fl_proto::{Availability, ClientId};
 
 use crate::state_machine::{Millis, Presence};
+use crate::telemetry::paused::Paused;
 
 /// Connected clients, each with its number of watch streams.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Present {
     first: usize,
     /// Connected clients that do not count yet.
     held: BTreeSet<ClientId>,
+    /// For displays.
+    paused: BTreeMap<ClientId, Paused>,
     pub(super) presence: Presence,
 }
 
@@ -24,6 +27,34 @@ impl Present {
             first,
             ..Self::default()
         }
+    }
+
+    /// The client says whether it is available.
+    pub(super) fn reports(&mut self, client: &ClientId, availability: Availability, now: Millis) {
+        let (reason, until_ms) = match availability {
+            Availability::Available => {
+                self.paused.remove(client);
+                self.presence.resumes(client);
+                return;
+            }
+            Availability::Paused { reason } => (reason, None),
+            Availability::NotBefore { left, reason } => {
+                let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+                (reason, Some(now.saturating_add(left)))
+            }
+        };
+        let paused = Paused {
+            client: client.to_string(),
+            reason,
+            until_ms,
+        };
+        self.paused.insert(client.clone(), paused);
+        self.presence.pauses(client.clone());
+    }
+
+    /// Connected clients that take part in no round for now.
+    pub(super) fn paused(&self) -> Vec<Paused> {
+        self.paused.values().cloned().collect()
     }
 
     pub(super) fn arrived(&mut self, client: ClientId) {
@@ -43,6 +74,7 @@ impl Present {
             if *streams == 0 {
                 self.streams.remove(client);
                 self.held.remove(client);
+                self.paused.remove(client);
                 self.presence.left(client, now);
             }
         }
@@ -81,5 +113,34 @@ mod tests {
         present.left(&clients[0], 2);
         present.arrived(clients[2].clone());
         assert_eq!(present.presence.connected().len(), 2, "later clients count at once");
+    }
+
+    #[test]
+    fn a_paused_client_is_connected_and_not_available_until_it_says_so_or_leaves() {
+        let mut present = Present::default();
+        let client: ClientId = "anna".parse().unwrap();
+        let not_before = |seconds| Availability::NotBefore {
+            left: std::time::Duration::from_secs(seconds),
+            reason: "not before 22:00".to_owned(),
+        };
+        // A client says it before it arrives, so that it is never chosen in between.
+        present.reports(&client, not_before(3600), 50_400_000);
+        present.arrived(client.clone());
+        assert_eq!(
+            (present.presence.connected().len(), present.presence.available().len()),
+            (1, 0)
+        );
+        let shown = present.paused().pop().unwrap().to_string();
+        assert_eq!(shown, "anna is paused until 15:00:00Z at least: not before 22:00");
+        present.reports(&client, Availability::Available, 2);
+        assert!(present.presence.available().contains(&client) && present.paused().is_empty());
+        present.reports(&client, not_before(1), 3);
+        present.left(&client, 4);
+        assert!(present.paused().is_empty());
+        present.arrived(client.clone());
+        assert!(
+            present.presence.available().contains(&client),
+            "a new connection begins anew"
+        );
     }
 }

@@ -89,9 +89,14 @@ impl Coordinator {
 
     fn handle(&mut self, command: Command, batch: &mut Batch) -> Result<(), ServeError> {
         match command {
-            Command::Arrived(client) => {
+            Command::Arrived(client, availability) => {
                 self.announce_presence(&client, true);
+                self.present.reports(&client, availability, self.clock.now());
                 self.present.arrived(client);
+            }
+            Command::Available(client, availability) => {
+                tracing::info!(%client, ?availability, "the client says whether it is available");
+                self.present.reports(&client, availability, self.clock.now());
             }
             Command::Left(client) => {
                 self.present.left(&client, self.clock.now());
@@ -101,7 +106,7 @@ impl Coordinator {
             }
             Command::Leaves { client, departure } => match departure {
                 Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
-                Departure::Round(round) => {
+                Departure::Round(round) | Departure::Paused(round) => {
                     self.announce_presence(&client, false);
                     self.present.presence.sits_out(client, round);
                 }
@@ -123,6 +128,7 @@ impl Coordinator {
             Command::Present { reply } => {
                 let _ = reply.send(Attendance {
                     present: self.present.presence.connected().iter().cloned().collect(),
+                    paused: self.present.paused(),
                     waiting: self.waiting(),
                     round: self.open_round(),
                 });

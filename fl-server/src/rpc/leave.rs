@@ -17,6 +17,9 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
             let why = format!("it does not answer in round {round}: {reason}");
             service.events.turned_away(client.as_str(), TurnedFor::Failure, &why);
         }
+        Departure::Paused(round) => {
+            tracing::debug!(%client, round, reason, "the client is paused and leaves the round")
+        }
         Departure::Evaluation(version) => tracing::debug!(%client, version, reason, "no evaluation of the model"),
         Departure::Learner => service.events.turned_away(client.as_str(), TurnedFor::Learner, &reason),
         Departure::Failure => service.events.turned_away(client.as_str(), TurnedFor::Failure, &reason),

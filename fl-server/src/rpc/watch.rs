@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{ModelDigest, Phase, ProtocolError, RoundState, RunName, wire};
+use fl_proto::{Availability, ModelDigest, Phase, ProtocolError, RoundState, RunName, wire};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
@@ -34,20 +34,29 @@ pub(super) async fn watch(
     service.check_run(&run)?;
     // At most one message waits in the channel: a client that reads slowly gets the latest view, not a backlog.
     let (messages, stream) = mpsc::channel(1);
-    tokio::spawn(attend(service, peer, first.pushes.then_some(requests), messages));
+    let availability = reported(first.availability)?.unwrap_or_default();
+    let requests = first.pushes.then_some(requests);
+    tokio::spawn(attend(service, peer, availability, requests, messages));
     Ok(ReceiverStream::new(stream))
 }
 
 /// The client counts as connected until the stream ends, for any reason. `requests`: what a client sends that keeps its side
 /// open.
-async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, messages: Messages) {
+async fn attend(
+    service: Arc<Service>,
+    peer: Peer,
+    availability: Availability,
+    requests: Option<Requests>,
+    messages: Messages,
+) {
     let Peer {
         client,
         fingerprint,
         counters,
         ..
     } = &peer;
-    if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
+    let arrived = Command::Arrived(client.clone(), availability);
+    if service.commands.send(arrived).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
     }
@@ -84,8 +93,16 @@ async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, m
     let _ = service.commands.send(Command::Left(client.clone())).await;
 }
 
-/// Answers the updates that come on the stream, one after another, until the client's side ends or the watch is `over`. An
-/// update that was begun is answered first.
+/// What a client says of its availability, if it does.
+fn reported(availability: Option<wire::Availability>) -> Result<Option<Availability>, ProtocolError> {
+    availability.map(Availability::try_from).transpose()
+}
+
+/// Least time between two reports of a client that are passed on: a client whose conditions change faster slows itself down.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Answers the updates that come on the stream, one after another, and passes on whether the client is available, until the
+/// client's side ends or the watch is `over`. An update that was begun is answered first.
 async fn answer(
     service: Arc<Service>,
     peer: Peer,
@@ -93,6 +110,7 @@ async fn answer(
     messages: Messages,
     mut over: oneshot::Receiver<()>,
 ) {
+    let mut reports_from = Instant::now();
     loop {
         let request = tokio::select! {
             biased;
@@ -100,9 +118,22 @@ async fn answer(
             request = requests.message() => request,
         };
         // The watch ends by itself when the connection breaks.
-        let Ok(Some(wire::WatchRequest { update, frame, .. })) = request else {
+        let Ok(Some(request)) = request else {
             return;
         };
+        if request.update.is_none()
+            && let Ok(Some(availability)) = reported(request.availability.clone())
+        {
+            peer.counters.asked(&request);
+            tokio::time::sleep_until(reports_from).await;
+            reports_from = Instant::now() + REPORT_INTERVAL;
+            let available = Command::Available(peer.client.clone(), availability);
+            if service.commands.send(available).await.is_err() {
+                return;
+            }
+            continue;
+        }
+        let wire::WatchRequest { update, frame, .. } = request;
         let reply = match update {
             Some(header) => submit::whole(service.clone(), peer.clone(), header, frame).await,
             None => Err(ProtocolError::Missing("update").into()),

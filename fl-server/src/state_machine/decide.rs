@@ -196,7 +196,7 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
                 limited: true,
             }]
         }
-        Phase::Training(round) if lacks_members(round, plan, presence.connected()) => {
+        Phase::Training(round) if lacks_members(round, plan, presence.available()) => {
             vec![reopening(round, plan, now, presence)]
         }
         Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, presence)],

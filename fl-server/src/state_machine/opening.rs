@@ -63,7 +63,7 @@ fn reached(state: &State, plan: &RunPlan, version: u64) -> bool {
 /// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
 pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Record {
     if round.attempt - round.first < plan.cohort.retries {
-        let again = opened(plan, now, presence.connected(), round.number, Some(round));
+        let again = opened(plan, now, presence.available(), round.number, Some(round));
         // The cohort is empty if all clients are excluded.
         if matches!(&again, Record::RoundOpened { cohort, .. } if !cohort.is_empty()) {
             return again;
@@ -100,7 +100,7 @@ fn opening(
     before: Option<&Round>,
     gathered: Option<Millis>,
 ) -> Option<Record> {
-    let present = presence.connected();
+    let present = presence.available();
     let kept = before.map_or(0, |round| {
         round
             .updates
@@ -123,7 +123,7 @@ fn opening(
     gathered.is_none().then_some(Record::Gathered { since: Some(now) })
 }
 
-/// How many clients the run waits for, up to the time of grace: `min(size, clients connected or gone for less than
+/// How many clients the run waits for, up to the time of grace: `min(size, clients available or gone for less than
 /// `absent`)`. A client that is gone for longer has delayed a round already and delays no other. After a restart, when the
 /// server has seen no client leave: the number connected when the last round opened, so that the cohort is the same as
 /// without the restart.
@@ -133,7 +133,7 @@ fn expected(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> 
         present if state.restarted => present,
         _ => {
             let returning = presence.returning(now, plan.cohort.absent).count();
-            plan.cohort.size.min(presence.connected().len() + returning)
+            plan.cohort.size.min(presence.available().len() + returning)
         }
     }
 }

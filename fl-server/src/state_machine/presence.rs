@@ -10,6 +10,10 @@ use crate::clock::Millis;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     connected: BTreeSet<ClientId>,
+    /// Clients that take part in no round for now.
+    paused: BTreeSet<ClientId>,
+    /// Connected clients that are not paused.
+    available: BTreeSet<ClientId>,
     /// Clients that were connected and are not.
     gone: BTreeMap<ClientId, Gone>,
     /// Clients that announced that they do not answer in this round.
@@ -22,27 +26,62 @@ pub struct Presence {
 struct Gone {
     since: Millis,
     for_good: bool,
+    paused: bool,
 }
 
 impl Presence {
     pub fn arrived(&mut self, client: ClientId) {
         self.gone.remove(&client);
+        if !self.paused.contains(&client) {
+            self.available.insert(client.clone());
+        }
         self.connected.insert(client);
     }
 
     /// The client's last connection ended.
     pub fn left(&mut self, client: &ClientId, now: Millis) {
+        let paused = self.paused.remove(client);
         if self.connected.remove(client) {
+            self.available.remove(client);
             let (since, for_good) = (now, false);
-            self.gone.insert(client.clone(), Gone { since, for_good });
+            self.gone.insert(
+                client.clone(),
+                Gone {
+                    since,
+                    for_good,
+                    paused,
+                },
+            );
         }
     }
 
     /// The client announces that it leaves for good.
     pub fn left_for_good(&mut self, client: ClientId, now: Millis) {
         self.connected.remove(&client);
-        let (since, for_good) = (now, true);
-        self.gone.insert(client, Gone { since, for_good });
+        self.available.remove(&client);
+        let (since, for_good, paused) = (now, true, self.paused.remove(&client));
+        self.gone.insert(
+            client,
+            Gone {
+                since,
+                for_good,
+                paused,
+            },
+        );
+    }
+
+    /// The client takes part in no round until it [resumes](Self::resumes), or until its last connection has ended. A member of
+    /// the open round keeps its place.
+    pub fn pauses(&mut self, client: ClientId) {
+        self.available.remove(&client);
+        self.paused.insert(client);
+    }
+
+    /// The client takes part in rounds again.
+    pub fn resumes(&mut self, client: &ClientId) {
+        if self.paused.remove(client) && self.connected.contains(client) {
+            self.available.insert(client.clone());
+        }
     }
 
     /// The client announces that it stays connected and does not answer in this round.
@@ -57,6 +96,11 @@ impl Presence {
 
     pub fn connected(&self) -> &BTreeSet<ClientId> {
         &self.connected
+    }
+
+    /// Connected clients that can be asked for an update.
+    pub fn available(&self) -> &BTreeSet<ClientId> {
+        &self.available
     }
 
     /// The clients of `cohort` that are not connected, and those that announced that they do not answer in `round`.
@@ -107,10 +151,10 @@ impl Presence {
         self.lost_at(client, start, absent)
     }
 
-    /// For each client that left within the last `absent` and may come back: when the server stops waiting for it.
+    /// For each client that left within the last `absent`, was not paused and may come back: when the server stops waiting for it.
     pub(super) fn returning(&self, now: Millis, absent: Millis) -> impl Iterator<Item = Millis> {
         let until = move |gone: &Gone| gone.since.saturating_add(absent);
-        let returning = self.gone.values().filter(|gone| !gone.for_good);
+        let returning = self.gone.values().filter(|gone| !gone.for_good && !gone.paused);
         returning.map(until).filter(move |until| *until > now)
     }
 }

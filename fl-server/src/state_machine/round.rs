@@ -93,10 +93,10 @@ impl Round {
         presence.lost_at(client, self.since, absent)
     }
 
-    /// Connected clients that can be asked in place of members of this round.
+    /// Available clients that can be asked in place of members of this round.
     pub(super) fn substitutes<'a>(&'a self, presence: &'a Presence) -> impl Iterator<Item = &'a ClientId> {
         let others = |client: &&ClientId| !self.cohort.contains(*client) && !self.excluded.contains_key(*client);
-        let candidates = presence.connected().iter().filter(others);
+        let candidates = presence.available().iter().filter(others);
         candidates.filter(|client| !presence.is_sitting_out(client, self.number))
     }
 }

@@ -101,9 +101,9 @@ pub enum Event {
 /// The clients that a run waits for while no round is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Clients that are connected.
+    /// Clients that are connected and not paused.
     pub present: usize,
-    /// Connected clients that a round needs to open.
+    /// Such clients that a round needs to open.
     pub min: usize,
     /// Whether `min` clients are connected: the round opens once a full cohort is, or the grace period ends.
     pub enough: bool,

@@ -20,6 +20,7 @@ async fn check(fed: &Fed, server: &Server, own: &Issued, service: &str) -> (Resu
         address: server.address.clone(),
         tls: client_tls(&fed.root.certificate, own).unwrap(),
         meter: Arc::clone(&meter),
+        paces: fl_proto::Paces::default(),
     });
     let request = HealthCheckRequest {
         service: service.to_owned(),

@@ -245,6 +245,7 @@ impl TestClient {
             address: address.to_owned(),
             tls,
             meter: Arc::clone(&meter),
+            paces: fl_proto::Paces::default(),
         })
         .await?;
         let calls = FederationClient::new(channel);

@@ -250,6 +250,29 @@ fn a_client_that_is_gone_costs_its_own_round_and_no_opening_after_it() {
 }
 
 #[test]
+fn a_paused_client_is_asked_by_no_round_and_replaces_nobody() {
+    let mut world = World::new(plan(&[]));
+    world.presence.pauses(client(3));
+    world.connect(0..4);
+    assert_eq!(world.round(), 0, "three of four: the run waits for the grace to end");
+    world.pass(10_000);
+    assert_eq!((world.round(), world.cohort().len()), (1, 3));
+    assert!(!world.cohort().contains(&client(3)));
+    world.presence.sits_out(client(0), 1);
+    world.settle();
+    assert!(!world.cohort().contains(&client(3)));
+    world.presence.resumes(&client(3));
+    world.settle();
+    assert!(world.cohort().contains(&client(3)), "it replaces the client that left");
+    // A member that pauses keeps its place: its training may resume.
+    world.presence.pauses(client(1));
+    world.settle();
+    for i in [1, 2, 3] {
+        assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted);
+    }
+}
+
+#[test]
 fn a_member_that_says_that_it_leaves_is_replaced_at_once() {
     for for_good in [true, false] {
         let mut world = training();

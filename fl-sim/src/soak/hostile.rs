@@ -171,6 +171,7 @@ impl Bad {
             address: self.address.clone(),
             tls: client_tls(&self.authority, &own)?,
             meter: Arc::new(Meter::default()),
+            paces: fl_proto::Paces::default(),
         });
         let channel = tokio::time::timeout(CALL_TIMEOUT, channel).await??;
         let mut calls = FederationClient::new(channel);

@@ -17,6 +17,7 @@ mod averaged;
 #[cfg(target_os = "linux")]
 mod base;
 mod budgets;
+mod conditions;
 mod defaults;
 #[cfg(unix)]
 mod demo;
@@ -24,6 +25,7 @@ mod fashion;
 mod hapt;
 mod hundred;
 mod kill9;
+mod limits;
 mod methods;
 mod metrics;
 mod model_wire;

@@ -136,6 +136,7 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
         address,
         tls: client_tls(&root.certificate, &client).unwrap(),
         meter: Arc::clone(&here),
+        paces: crate::Paces::default(),
     })
     .await
     .unwrap();

@@ -1,6 +1,6 @@
 // The live panel: what the server is doing now. It is fed with live.json; it never moves the page, the focus or what is open. Who is late, and until when, the server says.
 const PHASES = { waiting: "Waiting for clients", training: "Training", closing: "Closing the round", evaluating: "Evaluating", done: "Done", failed: "Failed" };
-const STATES = { training: ["◔", "training"], sending: ["↑", "sending"], done: ["✓", "done"], late: ["!", "late"], absent: ["–", "absent"] };
+const STATES = { training: ["◔", "training"], sending: ["↑", "sending"], done: ["✓", "done"], late: ["!", "late"], paused: ["‖", "paused"], absent: ["–", "absent"] };
 
 function makeLive() {
   const link = h("span", { class: "link", role: "status" }, "connecting");
@@ -45,7 +45,7 @@ function makeLive() {
     const tally = {};
     const seen = new Set();
     for (const one of list) {
-      const kind = one.late && one.state !== "done" && one.state !== "absent" ? "late" : one.state in STATES ? one.state : "absent";
+      const kind = one.late && one.state !== "done" && one.state !== "absent" && one.state !== "paused" ? "late" : one.state in STATES ? one.state : "absent";
       tally[kind] = (tally[kind] ?? 0) + 1;
       seen.add(one.client);
       let cell = cells.get(one.client);
@@ -61,7 +61,7 @@ function makeLive() {
       const { element } = cells.get(one.client);
       if (cohort.children[i] !== element) cohort.insertBefore(element, cohort.children[i] ?? null);
     });
-    const words = ["late", "absent", "training", "sending", "done"].filter((kind) => tally[kind]).map((kind) => `${tally[kind]} ${STATES[kind][1]}`);
+    const words = ["late", "absent", "paused", "training", "sending", "done"].filter((kind) => tally[kind]).map((kind) => `${tally[kind]} ${STATES[kind][1]}`);
     say(summary, words.length ? words.join(" · ") : waitingWords(state));
     cohort.hidden = !list.length;
   }
@@ -134,7 +134,7 @@ function person(client) {
       const until = has(end) ? ` until ${clock(end)}` : "";
       const sent = one.total ? ` ${Math.round((100 * (one.received || 0)) / one.total)} %` : "";
       const after = kind === "done" && has(one.finished_ms) && has(opened_ms) ? ` after ${duration((one.finished_ms - opened_ms) / 1000)}` : "";
-      say(word, { late: `late, awaited${until || " without a deadline"}`, absent: one.late ? `absent, awaited${until}` : "absent", sending: `sending${sent}`, done: `done${after}`, training: "training" }[kind]);
+      say(word, { late: `late, awaited${until || " without a deadline"}`, absent: one.late ? `absent, awaited${until}` : "absent", sending: `sending${sent}`, done: `done${after}`, training: "training", paused: "paused by its device" }[kind]);
       track.classList.toggle("idle", kind !== "done" && !one.received);
       bar.style.width = `${kind === "done" ? 100 : one.total ? Math.min(100, (100 * (one.received || 0)) / one.total) : 0}%`;
     },

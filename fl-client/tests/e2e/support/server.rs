@@ -8,8 +8,8 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, PUSHES_SINCE, Phase,
-    Refusal, UpdateHeader, UpdateReply, accept, server_builder, server_tls,
+    AVAILABILITY_SINCE, Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter,
+    PUSHES_SINCE, Phase, Refusal, UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
@@ -194,6 +194,9 @@ impl Federation for Service {
         let mut requests = request.into_inner();
         let first = requests.message().await?.unwrap_or_default();
         assert_eq!(first.pushes, self.world().minor >= PUSHES_SINCE);
+        if let Some(availability) = first.availability {
+            self.world().called(Call::Reports(availability.try_into().unwrap()));
+        }
         let states = WatchStream::new(self.world().state.subscribe()).map(|state| Ok(state.into()));
         if !first.pushes {
             assert_eq!(requests.message().await?, None, "an older server waits for the end");
@@ -202,7 +205,18 @@ impl Federation for Service {
         let (answers, answered) = tokio::sync::mpsc::channel(1);
         let service = Self(Arc::clone(&self.0));
         tokio::spawn(async move {
-            while let Ok(Some(wire::WatchRequest { update, frame, .. })) = requests.message().await {
+            while let Ok(Some(request)) = requests.message().await {
+                let wire::WatchRequest {
+                    update,
+                    frame,
+                    availability,
+                    ..
+                } = request;
+                if let Some(availability) = availability {
+                    assert!(service.world().minor >= AVAILABILITY_SINCE);
+                    service.world().called(Call::Reports(availability.try_into().unwrap()));
+                    continue;
+                }
                 let reply = service.take(update.unwrap(), &frame);
                 let message = wire::RoundState {
                     reply: Some(reply),

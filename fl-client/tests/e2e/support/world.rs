@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_compress::{Average, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
 use fl_proto::{
-    Departure, EvaluationReport, FramePart, ModelDigest, Phase, Refusal, RoundState, Training, UpdateHeader,
+    Availability, Departure, EvaluationReport, FramePart, ModelDigest, Phase, Refusal, RoundState, Training,
+    UpdateHeader,
 };
 use tokio::sync::watch;
 
@@ -35,6 +36,8 @@ pub enum Call {
         version: u64,
     },
     Leave(Departure),
+    /// The client says whether it is available.
+    Reports(Availability),
     /// The fault has occurred; no further call is answered.
     Taken,
 }

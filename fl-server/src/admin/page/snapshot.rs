@@ -119,7 +119,12 @@ impl Dashboard {
     pub(super) async fn view_and_moment(&self) -> (View, Option<Moment>) {
         let (reply, present) = oneshot::channel();
         let _ = self.sources.commands.send(Command::Present { reply }).await;
-        let Attendance { present, waiting, .. } = present.await.unwrap_or_default();
+        let Attendance {
+            present,
+            paused,
+            waiting,
+            ..
+        } = present.await.unwrap_or_default();
         let moment = self.moment().await;
         let total = self.sources.traffic.total();
         let meter = moment
@@ -144,6 +149,7 @@ impl Dashboard {
             known: known.unwrap_or_else(|| self.sources.status.known()),
             moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
+            paused,
             waiting,
             throughput,
             own: &self.sources.own,

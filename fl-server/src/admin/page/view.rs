@@ -11,6 +11,7 @@ use crate::config::plan::RunPlan;
 use crate::reporting::moment::Moved;
 use crate::state_machine::{Phase, Round, State};
 use crate::telemetry::event::Waiting;
+use crate::telemetry::paused::Paused;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
 /// Certificates that expire sooner than this get a warning.
@@ -38,6 +39,8 @@ pub(crate) struct View {
     pub(crate) until_ms: Option<Millis>,
     pub(crate) cohort: Vec<Member>,
     pub(crate) present: Vec<String>,
+    /// Connected clients that take part in no round for now.
+    pub(crate) paused: Vec<Paused>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     /// Bytes that the run has moved, equal to the report of the same moment; `None` while the server stops.
@@ -51,7 +54,7 @@ pub(crate) struct View {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Member {
     pub(crate) client: String,
-    /// `training`, `sending`, `done` or `absent`.
+    /// `training`, `sending`, `done`, `paused` or `absent`.
     pub(crate) state: &'static str,
     /// Whether enough others have answered.
     pub(crate) late: bool,
@@ -109,6 +112,7 @@ pub(crate) struct ViewContext<'a> {
     pub(crate) wall: Millis,
     pub(crate) known: StatusSnapshot,
     pub(crate) present: BTreeSet<ClientId>,
+    pub(crate) paused: Vec<Paused>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     pub(crate) moved: Option<Moved>,
@@ -120,6 +124,7 @@ impl View {
     /// The current state of the run.
     pub(crate) fn new(state: &State, around: ViewContext<'_>) -> Self {
         let (plan, known, present) = (around.plan, around.known, around.present);
+        let paused: BTreeSet<&str> = around.paused.iter().map(|paused| paused.client.as_str()).collect();
         let open = state.round();
         let (phase, message) = phase(state, plan);
         let reached = open.and_then(|round| round.reached(plan.cohort.target));
@@ -133,7 +138,10 @@ impl View {
             (Phase::Training(round), Some(reached)) => Some(reached.saturating_add(grace).min(round.deadline)),
             _ => deadline_ms,
         };
-        let member = |client: &ClientId, round: &Round| member(client, round, &known, &present, reached.is_some());
+        let member = |client: &ClientId, round: &Round| {
+            let connected = (&present, &paused);
+            member(client, round, &known, connected, reached.is_some())
+        };
         let cohort = open.map_or_else(Vec::new, |round| {
             round.cohort.iter().map(|client| member(client, round)).collect()
         });
@@ -157,6 +165,7 @@ impl View {
             until_ms,
             cohort,
             present: present.iter().map(ToString::to_string).collect(),
+            paused: around.paused,
             waiting: around.waiting,
             throughput: around.throughput,
             moved: around.moved,
@@ -171,7 +180,7 @@ fn member(
     client: &ClientId,
     round: &Round,
     known: &StatusSnapshot,
-    present: &BTreeSet<ClientId>,
+    (present, paused): (&BTreeSet<ClientId>, &BTreeSet<&str>),
     enough: bool,
 ) -> Member {
     let taken = round.updates.get(client);
@@ -182,6 +191,7 @@ fn member(
     let state = match taken {
         Some(_) => "done",
         None if received > 0 => "sending",
+        None if paused.contains(client.as_str()) => "paused",
         None if present.contains(client) => "training",
         None => "absent",
     };
@@ -236,6 +246,11 @@ mod tests {
             wall: 5_000,
             known,
             present: ["anna", "berta"].map(|name| name.parse().unwrap()).into(),
+            paused: vec![Paused {
+                client: "berta".into(),
+                reason: "on battery".into(),
+                until_ms: None,
+            }],
             waiting: None,
             throughput: Throughput::default(),
             moved: None,
@@ -257,7 +272,7 @@ mod tests {
         let states: Vec<_> = view.cohort.iter().map(|member| (member.state, member.late)).collect();
         let expected = [
             ("training", false),
-            ("training", false),
+            ("paused", false),
             ("sending", false),
             ("absent", false),
         ];

@@ -295,7 +295,9 @@ fn standing(metrics: &mut Metrics, view: &View, version: u64) {
     moment("fl_round_deadline_timestamp", about, view.deadline_ms);
     let about = "Clients that are connected";
     metrics.gauge("fl_clients_connected", about, view.present.len() as f64);
-    let states = ["training", "sending", "done", "absent"].map(|state| {
+    let about = "Connected clients that take part in no round for now";
+    metrics.gauge("fl_clients_paused", about, view.paused.len() as f64);
+    let states = ["training", "sending", "done", "paused", "absent"].map(|state| {
         let clients = view.cohort.iter().filter(|member| member.state == state).count();
         (vec![("state", state.to_owned())], clients as f64)
     });

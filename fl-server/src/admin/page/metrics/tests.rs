@@ -37,6 +37,7 @@ fn view() -> View {
         until_ms: None,
         cohort: vec![member("anna", "sending", true), member("berta", "done", false)],
         present: vec!["anna".to_owned(), "berta".to_owned()],
+        paused: Vec::new(),
         waiting: None,
         throughput: Throughput {
             socket_up: 700,

@@ -1,0 +1,32 @@
+//! Clients that are connected and take part in no round for now, because of the conditions of their devices.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::event::time;
+use crate::clock::Millis;
+
+/// A client that takes part in no round for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Paused {
+    pub(crate) client: String,
+    /// The client's words.
+    pub(crate) reason: String,
+    /// When the client expects to be available; `None` if it does not know.
+    pub(crate) until_ms: Option<Millis>,
+}
+
+impl fmt::Display for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            reason,
+            until_ms,
+        } = self;
+        match until_ms {
+            None => write!(f, "{client} is paused: {reason}"),
+            Some(until) => write!(f, "{client} is paused until {} at least: {reason}", time(*until)),
+        }
+    }
+}
