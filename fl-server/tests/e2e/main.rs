@@ -22,4 +22,5 @@ mod run;
 mod storage;
 mod strangers;
 mod stream;
+mod versions;
 mod what_if;

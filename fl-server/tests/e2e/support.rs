@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
-    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
-    RoundState, SectionFidelity, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
+    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, PROTOCOL_MINOR,
+    Phase, RoundState, SectionFidelity, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
 };
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
@@ -223,6 +223,8 @@ impl Server {
 /// A client that a test drives call by call.
 pub struct TestClient {
     pub name: String,
+    /// The minor version of the protocol that it says it speaks.
+    pub minor: u32,
     pub calls: FederationClient<Channel>,
     pub meter: Arc<Meter>,
     pub run: Option<Joined>,
@@ -251,6 +253,7 @@ impl TestClient {
         let calls = FederationClient::new(channel);
         Ok(Self {
             name: String::new(),
+            minor: PROTOCOL_MINOR,
             calls,
             meter,
             run: None,
@@ -264,10 +267,11 @@ impl TestClient {
     }
 
     pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
-        let request = wire::JoinRequest::from(JoinRequest {
+        let mut request = wire::JoinRequest::from(JoinRequest {
             tasks: vec!["toy".into()],
             pending,
         });
+        request.protocol_minor = self.minor;
         let reply = self.calls.join(request).await?.into_inner();
         Ok(Joined::try_from(reply).unwrap())
     }

@@ -40,4 +40,5 @@ mod texts;
 mod traces;
 #[cfg(target_os = "linux")]
 mod trainers;
+mod upgrades;
 mod walk;
