@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// Address and port of the page of the run, or `off`.
     #[arg(long)]
     admin: Option<String>,
+    /// Folder of the store, if not `data` in the federation's folder.
+    #[arg(long)]
+    data: Option<String>,
     /// Keep every client's update, for complete audits by `verify` and for `report --what-if`.
     #[arg(long)]
     audit: bool,
@@ -52,6 +55,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     let config = match &args.admin {
         None => config,
         Some(admin) => config.replace("#admin = \"127.0.0.1:7071\"", &format!("admin = {admin:?}")),
+    };
+    let config = match &args.data {
+        None => config,
+        Some(data) => config.replace("#data = \"data\"", &format!("data = {data:?}")),
     };
     let config = match args.audit {
         false => config,
