@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let federation = protox::compile(["fl/v1/federation.proto"], ["proto"])?;
+    let federation = protox::compile(["fl/v1/federation.proto", "fl/v1/enrollment.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .bytes(".")
         .disable_comments(["."])

@@ -1,14 +1,17 @@
 //! What a client needs to take part: the server's address, its certificate, and its state folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::trace::Collector;
-use fl_proto::{Issued, Meter};
+use fl_proto::{Issued, Meter, expiry};
+use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
 use crate::conditions::When;
+use crate::error::Error;
+use crate::identity::{IdentityFiles, newest, own_fault};
 use crate::limits::Limits;
 
 /// Deployment facts of one client. What is trained, and how, is part of the server's run.
@@ -20,6 +23,10 @@ pub struct ClientConfig {
     pub authority: String,
     /// The client's certificate and key, PEM.
     pub own: Issued,
+    /// The time of day, which says when the certificate is to be renewed.
+    pub clock: fn() -> OffsetDateTime,
+    /// Where certificate and key come from, if they are files: the client renews them there.
+    pub identity: Option<IdentityFiles>,
     /// Folder of the client's state. Created if missing; one client at a time may use it.
     pub state: PathBuf,
     /// Folder in which the frozen tensors of a model are looked for; `None`: only in the state folder.
@@ -40,6 +47,8 @@ pub struct ClientConfig {
     pub gate: Arc<Semaphore>,
     /// Counts the bytes on the client's sockets.
     pub meter: Arc<Meter>,
+    /// Where learners compute, for the server's list of clients.
+    pub device: String,
     /// Where traces of rounds are sent; `None`: nowhere.
     pub otlp: Option<Collector>,
     /// The conditions under which the client trains.
@@ -60,6 +69,8 @@ impl ClientConfig {
             server: server.into(),
             authority: authority.into(),
             own,
+            clock: OffsetDateTime::now_utc,
+            identity: None,
             state: state.into(),
             models: None,
             sync: true,
@@ -70,10 +81,44 @@ impl ClientConfig {
             exit_when_done: true,
             gate: Arc::new(Semaphore::new(1)),
             meter: Arc::new(Meter::default()),
+            device: String::new(),
             otlp: None,
             when: When::default(),
             limits: Limits::default(),
         }
+    }
+}
+
+/// Expiry of the client's certificate.
+///
+/// # Errors
+/// `Config` if the authority's certificate or the client's own cannot be parsed.
+pub fn check_certificates(config: &ClientConfig) -> Result<OffsetDateTime, Error> {
+    expiry(&config.authority).map_err(|e| Error::Config(format!("`authority`: {e}")))?;
+    expiry(&config.own.certificate).map_err(|e| Error::Config(format!("`certificate`: {e}")))
+}
+
+impl ClientConfig {
+    /// This configuration with the newest certificate and key on disk, and the authorities there.
+    ///
+    /// # Errors
+    /// `State` if a file cannot be read.
+    pub(crate) fn with_newest_identity(&self) -> Result<Self, Error> {
+        let Some(files) = &self.identity else {
+            return Ok(self.clone());
+        };
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", &error));
+        Ok(Self {
+            authority: read(&files.authority)?,
+            own: newest(&files.certificate, &files.key, read)?,
+            ..self.clone()
+        })
+    }
+
+    /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
+    /// valid: only the server can decide that.
+    pub(crate) fn own_fault(&self) -> Option<String> {
+        own_fault(&self.own, &self.authority)
     }
 }
 

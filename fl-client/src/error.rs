@@ -57,6 +57,11 @@ impl Error {
         )
     }
 
+    /// Whether the connection is not of use any more.
+    pub(crate) fn is_connection(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_))
+    }
+
     pub(crate) fn state(path: &Path, why: impl Into<String>) -> Self {
         Self::State {
             path: path.to_owned(),

@@ -4,20 +4,26 @@ use std::error::Error as StdError;
 use std::io::ErrorKind;
 
 use rustls::{AlertDescription, CertificateError};
+use time::OffsetDateTime;
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::Error;
-use crate::identity::own_fault;
 
 /// Why no connection could be made.
 pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig) -> Error {
-    let Found { tls, io, last } = Found::along(error);
-    if let Some(tls) = tls {
-        return of_tls(&tls, config);
+    let found = Found::along(error);
+    if let Some(tls) = &found.tls {
+        return of_tls(tls, config);
     }
-    let server = &config.server;
-    match io {
+    let hung_up = || hung_up(config);
+    unreachable(&found, &config.server, hung_up)
+}
+
+/// Why no TCP connection to `server` could be made. `hung_up`: what it means that the server ended it.
+pub(crate) fn unreachable(found: &Found, server: &str, hung_up: impl FnOnce() -> Error) -> Error {
+    let last = &found.last;
+    match found.io {
         Some(ErrorKind::ConnectionRefused) => Error::Unreachable(format!(
             "nothing listens at {server}: is the server running, and is `server` its address and port?"
         )),
@@ -32,7 +38,7 @@ pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig)
             | ErrorKind::ConnectionAborted
             | ErrorKind::BrokenPipe
             | ErrorKind::UnexpectedEof,
-        ) => hung_up(config),
+        ) => hung_up(),
         _ if last.contains("lookup") || last.contains("resolve") => Error::Unreachable(format!(
             "the name in {server} cannot be resolved ({last}): is it spelt right, and is this device on the network?"
         )),
@@ -77,7 +83,7 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
 /// our certificate may look.
 pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
     match error {
-        Error::Broken(_) => match own_fault(config) {
+        Error::Broken(_) => match config.own_fault() {
             Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
             None => error,
         },
@@ -86,7 +92,7 @@ pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
 }
 
 fn hung_up(config: &ClientConfig) -> Error {
-    match own_fault(config) {
+    match config.own_fault() {
         Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
         None => Error::Unreachable(format!(
             "{} hung up while the connection was made: is it this federation's server, and does it know this client?",
@@ -105,12 +111,10 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
                 "the server at {server} belongs to another federation: its certificate is not of this client's \
                  `authority`. Check `server` and `authority`"
             ),
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                format!("the certificate of the server at {server} has expired, or this device's clock is wrong")
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                format!("the certificate of the server at {server} is not valid yet: is this device's clock right?")
-            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => wrong_time(why, server),
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("what answers at {server} is not the federation's server, but another holder of a certificate")
             }
@@ -142,15 +146,47 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
     Error::Refused(text)
 }
 
+/// What it means that the server's certificate is not valid at the time of this device.
+pub(crate) fn wrong_time(why: &CertificateError, server: &str) -> String {
+    let date = |time: &rustls::pki_types::UnixTime| {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        OffsetDateTime::from_unix_timestamp(seconds)
+            .map_or_else(|_| seconds.to_string(), |time| time.date().to_string())
+    };
+    let days = |later: &rustls::pki_types::UnixTime, earlier: &rustls::pki_types::UnixTime| {
+        later.as_secs().saturating_sub(earlier.as_secs()).div_ceil(24 * 3600)
+    };
+    let set = "set the clock (`timedatectl set-ntp true`)";
+    match why {
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "this device's clock says {}, and the certificate of the server at {server} is valid until {}: either the clock is \
+             at least {} days fast, so {set}, or the operator must renew the server's certificate",
+            date(time),
+            date(not_after),
+            days(time, not_after)
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "this device's clock says {}, and the certificate of the server at {server} is valid from {} on: the clock is at \
+             least {} days slow; {set}",
+            date(time),
+            date(not_before),
+            days(not_before, time)
+        ),
+        _ => {
+            format!("the certificate of the server at {server} is not valid at the time of this device's clock; {set}")
+        }
+    }
+}
+
 /// What is worth knowing along a chain of sources.
-struct Found {
-    tls: Option<rustls::Error>,
+pub(crate) struct Found {
+    pub(crate) tls: Option<rustls::Error>,
     io: Option<ErrorKind>,
     last: String,
 }
 
 impl Found {
-    fn along(error: &(dyn StdError + 'static)) -> Self {
+    pub(crate) fn along(error: &(dyn StdError + 'static)) -> Self {
         let mut found = Self {
             tls: None,
             io: None,

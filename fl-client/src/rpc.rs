@@ -8,7 +8,8 @@ use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
-    MAX_MESSAGE, PUSHES_SINCE, RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    MAX_MESSAGE, PUSHES_SINCE, ProtocolError, RunName, SignedCertificate, UpdateHeader, UpdateReply, chunks,
+    client_tls, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -134,6 +135,16 @@ impl Rpc {
         let stream = tokio_stream::iter(parts.map(|part| UpdateChunk { part: Some(part) }));
         let reply = self.client.submit(stream).await;
         Ok(self.reply(reply)?.try_into()?)
+    }
+
+    /// A certificate for the key of a signing request, DER.
+    pub(crate) async fn renew(&mut self, request: Vec<u8>) -> Result<SignedCertificate, Error> {
+        let request = wire::RenewRequest {
+            request: request.into(),
+        };
+        let reply = self.client.renew(with_timeout(request)).await;
+        let issued = self.reply(reply)?.issued.ok_or(ProtocolError::Missing("issued"))?;
+        Ok(issued.try_into()?)
     }
 
     /// Whether the evaluation counted.

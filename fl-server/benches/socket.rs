@@ -392,6 +392,10 @@ impl Federation for Calls {
         Err(absent())
     }
 
+    async fn renew(&self, _: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
+        Err(absent())
+    }
+
     async fn leave(&self, _: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
         Err(absent())
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 /// Unix time in milliseconds.
@@ -56,6 +57,15 @@ pub(crate) fn system() -> Millis {
         .map_or(0, |since| since.as_millis() as Millis)
 }
 
+/// Day and minute of a time in UTC, such as `2026-11-23 20:15Z`.
+pub(crate) fn minute(at: Millis) -> String {
+    let seconds = i64::try_from(at / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(
+        |_| at.to_string(),
+        |at| format!("{} {:02}:{:02}Z", at.date(), at.hour(), at.minute()),
+    )
+}
+
 /// Seconds from `since` to `until`; 0 if the clock went back.
 pub(crate) fn seconds(until: Millis, since: Millis) -> f64 {
     until.saturating_sub(since) as f64 / 1000.0
@@ -77,6 +87,12 @@ mod tests {
         }
         tokio::time::advance(Duration::from_millis(250)).await;
         assert_eq!((clock.now(), clock.wall()), (5_000_250, 4_000_000));
+    }
+
+    #[test]
+    fn a_time_is_a_day_and_a_minute() {
+        assert_eq!(minute(1_795_464_905_123), "2026-11-23 20:15Z");
+        assert_eq!(minute(u64::MAX), u64::MAX.to_string());
     }
 
     #[tokio::test(start_paused = true)]

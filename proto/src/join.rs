@@ -4,7 +4,7 @@ use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
-use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::limits::{MAX_SOFTWARE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::tensors;
 use crate::training::Training;
@@ -12,12 +12,16 @@ use crate::update::{UpdateId, UpdateReply, digest};
 use crate::wire;
 
 /// What a client sends to join.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JoinRequest {
     /// Tasks for which the client has a learner and data.
     pub tasks: Vec<String>,
     /// The update that the client has pending.
     pub pending: Option<UpdateId>,
+    /// Version of the client's program, for the server's list of clients. At most [`MAX_SOFTWARE`] bytes.
+    pub software: String,
+    /// The client's device as configured, for the same.
+    pub device: String,
 }
 
 impl From<JoinRequest> for wire::JoinRequest {
@@ -27,6 +31,8 @@ impl From<JoinRequest> for wire::JoinRequest {
             protocol_minor: PROTOCOL_MINOR,
             tasks: request.tasks,
             pending: request.pending.as_ref().map(Into::into),
+            software: request.software,
+            device: request.device,
         }
     }
 }
@@ -51,8 +57,22 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
         Ok(Self {
             tasks: request.tasks,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
+            software: printable(&request.software),
+            device: printable(&request.device),
         })
     }
+}
+
+/// The printable beginning of a text that a client says of itself.
+fn printable(text: &str) -> String {
+    let mut kept = String::new();
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if kept.len() + c.len_utf8() > MAX_SOFTWARE {
+            break;
+        }
+        kept.push(c);
+    }
+    kept
 }
 
 /// What a client receives when it has joined.
@@ -226,6 +246,7 @@ mod tests {
         let mut request = wire::JoinRequest::from(JoinRequest {
             tasks: vec![],
             pending: None,
+            ..JoinRequest::default()
         });
         request.protocol_minor = 99;
         assert!(JoinRequest::try_from(request.clone()).is_ok());

@@ -1,6 +1,7 @@
 //! The protocol that clients and server of a federation speak.
 //!
-//! The schema is `proto/fl/v1/federation.proto`, which is also the protocol document; [`wire`] is generated from it.
+//! The schema is `proto/fl/v1/federation.proto` and `enrollment.proto`, which are also the protocol document; [`wire`] is
+//! generated from them.
 //! Everything else in this crate is domain types: they are checked on receipt (`TryFrom`) and cannot be wrong after.
 //! Nothing here knows about rounds, learners or storage; [`trace`] names the spans of a round, which both sides must do
 //! alike, and sends them.
@@ -8,6 +9,7 @@
 mod availability;
 mod chunk;
 mod codec;
+mod enrollment;
 mod error;
 mod evaluation;
 mod extra;
@@ -33,6 +35,7 @@ pub mod wire;
 
 pub use availability::Availability;
 pub use chunk::{Assembler, chunks};
+pub use enrollment::{Enrolled, EnrollmentLine, LineError, Secret, SignedCertificate, approval_words};
 pub use error::ProtocolError;
 pub use evaluation::EvaluationReport;
 pub use extra::Extra;
@@ -49,9 +52,15 @@ pub use process::{make_new_files_private, make_private_file, make_private_folder
 pub use regular_file::open_regular;
 pub use round::{ModelDigest, Phase, RoundState};
 pub use tensors::misread_by;
-pub use tls::{Authority, Issued, TlsError, client_tls, expiry, is_issued_by, peer_expiry, peer_name, server_tls};
+pub use tls::{
+    Authority, ForeignAuthority, Issued, NewKey, RequestError, Role, SigningRequest, TlsError, certificate_key,
+    certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_issued_by, is_pair,
+    peer_expiry, peer_lifetime, peer_name, peer_role, pinned_client_tls, server_tls,
+};
 pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
-pub use transport::{CLIENT_WINDOW, Dial, MAX_STREAMS, SERVER_WINDOW, accept, dial, server_builder};
+pub use transport::{
+    CLIENT_WINDOW, Dial, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, server_builder,
+};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -8,8 +8,11 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, `FetchBase`, metrics, and evaluations of
 /// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
-/// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability` and the departure of a client that is paused.
+/// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
+/// `Renew`, `JoinRequest.software` and `JoinRequest.device`.
 pub const PROTOCOL_MINOR: u32 = 7;
+/// First minor version in which a server renews certificates.
+pub const RENEWS_SINCE: u32 = 7;
 /// First minor version in which small updates and model updates travel on the stream of `Watch`, and evaluations with updates.
 pub const PUSHES_SINCE: u32 = 4;
 /// First minor version in which a client says on the stream of `Watch` whether it is available.
@@ -26,6 +29,8 @@ pub const MAX_MESSAGE: usize = 512 * 1024;
 pub const MAX_TASKS: usize = 64;
 /// Frames in one fetch; a client that is further behind gets a snapshot.
 pub const MAX_CHAIN: usize = 4_096;
+/// Longest text of `JoinRequest.software` and `JoinRequest.device`, in bytes; the rest is cut off.
+pub const MAX_SOFTWARE: usize = 64;
 /// Longest reason of a client that leaves, in bytes; the rest is cut off.
 pub const MAX_REASON: usize = 1024;
 /// Sections for which an update's header may carry figures, at most ten bytes each: a header is one message.

@@ -137,6 +137,22 @@ pub async fn accept(
     Ok(Accepted::new(io, info))
 }
 
+/// The server's side of a connection whose client has no certificate yet: performs the handshake. `meter` counts from the
+/// first byte on.
+///
+/// # Errors
+/// If the client does not speak TLS 1.3, or takes longer than [`CONNECT_TIMEOUT`].
+pub async fn accept_uncertified(
+    io: TcpStream,
+    address: SocketAddr,
+    meter: Arc<Meter>,
+    tls: Arc<ServerConfig>,
+) -> io::Result<Accepted<SocketAddr>> {
+    io.set_nodelay(true)?;
+    let io = within(TlsAcceptor::from(tls).accept(Lingering::new(io, meter))).await?;
+    Ok(Accepted::new(io, address))
+}
+
 /// Checks the expiry of the peer's certificate where the handshake did not, because it resumed a session.
 fn not_expired(session: &CommonState, clock: &dyn TimeProvider) -> io::Result<()> {
     if session.handshake_kind() != Some(HandshakeKind::Resumed) {

@@ -15,6 +15,7 @@ use crate::learners::LearnerChoice;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The client's configuration.
+    #[arg(default_value = "client.toml")]
     config: PathBuf,
     /// Start each trainer, train so many steps from its own first weights, and print speed, memory and the tensors.
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -36,7 +37,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     ))?;
     let mut wrong = Vec::new();
     let fault = |config: &crate::ClientConfig| {
-        crate::identity::own_fault(config).or_else(|| {
+        config.own_fault().or_else(|| {
             let usable = fl_proto::client_tls(&config.authority, &config.own).err();
             usable.map(|error| format!("`certificate` and `key`: {error}"))
         })

@@ -7,12 +7,15 @@ mod check;
 mod conditions;
 mod data;
 mod dry_run;
+mod enroll;
 mod evaluate;
 mod export;
 mod generate;
 mod health;
 mod init;
+mod install;
 mod pulse;
+mod request;
 mod run;
 mod show;
 mod task;
@@ -46,6 +49,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or config
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Enroll(enroll::Args),
+    Request(request::Args),
+    Install(install::Args),
     Run(run::Args),
     Health(health::Args),
     Init(init::Args),
@@ -66,11 +72,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The log of a run is what its operator reads; the other commands print a result.
     let filter = match args.command {
         Command::Run(_) => "warn,fl_client=info",
+        Command::Enroll(ref args) if args.runs() => "warn,fl_client=info",
         Command::Check(ref args) if args.prints_output() => "warn,fl_client::trainer=info",
         _ => "warn",
     };
     log::start_with(args.log_format, filter, Beside::new(&bar));
     let done = match args.command {
+        Command::Enroll(args) => enroll::run(&args, &bar),
+        Command::Request(args) => request::run(&args),
+        Command::Install(args) => install::run(&args),
         Command::Run(args) => run::run(args, &bar),
         Command::Health(args) => health::run(args),
         Command::Init(args) => init::run(&args),

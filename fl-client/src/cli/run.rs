@@ -18,6 +18,7 @@ use crate::session::Outcome;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The client's configuration.
+    #[arg(default_value = "client.toml")]
     config: PathBuf,
     /// Connect to this host:port instead of the configuration's `server`.
     #[arg(long)]
@@ -31,6 +32,19 @@ pub(super) struct Args {
     /// Return when the run is over, instead of waiting for the next one.
     #[arg(long)]
     exit_when_done: bool,
+}
+
+impl Args {
+    /// To run with this configuration as it is.
+    pub(super) fn of(config: PathBuf) -> Self {
+        Self {
+            config,
+            server: None,
+            state: None,
+            device: None,
+            exit_when_done: false,
+        }
+    }
 }
 
 pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {

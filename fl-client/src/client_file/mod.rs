@@ -7,14 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fl_proto::MAX_TASKS;
 use fl_proto::trace::{Collector, collector};
-use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
 use crate::conditions::WhenTable;
 use crate::config::{ClientConfig, check_address};
 use crate::data::DataSource;
 use crate::error::Error;
+use crate::identity::{IdentityFiles, newest};
 use crate::learner::Learner;
 use crate::learners::{DeviceChoice, LearnerChoice};
 use crate::limits::LimitsTable;
@@ -160,11 +161,12 @@ impl ClientFile {
                 learner.relative_to(base);
             }
         }
-        let own = Issued {
-            certificate: pem(&base.join(raw.certificate))?,
-            key: pem(&base.join(raw.key))?,
-        };
-        let mut config = ClientConfig::new(raw.server, pem(&base.join(raw.authority))?, own, base.join(raw.state));
+        let [authority, certificate, key] = [raw.authority, raw.certificate, raw.key].map(|path| base.join(path));
+        let identity = IdentityFiles::new(authority, certificate, key);
+        let own = newest(&identity.certificate, &identity.key, &pem)?;
+        let mut config = ClientConfig::new(raw.server, pem(&identity.authority)?, own, base.join(raw.state));
+        config.device = raw.device.to_string();
+        config.identity = Some(identity);
         config.models = raw.models.map(|models| base.join(models));
         config.sync = raw.sync;
         config.keep_model_every = raw.keep_model_every;
@@ -274,6 +276,14 @@ impl ClientFile {
             })
         })
     }
+}
+
+/// Whether a text is a part of a client.toml.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_text(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
 }
 
 fn parse(text: &str) -> Result<Raw, String> {

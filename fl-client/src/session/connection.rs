@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{
-    AVAILABILITY_SINCE, Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RoundState, UpdateId,
-    UpdateReply,
+    AVAILABILITY_SINCE, Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE,
+    RoundState, UpdateId, UpdateReply,
 };
 
 use super::fetch_base::obtain_base;
 use super::fetch_model::fetch_model;
+use super::renewal;
 use super::round_watch::RoundWatch;
 use super::session_state::SessionState;
 use super::stop_on_drop::StopOnDrop;
@@ -21,10 +22,21 @@ use crate::conditions::{METERED, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
+use crate::identity::{is_pending, promote};
 use crate::learner::Progress;
 use crate::rpc::Rpc;
+use tokio::time::Instant;
 
-/// Serves one connection and returns the last round when the run is over.
+/// How a connection ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The run is over; its last round.
+    Over(u64),
+    /// The certificate was renewed: the next connection uses the new one.
+    Renewed,
+}
+
+/// Serves one connection until the run is over or the certificate was renewed.
 ///
 /// # Errors
 /// Why the connection ended; transient if coming back may help.
@@ -36,7 +48,7 @@ pub(super) async fn serve(
     traffic: &mut TrafficLog,
     session: &mut SessionState,
     monitor: &mut Monitor,
-) -> Result<u64, Error> {
+) -> Result<Served, Error> {
     let mut rpc = Rpc::connect(config, tls).await?;
     // During training nothing is pending, and the actor is busy.
     let asked = match &session.training {
@@ -46,9 +58,17 @@ pub(super) async fn serve(
     let request = JoinRequest {
         tasks: session.tasks.clone(),
         pending: asked.clone(),
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        device: config.device.clone(),
     };
     let mut joined = rpc.join(request).await?;
     session.answered = true;
+    // The server has accepted the newest pair.
+    if let Some(files) = config.identity.as_ref().filter(|files| is_pending(files))
+        && let Err(error) = promote(files)
+    {
+        tracing::warn!(%error, "the new certificate stays beside the old one");
+    }
     let known = joined.pending.take();
     let (run, mut leaving) = (joined.run.clone(), rpc.clone());
     let connection = Connection {
@@ -100,7 +120,7 @@ struct Connection<'a> {
 impl Connection<'_> {
     /// Uploads the pending update, if there is one, and follows the run until it is over. `known`: the server's reply about
     /// the update that the client `asked` about.
-    async fn take_part(mut self, asked: Option<UpdateId>, known: Option<UpdateReply>) -> Result<u64, Error> {
+    async fn take_part(mut self, asked: Option<UpdateId>, known: Option<UpdateReply>) -> Result<Served, Error> {
         let joined = Arc::clone(&self.joined);
         let before = self.session.joined.as_ref();
         if !before.is_some_and(|before| same_run(before, &joined)) {
@@ -134,14 +154,17 @@ impl Connection<'_> {
         self.follow(watch).await
     }
 
-    async fn follow(mut self, mut watch: RoundWatch) -> Result<u64, Error> {
+    async fn follow(mut self, mut watch: RoundWatch) -> Result<Served, Error> {
         let mut state = watch.next().await?;
+        let mut not_before = None;
         loop {
             if self.announce(&state) {
                 self.session.training = None;
-                return Ok(state.round);
+                return Ok(Served::Over(state.round));
             }
             self.act(&state, &watch).await?;
+            // Computed anew for each state: timers stand still while a device sleeps.
+            let renew_at = self.renewal().max(not_before);
             tokio::select! {
                 next = watch.next() => state = next?,
                 (asked, result) = finished(&mut self.session.training) => {
@@ -155,8 +178,38 @@ impl Connection<'_> {
                     }
                 }
                 () = self.monitor.changed() => self.report_availability(&watch).await?,
+                () = until(renew_at) => match self.renew().await {
+                    // A training in progress goes on: it does not depend on the connection.
+                    Ok(()) => return Ok(Served::Renewed),
+                    Err(error) if error.is_connection() => return Err(error),
+                    Err(error) => {
+                        let wait = renewal::retry(&self.config.own, (self.config.clock)());
+                        tracing::warn!(%error, ?wait, "the certificate was not renewed; trying again later");
+                        not_before = Some(Instant::now() + wait);
+                    }
+                },
             }
         }
+    }
+
+    /// When to renew the certificate; `None` if it is no file, or the server cannot renew it.
+    fn renewal(&self) -> Option<Instant> {
+        self.config.identity.as_ref()?;
+        if self.joined.minor < RENEWS_SINCE {
+            return None;
+        }
+        let now = (self.config.clock)() + self.session.clock_offset;
+        let due = renewal::due(&self.config.own, now)?;
+        Instant::now().checked_add(due)
+    }
+
+    async fn renew(&mut self) -> Result<(), Error> {
+        let Some(files) = &self.config.identity else {
+            return Ok(());
+        };
+        renewal::renew(&mut self.rpc, files, &self.config.authority).await?;
+        tracing::info!("the certificate was renewed");
+        Ok(())
     }
 
     /// Reports the state of the run as events; true if the run is over.
@@ -395,6 +448,14 @@ impl Connection<'_> {
             let departure = Departure::Evaluation(state.version);
             self.rpc.leave(&self.joined.run, departure, why).await;
         }
+    }
+}
+
+/// Completes at a time; never without one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,6 +4,7 @@ mod connection;
 mod fetch_base;
 mod fetch_model;
 mod pause;
+mod renewal;
 mod round_watch;
 mod run;
 mod session_state;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fl_proto::Meter;
 use tokio::time::Instant;
 
-use super::connection::serve;
+use super::connection::{Served, serve};
+use super::renewal::clock_offset;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::{ClientActor, ClientState};
@@ -13,6 +14,7 @@ use crate::conditions::Monitor;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
+use crate::identity::{discard, is_pending};
 use crate::rpc;
 use crate::tasks::Tasks;
 use crate::trace;
@@ -72,8 +74,14 @@ pub async fn run(
     outcome
 }
 
+/// Whether a renewed certificate was not used yet and could be discarded.
+fn drops_renewal(config: &ClientConfig) -> bool {
+    let pending = config.identity.as_ref().filter(|files| is_pending(files));
+    pending.is_some_and(|files| discard(files).is_ok())
+}
+
 async fn live(
-    config: Arc<ClientConfig>,
+    mut config: Arc<ClientConfig>,
     actor: ClientActor,
     events: Sink,
     traffic: &mut TrafficLog,
@@ -108,7 +116,22 @@ async fn live(
             tls = rpc::tls(&config)?;
         }
         let (why, wait) = match served {
-            Ok(round) if config.exit_when_done => return Ok(Outcome::Done { round }),
+            Ok(Served::Over(round)) if config.exit_when_done => return Ok(Outcome::Done { round }),
+            Ok(Served::Renewed) => {
+                config = Arc::new(config.with_newest_identity()?);
+                session.clock_offset = clock_offset(&config.own, (config.clock)());
+                tls = rpc::tls(&config)?;
+                continue;
+            }
+            // A new certificate that the server does not accept must not keep out a client whose old one is valid.
+            Err(Error::Refused(why)) if drops_renewal(&config) => {
+                config = Arc::new(config.with_newest_identity()?);
+                tls = rpc::tls(&config)?;
+                (
+                    Some(format!("{why}; the certificate before it is used again")),
+                    config.backoff.wait(&who, attempt),
+                )
+            }
             Ok(_) => (None, config.backoff.max),
             // The caller asked for this run alone: there is nothing to wait for.
             Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),

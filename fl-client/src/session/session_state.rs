@@ -27,6 +27,8 @@ pub(super) struct SessionState {
     pub(super) evaluated: Option<u64>,
     /// The evaluation of the model of a training, which travels with its update.
     pub(super) evaluation: Option<EvaluationReport>,
+    /// How far the server's clock was ahead at the last renewal. Without it, a device with a fast clock would renew at once again.
+    pub(super) clock_offset: time::Duration,
     /// Round and selection of the last `Event::Round`.
     pub(super) announced: Option<(u64, bool)>,
 }
@@ -44,6 +46,7 @@ impl SessionState {
         *self = Self {
             tasks: std::mem::take(&mut self.tasks),
             answered: self.answered,
+            clock_offset: self.clock_offset,
             ..Self::default()
         };
     }

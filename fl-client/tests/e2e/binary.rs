@@ -90,7 +90,9 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
     fails(with("cuda:4096"), 2, missing);
     fails(with("gpu"), 2, "device is `auto`, `cpu` or `cuda:0`");
 
-    fails(program(dir.path(), &["run"]), 2, "Usage");
+    fails(program(dir.path(), &["run", "client.toml", "other.toml"]), 2, "Usage");
+    let empty = tempfile::tempdir().unwrap();
+    fails(program(empty.path(), &["run"]), 2, "client.toml");
     fails(program(dir.path(), &["run", "none.toml"]), 2, "none.toml");
     fails(
         program(dir.path(), &["run", "client.toml", "--server", "nowhere"]),
@@ -101,7 +103,7 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
     std::fs::write(&idle, "server = '127.0.0.1:7070'\n").unwrap();
     fails(program(dir.path(), &["run", "idle.toml"]), 2, "[tasks.NAME]");
     std::fs::write(dir.path().join("client.pem"), certificates.expired_client().certificate).unwrap();
-    fails(program(dir.path(), &["check", "client.toml"]), 2, "ended on");
+    fails(program(dir.path(), &["check", "client.toml"]), 2, "expired on");
 }
 
 #[test]

@@ -13,14 +13,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Millis;
 use crate::coordinator::change::{self, Change};
 use crate::coordinator::command::{Attendance, Command};
+use crate::registry::actor::{RegistryHandle, Stopping};
+use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::reporting::inspect::{self, InspectError, RunStatus, Served};
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
+use crate::rpc::enrollment::Listening;
+use crate::rpc::reload::Reloader;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
 use crate::telemetry::paused::Paused;
@@ -41,6 +45,10 @@ pub(crate) enum Ask {
     Model { run: Option<String>, version: Option<u64> },
     /// The updates and model updates that a run has stored.
     Frames { run: Option<String> },
+    /// Reads the certificates again.
+    Reload,
+    /// A question about tokens and clients, or a change of them. `at`: Unix time in milliseconds, where no server runs.
+    Registry { ask: RegistryAsk, at: Millis },
     /// A change to a run. `at`: Unix time in milliseconds, for the record of a run that no server is serving.
     Change {
         run: Option<String>,
@@ -58,6 +66,13 @@ pub(crate) enum Answer {
     Report(Box<Report>),
     Model(ModelFrames),
     Frames(Box<Stored>),
+    Registry(RegistryAnswer),
+    /// A token is open. `listen`: where devices enroll, if that is known; `problem`: why they cannot at the moment.
+    Opened {
+        id: String,
+        listen: Option<String>,
+        problem: Option<String>,
+    },
     /// The effect of a change.
     Changed(String),
     /// The question cannot be answered. `corrupt`: because stored data is corrupt.
@@ -124,6 +139,11 @@ pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answe
         }
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
         Ask::Change { run, change, at } => change::change(store, run.as_deref(), change, *at).map(Answer::Changed),
+        // Of a running server only; where none runs, the caller answers questions to the registry itself.
+        Ask::Reload | Ask::Registry { .. } => {
+            let why = "no server runs".to_owned();
+            return Answer::Failed { why, corrupt: false };
+        }
         Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
     answered.unwrap_or_else(|error| Answer::Failed {
@@ -156,6 +176,10 @@ pub(crate) struct Sources {
     pub(crate) listen: String,
     /// Values of the model.
     pub(crate) parameters: usize,
+    pub(crate) registry: RegistryHandle,
+    pub(crate) reloader: Arc<Reloader>,
+    /// Whether the enrollment port is open; `None` if the server has none.
+    pub(crate) listening: Option<watch::Receiver<Listening>>,
 }
 
 impl Admin {
@@ -252,6 +276,23 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             None => failed("the server is stopping".to_owned()),
         };
     }
+    if matches!(ask, Ask::Reload) {
+        let reloader = Arc::clone(&sources.reloader);
+        return match tokio::task::spawn_blocking(move || reloader.reload()).await {
+            Ok(Ok(done)) => Answer::Changed(done),
+            Ok(Err(why)) => failed(why),
+            Err(_) => failed("the server is stopping".to_owned()),
+        };
+    }
+    if let Ask::Registry { ask, .. } = ask {
+        let opens = matches!(ask, RegistryAsk::Open(_));
+        return match sources.registry.ask(ask).await {
+            Ok(Ok(RegistryAnswer::Done(id))) if opens => opened(id, sources.listening.clone()).await,
+            Ok(Ok(answer)) => Answer::Registry(answer),
+            Ok(Err(why)) => failed(why),
+            Err(Stopping) => failed("the server is stopping".to_owned()),
+        };
+    }
     let store = sources.store.clone();
     let served = sources.served().await;
     let moved = served
@@ -278,6 +319,29 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
         });
     }
     answer
+}
+
+/// Time to open the enrollment port after a token was opened.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A token was opened: waits until the enrollment port is open, or cannot be.
+async fn opened(id: String, listening: Option<watch::Receiver<Listening>>) -> Answer {
+    let Some(mut listening) = listening else {
+        let problem = Some("the server has no enrollment port: set `enroll` in server.toml and restart it".to_owned());
+        let listen = None;
+        return Answer::Opened { id, listen, problem };
+    };
+    let settled = listening.wait_for(|listening| *listening != Listening::Closed);
+    let settled = tokio::time::timeout(OPEN_TIMEOUT, settled).await;
+    let (listen, problem) = match settled.map(|settled| settled.map(|listening| listening.clone())) {
+        Ok(Ok(Listening::At(address))) => (Some(address.to_string()), None),
+        Ok(Ok(Listening::Failed(why))) => (None, Some(why)),
+        _ => (
+            None,
+            Some("the enrollment port does not open; the server's log says why".to_owned()),
+        ),
+    };
+    Answer::Opened { id, listen, problem }
 }
 
 impl Sources {

@@ -34,8 +34,10 @@ pub(super) struct Args {
 }
 
 /// Validity of the authority: longer than the life of a device.
-const AUTHORITY_DAYS: i64 = 3650;
-const SERVER_DAYS: i64 = 3650;
+pub(super) const AUTHORITY_DAYS: i64 = 3650;
+pub(super) const SERVER_DAYS: i64 = 3650;
+/// Port at which devices enroll, on the address that the server listens on.
+const ENROLL_PORT: u16 = 7072;
 /// The commented configuration, every key at its default.
 const TEMPLATE: &str = include_str!("../../../configs/server.toml");
 
@@ -50,7 +52,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let name = args.name.clone().unwrap_or_else(folder_name);
     let config = match args.listen {
         None => TEMPLATE.to_owned(),
-        Some(listen) => TEMPLATE.replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\"")),
+        Some(listen) => {
+            let enroll = SocketAddr::new(listen.ip(), ENROLL_PORT);
+            TEMPLATE
+                .replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\""))
+                .replace("#enroll = \"127.0.0.1:7072\"", &format!("enroll = \"{enroll}\""))
+        }
     };
     let config = match &args.admin {
         None => config,

@@ -1,7 +1,10 @@
 //! The command line of the server: a file for each subcommand.
 
+mod authority;
 mod change;
 mod check;
+mod clients;
+mod enroll;
 mod exclude;
 mod export;
 mod failure;
@@ -16,8 +19,10 @@ mod report;
 mod rollback;
 mod serve;
 mod sign;
+mod sign_request;
 mod source;
 mod status;
+mod tokens;
 mod verify;
 mod what_if;
 mod write;

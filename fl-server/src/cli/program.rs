@@ -8,7 +8,10 @@ use fl_cli::log::LogFormat;
 use fl_cli::{args, exit};
 
 use crate::cli::logging::start_logging;
-use crate::cli::{check, exclude, export, health, init, issue, new, report, rollback, serve, status, verify};
+use crate::cli::{
+    authority, check, clients, enroll, exclude, export, health, init, issue, new, report, rollback, serve,
+    sign_request, status, tokens, verify,
+};
 
 const NAME: &str = "fl-server";
 
@@ -31,6 +34,16 @@ struct Cli {
 enum Command {
     /// Creates a federation: its authority, the server's certificate, and a commented server.toml.
     Init(init::Args),
+    /// Prints a line that enrolls a device: the device makes its own key.
+    Enroll(enroll::Args),
+    /// Lists or revokes enrollment tokens.
+    Tokens(tokens::Args),
+    /// Lists, revokes, restores, tags, forgets or approves clients.
+    Clients(clients::Args),
+    /// Signs a device's request where the authority's key is; for devices and servers without a network between them.
+    Sign(sign_request::Args),
+    /// Rotates the federation's authority, in two steps between which both are trusted.
+    Authority(authority::Args),
     /// Creates the folder of a client: its certificate and key, and a commented client.toml.
     Issue(issue::Args),
     /// Writes a commented run.toml.
@@ -64,6 +77,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     start_logging(cli.log_format, matches!(cli.command, Command::Serve(_)));
     let outcome = match cli.command {
         Command::Init(args) => init::run(&args),
+        Command::Enroll(args) => enroll::run(&args),
+        Command::Tokens(args) => tokens::run(&args),
+        Command::Clients(args) => clients::run(&args),
+        Command::Sign(args) => sign_request::run(&args),
+        Command::Authority(args) => authority::run(&args),
         Command::Issue(args) => issue::run(&args),
         Command::New(args) => new::run(&args),
         Command::Serve(args) => serve::run(&args),

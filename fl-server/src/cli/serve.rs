@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
 use crate::cli::source;
 use crate::config::server::ServerConfig;
-use crate::server::options::{Ending, Serve};
+use crate::rpc::reload::{Reload, Reloaded};
+use crate::server::options::{Ending, Enrollment, Serve};
 use crate::server::serve::serve;
 use crate::storage::disk::Fault;
 use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names, short};
@@ -51,6 +52,19 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (authority, own) = source::certificates(&config)?;
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
+    options.enrollment = Enrollment {
+        listen: config.enroll,
+        server: if config.address.contains(':') {
+            config.address.clone()
+        } else {
+            String::new()
+        },
+        authority: config.authority.clone(),
+        authority_key: config.authority_key.clone(),
+        lifetime: Duration::from_secs(u64::from(config.certificate_days) * 24 * 3600),
+    };
+    let (server, before) = (args.server.clone(), config.clone());
+    options.reload = Some(Reload::new(move || read_again(&server, &before)));
     options.tuning = config.tuning;
     options.otlp.clone_from(&config.otlp);
     options.costs.clone_from(&config.costs);
@@ -102,6 +116,21 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Reads server.toml and the certificates once more. `before`: what the server was started with.
+fn read_again(server: &Path, before: &ServerConfig) -> Result<Reloaded, String> {
+    let read = || {
+        let (_, config) = source::federation(server)?;
+        let (authority, own) = source::certificates(&config)?;
+        let ignored = before.changed_keys(&config);
+        Ok(Reloaded {
+            authority,
+            own,
+            ignored,
+        })
+    };
+    read().map_err(|failure: Failure| format!("{:#}", failure.error()))
 }
 
 /// The error for an address that cannot be listened on, with the key to change.

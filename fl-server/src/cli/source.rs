@@ -6,14 +6,20 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use fl_proto::{Issued, is_issued_by, open_regular, server_tls};
+use fl_proto::{
+    Fingerprint, Issued, certificate_pem, certificates_of, is_issued_by, make_private_folder, open_regular, server_tls,
+};
 use fl_report::Report;
 
 use crate::admin::page::listener::{Live, LiveError};
 use crate::admin::socket::{self as admin, Answer, Ask};
 use crate::cli::failure::Failure;
+use crate::clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
+use crate::registry::Registry;
+use crate::registry::ask::{RegistryAnswer, RegistryAsk};
+use crate::registry::signer::Signer;
 use crate::storage::disk::Disk;
 use crate::storage::store::Store;
 
@@ -84,14 +90,29 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
             format!("{certificate}, {key} and {} cannot be used", config.authority.display())
         })
         .map_err(Failure::usage)?;
-    if !is_issued_by(&own.certificate, &authority).map_err(|e| Failure::usage(anyhow!(e)))? {
-        return Err(Failure::usage(anyhow!(
-            "{} was not issued by {}: no client would accept this server; use the files of one federation",
-            config.certificate.display(),
-            config.authority.display()
-        )));
-    }
+    issuer(&authority, &own.certificate)
+        .with_context(|| {
+            format!(
+                "{} was not issued by {}: no client would accept this server; use the files of one federation",
+                config.certificate.display(),
+                config.authority.display()
+            )
+        })
+        .map_err(Failure::usage)?;
     Ok((authority, own))
+}
+
+/// Fingerprint of the authority in `authorities` that issued a certificate, all PEM.
+///
+/// # Errors
+/// If none did.
+pub(super) fn issuer(authorities: &str, certificate: &str) -> anyhow::Result<Fingerprint> {
+    for der in certificates_of(authorities)? {
+        if is_issued_by(certificate, &certificate_pem(&der))? {
+            return Ok(Fingerprint::of(&der));
+        }
+    }
+    Err(anyhow!("another authority issued it"))
 }
 
 /// Token, certificate and key of the page of a run at `address`, checked together. A page on loopback needs none.
@@ -172,6 +193,38 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
         Answer::Failed { why, corrupt: true } => Err(Failure::corrupt(anyhow!(why))),
         Answer::Failed { why, corrupt: false } => Err(anyhow!(why).into()),
         answer => Ok(answer),
+    }
+}
+
+/// Asks the registry of tokens and clients: the running server's, or that in the store if there is no server.
+pub(super) fn ask_registry(config: &ServerConfig, ask: &RegistryAsk) -> Result<Answer, Failure> {
+    let at = clock::system();
+    let asked = Ask::Registry { ask: ask.clone(), at };
+    let live = admin::ask_server(&config.data, &asked).context("the server does not answer on its admin socket")?;
+    match live {
+        Some(Answer::Failed { why, .. }) => Err(anyhow!(why).into()),
+        Some(answer) => Ok(answer),
+        None => {
+            make_private_folder(&config.data)
+                .with_context(|| format!("cannot create folder {}", config.data.display()))?;
+            let mut registry = Registry::open(Store::open(&config.data, Disk::default())?)?;
+            let signer = Signer {
+                authority: config.authority.clone(),
+                key: config.authority_key.clone(),
+            };
+            let opens = matches!(ask, RegistryAsk::Open(_));
+            match registry.answer(ask, &signer, at).map_err(|why| anyhow!(why))? {
+                RegistryAnswer::Done(id) if opens => Ok(Answer::Opened {
+                    id,
+                    listen: config.enroll.map(|address| address.to_string()),
+                    problem: match config.enroll {
+                        Some(_) => Some("no server runs yet; devices can enroll once it does".to_owned()),
+                        None => Some("`enroll` is \"off\" in server.toml: set it, and start the server".to_owned()),
+                    },
+                }),
+                answer => Ok(Answer::Registry(answer)),
+            }
+        }
     }
 }
 

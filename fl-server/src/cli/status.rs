@@ -5,18 +5,20 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use fl_cli::{Format, out};
-use fl_proto::expiry;
+use fl_proto::{certificates_of, expiry};
 use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::admin::page::view::ends_soon;
 use crate::admin::socket::{Answer, Ask, Live, Status};
-use crate::cli::failure::Outcome;
+use crate::cli::authority;
+use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::reporting::inspect::{RunStatus, Trained};
 use crate::reporting::moment::Moved;
+use crate::storage::store::Store;
 use crate::telemetry::event::{Listed, time};
 
 #[derive(Debug, clap::Args)]
@@ -34,6 +36,16 @@ struct Standing {
     serving: Option<Live>,
     runs: Vec<RunStatus>,
     certificates: Vec<Certificate>,
+    /// While the authority is rotated: clients with a certificate of the new one, and of the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rotation: Option<Rotation>,
+}
+
+/// How far a rotation of the authority is.
+#[derive(Debug, Serialize)]
+struct Rotation {
+    new: usize,
+    old: usize,
 }
 
 /// A certificate of the server.
@@ -55,6 +67,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         serving,
         runs,
         certificates: certificates(&config, OffsetDateTime::now_utc()),
+        rotation: rotation(&config)?,
     };
     let text = match args.format {
         Format::Text => text(&standing),
@@ -62,6 +75,23 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     out::text(format_args!("{text}"))?;
     Ok(())
+}
+
+/// The rotation in progress: the server's certificate is of the old authority until the end.
+fn rotation(config: &ServerConfig) -> Result<Option<Rotation>, Failure> {
+    // Both files may be missing on the machine of a person who only reads reports.
+    let read = |file: &PathBuf| std::fs::read_to_string(file).ok();
+    let (Some(authorities), Some(own)) = (read(&config.authority), read(&config.certificate)) else {
+        return Ok(None);
+    };
+    if certificates_of(&authorities).map_or(0, |all| all.len()) < 2 || !Store::is_at(&config.data) {
+        return Ok(None);
+    }
+    let old = source::issuer(&authorities, &own).ok();
+    let clients = authority::clients(config)?;
+    let all: usize = clients.values().map(Vec::len).sum();
+    let old = clients.get(&old).map_or(0, Vec::len);
+    Ok(Some(Rotation { new: all - old, old }))
 }
 
 fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> {
@@ -136,6 +166,12 @@ fn text(standing: &Standing) -> String {
         for damage in &run.damage {
             let _ = writeln!(out, "  {damage}");
         }
+    }
+    if let Some(Rotation { new, old }) = &standing.rotation {
+        let _ = writeln!(
+            out,
+            "the authority is rotated: {new} clients have a certificate of the new one, {old} of the old one"
+        );
     }
     for certificate in standing.certificates.iter().filter(|one| one.ends_soon) {
         let (file, ends) = (certificate.file.display(), &certificate.ends);
@@ -217,6 +253,7 @@ mod tests {
                 ends: "2027-01-02".into(),
                 ends_soon: true,
             }],
+            rotation: None,
         }
     }
 

@@ -13,6 +13,12 @@ use serde::Deserialize;
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
+    /// Host, or `host:port`, at which clients reach the server; empty: the address of `listen`.
+    pub address: String,
+    /// Address and port at which devices enroll while a token is open; `None`: nowhere.
+    pub enroll: Option<SocketAddr>,
+    /// Validity of certificates that the server issues, in days.
+    pub certificate_days: u16,
     /// Address and port of the page of the run; `None` for none.
     pub admin: Option<SocketAddr>,
     /// File of the page's token, required if other machines can reach the page.
@@ -23,6 +29,8 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// The federation's authority certificate.
     pub authority: PathBuf,
+    /// The authority's key, which signs certificates. May be missing: nothing is signed on this machine then.
+    pub authority_key: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
     /// Revoked clients: a file with one in each line, or a folder with a file for each. May be missing.
@@ -101,6 +109,52 @@ pub enum ConfigError {
 }
 
 impl ServerConfig {
+    /// Keys whose values differ in `other`, except for those of certificates.
+    pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
+        let Self {
+            listen,
+            address,
+            enroll,
+            certificate_days,
+            admin,
+            admin_token,
+            admin_certificate,
+            admin_key,
+            data,
+            authority: _,
+            authority_key,
+            certificate: _,
+            key: _,
+            revoked,
+            tuning,
+            otlp,
+            costs,
+        } = self;
+        let page = (admin, admin_token, admin_certificate, admin_key)
+            != (
+                &other.admin,
+                &other.admin_token,
+                &other.admin_certificate,
+                &other.admin_key,
+            );
+        [
+            ("listen", *listen != other.listen),
+            ("address", *address != other.address),
+            ("enroll", *enroll != other.enroll),
+            ("certificate_days", *certificate_days != other.certificate_days),
+            ("admin", page),
+            ("data", *data != other.data),
+            ("authority_key", *authority_key != other.authority_key),
+            ("revoked", *revoked != other.revoked),
+            ("limits of memory, disk, connections and time", *tuning != other.tuning),
+            ("otlp", *otlp != other.otlp),
+            ("costs", *costs != other.costs),
+        ]
+        .into_iter()
+        .filter_map(|(key, changed)| changed.then_some(key))
+        .collect()
+    }
+
     /// Reads the text of a `server.toml` in the folder `base`.
     ///
     /// # Errors
@@ -116,12 +170,16 @@ impl ServerConfig {
 #[serde(deny_unknown_fields, default)]
 struct Raw {
     listen: String,
+    address: String,
+    enroll: String,
+    certificate_days: u64,
     admin: String,
     admin_token: PathBuf,
     admin_certificate: PathBuf,
     admin_key: PathBuf,
     data: PathBuf,
     authority: PathBuf,
+    authority_key: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
     revoked: PathBuf,
@@ -146,12 +204,16 @@ impl Default for Raw {
         let tuning = Tuning::default();
         Self {
             listen: "127.0.0.1:7070".into(),
+            address: String::new(),
+            enroll: "127.0.0.1:7072".into(),
+            certificate_days: 30,
             admin: "127.0.0.1:7071".into(),
             admin_token: "admin.token".into(),
             admin_certificate: "server.pem".into(),
             admin_key: "server.key".into(),
             data: "data".into(),
             authority: "authority.pem".into(),
+            authority_key: "authority.key".into(),
             certificate: "server.pem".into(),
             key: "server.key".into(),
             revoked: "revoked".into(),
@@ -178,13 +240,20 @@ impl Raw {
         let address = "it must be an IP address and a port, such as";
         let rule = format!("{address} \"0.0.0.0:7070\"");
         let listen = self.listen.parse().map_err(|_| refused("listen", &self.listen, rule))?;
-        let admin = match self.admin.as_str() {
-            "off" => None,
+        let optional = |key, text: &str, example| match text {
+            "off" => Ok(None),
             text => {
-                let rule = format!("{address} \"127.0.0.1:7071\", or \"off\"");
-                Some(text.parse().map_err(|_| refused("admin", text, rule))?)
+                let rule = format!("{address} \"{example}\", or \"off\"");
+                text.parse().map(Some).map_err(|_| refused(key, text, rule))
             }
         };
+        let admin = optional("admin", &self.admin, "127.0.0.1:7071")?;
+        let enroll = optional("enroll", &self.enroll, "0.0.0.0:7072")?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+        if self.address.len() > 255 || !self.address.chars().all(plain) {
+            let rule = "it must be a host or host:port, such as \"fl.example.org\"";
+            return Err(refused("address", &self.address, rule));
+        }
         let tuning = Tuning {
             keep_updates: self.keep_updates,
             checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
@@ -204,12 +273,16 @@ impl Raw {
         let costs = CostsPlan::from_table(&self.costs).map_err(|e| ConfigError::Costs(e.to_string()))?;
         Ok(ServerConfig {
             listen,
+            address: self.address,
+            enroll,
+            certificate_days: within("certificate_days", self.certificate_days, 1..=3650)? as u16,
             admin,
             admin_token: base.join(self.admin_token),
             admin_certificate: base.join(self.admin_certificate),
             admin_key: base.join(self.admin_key),
             data: base.join(self.data),
             authority: base.join(self.authority),
+            authority_key: base.join(self.authority_key),
             certificate: base.join(self.certificate),
             key: base.join(self.key),
             revoked: base.join(self.revoked),
@@ -274,7 +347,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 28, "{bare}");
+        assert_eq!(bare.lines().count(), 32, "{bare}");
     }
 
     #[test]
@@ -286,6 +359,9 @@ mod tests {
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
         assert!(refused("listen = \"localhost\"").contains("`listen`"));
         assert!(refused("admin = \"yes\"").contains("`admin` is \"yes\""));
+        assert!(refused("enroll = \"7072\"").contains("`enroll` is \"7072\", but it must be an IP address and a port"));
+        assert!(refused("address = \"http://a/\"").contains("`address`"));
+        assert!(refused("certificate_days = 0").contains("`certificate_days` is 0"));
         assert_eq!(
             ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
             None
@@ -298,6 +374,19 @@ mod tests {
         assert!(refused("[costs]\nprice = 1").contains("[costs]: ") && refused("costs = 1").contains("costs"));
         assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
+    }
+
+    #[test]
+    fn keys_that_take_a_restart_are_named() {
+        let config = |text: &str| ServerConfig::from_toml(text, Path::new("")).unwrap();
+        assert!(
+            config("")
+                .changed_keys(&config("certificate = \"other.pem\""))
+                .is_empty()
+        );
+        let other = config("listen = \"127.0.0.1:1\"\nidle = \"5s\"");
+        let expected = ["listen", "limits of memory, disk, connections and time"];
+        assert_eq!(config("").changed_keys(&other), expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
 use crate::rpc::context::Service;
-use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, submit, watch};
+use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, renew, submit, watch};
 
 /// The service, with the protocol's message limits.
 pub(crate) fn federation(service: Arc<Service>) -> FederationServer<Calls> {
@@ -60,6 +60,10 @@ impl Federation for Calls {
 
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
         leave::leave(&self.0, request).await.map(Response::new)
+    }
+
+    async fn renew(&self, request: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
+        renew::renew(&self.0, request).await.map(Response::new)
     }
 
     async fn evaluate(

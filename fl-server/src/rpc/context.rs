@@ -1,6 +1,5 @@
 //! State and helpers shared by all calls.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +16,8 @@ use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
 use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::run_metadata::Aside;
+use crate::registry::actor::RegistryHandle;
+use crate::rpc::admission::{self, Admission};
 use crate::rpc::door::Caller;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
@@ -49,7 +50,8 @@ pub(crate) struct Service {
     pub(crate) traffic: Arc<Connections>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
-    pub(crate) revoked: PathBuf,
+    pub(crate) admission: Admission,
+    pub(crate) registry: RegistryHandle,
     pub(crate) tuning: Tuning,
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
@@ -65,7 +67,7 @@ pub(crate) struct Service {
 impl Service {
     /// The caller, if it is admitted.
     pub(super) fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
-        let peer = peer::identify(request, &self.traffic, &self.revoked);
+        let peer = peer::identify(request, &self.traffic, &self.admission);
         peer.inspect_err(|status| self.turned_away(request, status))
     }
 
@@ -74,7 +76,7 @@ impl Service {
         let reason = match status.code() {
             Code::PermissionDenied => TurnedFor::Revoked,
             Code::Unauthenticated => TurnedFor::Certificate,
-            Code::Unavailable if status.message().starts_with(peer::UNREADABLE) => TurnedFor::Revoked,
+            Code::Unavailable if status.message().starts_with(admission::UNREADABLE) => TurnedFor::Revoked,
             _ => return,
         };
         let caller = request.extensions().get::<Caller>();
@@ -83,6 +85,10 @@ impl Service {
             |caller| caller.client.to_string(),
         );
         self.events.turned_away(&client, reason, status.message());
+        if let Some(caller) = caller {
+            self.registry
+                .rejected(caller.client.clone(), status.message().to_owned());
+        }
     }
 
     /// As [`Service::peer`], and counts the message of a call of one message.
@@ -94,7 +100,7 @@ impl Service {
 
     /// Checks again that the caller is admitted, before anything it sent counts.
     pub(super) fn admit(&self, peer: &Peer) -> Result<(), Status> {
-        peer::admit(&self.revoked, &peer.client, &peer.fingerprint)
+        self.admission.admit(&peer.client, &peer.fingerprint)
     }
 
     /// The bytes of a frame of at most [`MAX_SHARED`](super::shared_frame::MAX_SHARED) bytes, which many clients read.

@@ -1,12 +1,16 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
+use std::sync::Arc;
+
 use fl_compress::{Digest, Layout};
-use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, UpdateReply, misread_by, wire};
+use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, Role, UpdateReply, misread_by, wire};
 use tonic::{Request, Status};
 
 use super::offer;
 use crate::config::plan::RunPlan;
 use crate::model::run_metadata::Aside;
+use crate::registry::client::Shown;
+use crate::registry::seen::Joining;
 use crate::rpc::context::Service;
 use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
@@ -17,6 +21,12 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let minor = request.get_ref().protocol_minor;
     let asked = JoinRequest::try_from(request.into_inner());
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
+    if peer.role == Role::Operator {
+        let text = "this certificate is an operator's, which reads the server's page and takes part in no run; enroll this device as \
+                    a client";
+        turned_away(TurnedFor::Certificate, text);
+        return Err(Status::permission_denied(text));
+    }
     let plan = &service.plan;
     if !asked.tasks.contains(&plan.task) {
         let text = format!(
@@ -46,6 +56,22 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let pending = asked
         .pending
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
+    let expires = peer
+        .ends
+        .map_or(0, |ends| u64::try_from(ends.unix_timestamp()).unwrap_or(0) * 1000);
+    service.registry.joined(Joining {
+        shown: Shown {
+            client: peer.client.clone(),
+            fingerprint: peer.fingerprint,
+            role: peer.role,
+            expires,
+            authority: None,
+        },
+        certificate: Arc::clone(&peer.certificate),
+        address: peer.address.to_string(),
+        software: asked.software.clone(),
+        device: asked.device.clone(),
+    });
     if let Some(ends) = peer.ends {
         service.events.status.certificate(&peer.client, ends);
     }

@@ -1,12 +1,14 @@
 //! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the coordinator; they
 //! hold no state of the run and decide nothing.
 
+pub(crate) mod admission;
 mod buffers;
 pub(crate) mod calls;
 mod chunks;
 pub(crate) mod context;
 pub(crate) mod door;
 mod download;
+pub(crate) mod enrollment;
 mod evaluate;
 pub(crate) mod fetch;
 mod fetch_base;
@@ -19,6 +21,8 @@ mod pace;
 mod peer;
 pub(crate) mod predictor;
 pub(crate) mod push;
+pub(crate) mod reload;
+mod renew;
 pub(crate) mod shared_frame;
 pub(crate) mod submit;
 pub(crate) mod transfers;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
-use super::peer::{self, Peer};
+use super::peer::Peer;
 use super::push::{Step, Steps};
 use super::submit;
 use super::turns::Kind;
@@ -64,7 +64,7 @@ async fn attend(
     let mut turn = service.turns.take(client, Kind::Watch);
     tracing::debug!(%client, "watching");
     let view = |state: &State| state.view(&service.plan, client, service.clock.now());
-    let admit = || peer::admit(&service.revoked, client, fingerprint);
+    let admit = || service.admission.admit(client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
     let steps = requests.is_some().then(|| Steps::new(&service, &peer));
     let (watching, over) = oneshot::channel();

@@ -1,11 +1,12 @@
 //! Builds a server: recovers its run, connects its tasks, and starts them.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::trace::Exporter;
-use fl_proto::{Issued, open_files, server_builder, server_tls};
+use fl_proto::{Issued, Meter, open_files, server_builder};
 use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,7 +16,7 @@ use crate::accounting::sample::Booked;
 use crate::admin::page::listener::{Live, expiries};
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
-use crate::clock::Clock;
+use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::actor::Coordinator;
@@ -26,16 +27,22 @@ use crate::coordinator::presence::Present;
 use crate::error::ServeError;
 use crate::model::PersistenceError;
 use crate::model::space::{StoredSpace, model_values};
+use crate::registry::Registry;
+use crate::registry::actor::{RegistryHandle, Settings};
+use crate::registry::signer::Signer;
+use crate::rpc::admission::Admission;
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
+use crate::rpc::enrollment::{EnrollmentPort, Listening};
 use crate::rpc::health::health;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::predictor::LargestOfStep;
+use crate::rpc::reload::Reloader;
 use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
-use crate::server::options::Serve;
+use crate::server::options::{Enrollment, Serve};
 use crate::server::recover::{Started, start};
 use crate::server::task::Task;
 use crate::state_machine::State;
@@ -57,6 +64,10 @@ pub(super) struct Server {
     pub(super) door: Task<()>,
     pub(super) admin: Task<()>,
     pub(super) page: Option<Task<()>>,
+    /// The enrollment port.
+    pub(super) port: Option<Task<()>>,
+    /// Reloads at SIGHUP.
+    pub(super) reloads: Task<()>,
     /// Becomes true when the server is about to stop.
     pub(super) stopping: watch::Sender<bool>,
     /// Dropped to have the running calls finished.
@@ -78,7 +89,8 @@ impl Server {
     /// Whatever keeps the run from being served.
     pub(super) async fn build(listener: TcpListener, options: Serve) -> Result<Self, ServeError> {
         let listen = listener.local_addr().map_err(ServeError::Listener)?;
-        let tls = server_tls(&options.authority, &options.own)?;
+        let reloader = Reloader::new(options.reload.clone(), &options.authority, &options.own)?;
+        let reloader = Arc::new(reloader);
         let room = Room::new(&options.tuning, open_files());
         let mut started = recover(&options).await?;
         let (shown, state) = watch::channel(Arc::new(std::mem::take(&mut started.state)));
@@ -106,15 +118,36 @@ impl Server {
             tuning,
             first: options.first,
         };
-        let service = Arc::new(shared.service(&started, options.revoked)?);
-        let admin = shared.admin(&options.data, listen.to_string())?;
+        let registry = registry(&started.store, &options.enrollment, listen, options.clock)?;
+        let port = options.enrollment.listen.map(|address| {
+            let meter = Arc::new(Meter::default());
+            EnrollmentPort::new(address, reloader.enrollment(), registry.clone(), meter)
+        });
+        let (port, listening) = port.unzip();
+        let service = Arc::new(shared.service(&started, options.revoked, registry.clone())?);
+        let admin = shared.admin(
+            &options.data,
+            listen.to_string(),
+            registry,
+            listening,
+            Arc::clone(&reloader),
+        )?;
         let page = options
             .live
             .map(|page| shared.page(page, &options.authority, &options.own, options.costs));
         let turn_away = turn_away(shared.events.clone());
         let traffic = Arc::clone(&shared.traffic);
-        let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle, turn_away);
+        let (door, seats, incoming) = Door::new(
+            listener,
+            reloader.main(),
+            Arc::clone(&traffic),
+            &room,
+            tuning.idle,
+            turn_away,
+        );
         let door = Task::spawn(door.keep());
+        let port = port.map(|port| Task::spawn(port.keep()));
+        let reloads = Task::spawn(reloader.keep());
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
         let calls = server_builder()
@@ -140,6 +173,8 @@ impl Server {
             door,
             admin,
             page,
+            port,
+            reloads,
             stopping,
             drain,
             finish,
@@ -172,7 +207,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn service(&self, started: &Started, revoked: PathBuf) -> Result<Service, ServeError> {
+    fn service(&self, started: &Started, revoked: PathBuf, registry: RegistryHandle) -> Result<Service, ServeError> {
         let unknown = || PersistenceError::stored("records", "the run has begun, but no record names its first model");
         Ok(Service {
             plan: Arc::clone(&self.plan),
@@ -187,7 +222,8 @@ impl Shared {
             traffic: Arc::clone(&self.traffic),
             events: self.events.clone(),
             clock: self.clock,
-            revoked,
+            admission: Admission::new(revoked, registry.refused()),
+            registry,
             tuning: self.tuning,
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
@@ -226,7 +262,14 @@ impl Shared {
         }
     }
 
-    fn admin(&self, data: &Path, listen: String) -> Result<Task<()>, ServeError> {
+    fn admin(
+        &self,
+        data: &Path,
+        listen: String,
+        registry: RegistryHandle,
+        listening: Option<watch::Receiver<Listening>>,
+        reloader: Arc<Reloader>,
+    ) -> Result<Task<()>, ServeError> {
         let admin = Admin::bind(data).map_err(|why| ServeError::AdminSocket {
             data: data.to_owned(),
             why,
@@ -234,6 +277,9 @@ impl Shared {
         let sources = Sources {
             store: self.store.clone(),
             commands: self.commands.clone(),
+            registry,
+            listening,
+            reloader,
             status: Arc::clone(&self.events.status),
             run: self.plan.name.to_string(),
             listen,
@@ -266,6 +312,29 @@ async fn recover(options: &Serve) -> Result<Started, ServeError> {
     let (data, plan, fault) = (options.data.clone(), options.plan.clone(), options.fault.clone());
     let (tuning, wall) = (options.tuning, options.clock);
     tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, wall)).await?
+}
+
+/// Starts the task of the registry in this store.
+fn registry(
+    store: &Store,
+    enrollment: &Enrollment,
+    listen: SocketAddr,
+    clock: Wall,
+) -> Result<RegistryHandle, ServeError> {
+    let server = match enrollment.server.as_str() {
+        "" => format!(":{}", listen.port()),
+        server => server.to_owned(),
+    };
+    let settings = Settings {
+        signer: Signer {
+            authority: enrollment.authority.clone(),
+            key: enrollment.authority_key.clone(),
+        },
+        lifetime: u64::try_from(enrollment.lifetime.as_millis()).unwrap_or(u64::MAX),
+        server,
+        clock,
+    };
+    Ok(RegistryHandle::start(Registry::open(store.clone())?, settings))
 }
 
 fn random_instance() -> Result<Digest, ServeError> {

@@ -1,7 +1,9 @@
 //! What to serve and how, and how serving ended.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_compress::Digest;
 use fl_proto::Issued;
@@ -13,6 +15,7 @@ use crate::admin::page::listener::Live;
 use crate::clock::{self, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
+use crate::rpc::reload::Reload;
 use crate::storage::disk::Fault;
 use crate::telemetry::event::Event;
 
@@ -29,6 +32,10 @@ pub struct Serve {
     pub own: Issued,
     /// Path of the list of revoked clients; the file may be missing.
     pub revoked: PathBuf,
+    /// How devices enroll and clients renew their certificates.
+    pub enrollment: Enrollment,
+    /// Reads the certificates again at SIGHUP, or when the command line asks; `None`: they stay.
+    pub reload: Option<Reload>,
     /// Bounds and timeouts.
     pub tuning: Tuning,
     /// Identifies the run among those of its name if it begins now, see `JoinReply.instance`. `None`: random.
@@ -52,17 +59,48 @@ pub struct Serve {
     pub costs: Option<CostsPlan>,
 }
 
+/// How devices enroll and clients renew their certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrollment {
+    /// Where devices enroll while a token is open; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Where enrolled devices reach the server: `host:port`, or `:port` for the host at which the device enrolled. Empty: the
+    /// port of the listener.
+    pub server: String,
+    /// File of the authorities' certificates.
+    pub authority: PathBuf,
+    /// File of the authority's key, which signs. May be missing: nothing is signed here then.
+    pub authority_key: PathBuf,
+    /// Validity of renewed certificates.
+    pub lifetime: Duration,
+}
+
+impl Enrollment {
+    /// No enrollment, with the authority's files in `folder`.
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            listen: None,
+            server: String::new(),
+            authority: folder.join("authority.pem"),
+            authority_key: folder.join("authority.key"),
+            lifetime: Duration::from_secs(30 * 24 * 3600),
+        }
+    }
+}
+
 impl Serve {
     /// The default options. `authority` and `own` are PEM.
     pub fn new(data: PathBuf, plan: RunPlan, authority: String, own: Issued) -> Self {
         let revoked = data.join("revoked");
-        let tuning = Tuning::default();
+        let (tuning, enrollment) = (Tuning::default(), Enrollment::new(&data));
         Self {
             data,
             plan,
             authority,
             own,
             revoked,
+            enrollment,
+            reload: None,
             tuning,
             instance: None,
             first: 0,

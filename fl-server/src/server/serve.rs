@@ -57,7 +57,11 @@ impl Server {
     async fn stop(mut self, stop: Stop) -> Result<Outcome, ServeError> {
         self.stopping.send_replace(true);
         drop(self.drain);
+        self.reloads.abort().await;
         self.door.abort().await;
+        if let Some(port) = self.port {
+            port.abort().await;
+        }
         let calls = tokio::time::timeout(self.tuning.stop_within, self.calls.finished());
         if calls.await.is_err() {
             tracing::warn!("some calls did not finish in time");

@@ -114,6 +114,7 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
         wire::JoinRequest::from(JoinRequest {
             tasks: vec!["other".into()],
             pending: None,
+            ..JoinRequest::default()
         })
     };
     for _ in 0..3 {

@@ -270,6 +270,7 @@ impl TestClient {
         let mut request = wire::JoinRequest::from(JoinRequest {
             tasks: vec!["toy".into()],
             pending,
+            ..JoinRequest::default()
         });
         request.protocol_minor = self.minor;
         let reply = self.calls.join(request).await?.into_inner();

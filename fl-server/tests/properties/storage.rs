@@ -243,7 +243,7 @@ fn a_store_is_open_once_and_never_by_an_older_program() {
     assert!(
         newer
             .to_string()
-            .contains("format 2.0; this program reads 1.2: update it"),
+            .contains("format 2.0; this program reads 1.3: update it"),
         "{newer}"
     );
 }

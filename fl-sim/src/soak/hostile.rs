@@ -177,7 +177,7 @@ impl Bad {
         let mut calls = FederationClient::new(channel);
         let request = wire::JoinRequest::from(JoinRequest {
             tasks: vec![TASK.to_owned()],
-            pending: None,
+            ..JoinRequest::default()
         });
         let joined = tokio::time::timeout(CALL_TIMEOUT, calls.join(request))
             .await??

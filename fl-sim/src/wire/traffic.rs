@@ -38,7 +38,11 @@ impl Traffic {
     /// # Errors
     /// If the reply cannot be written.
     pub(super) fn join(&mut self, tasks: Vec<String>, joined: &Joined) -> Result<(), ProtocolError> {
-        let request: wire::JoinRequest = JoinRequest { tasks, pending: None }.into();
+        let request: wire::JoinRequest = JoinRequest {
+            tasks,
+            ..JoinRequest::default()
+        }
+        .into();
         let watch = wire::WatchRequest {
             run: joined.run.to_string(),
             pushes: true,

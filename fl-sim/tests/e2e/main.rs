@@ -21,6 +21,7 @@ mod conditions;
 mod defaults;
 #[cfg(unix)]
 mod demo;
+mod enrollment;
 mod fashion;
 mod hapt;
 mod hundred;
@@ -32,7 +33,9 @@ mod model_wire;
 mod own_learner;
 mod persistence;
 mod predicted;
+mod renewal;
 mod roles;
+mod rotation;
 mod soak;
 mod space;
 mod sweep;

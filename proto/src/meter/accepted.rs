@@ -24,39 +24,40 @@ pub struct PeerInfo {
     pub certificate: Arc<[u8]>,
 }
 
-/// A metered connection whose client has presented its certificate. [`crate::accept`] makes it.
+/// A metered connection after its TLS handshake. With [`PeerInfo`], whose client has presented its certificate
+/// ([`crate::accept`]); with an address alone, a device that has no certificate yet ([`crate::accept_uncertified`]).
 #[derive(Debug)]
-pub struct Accepted {
+pub struct Accepted<I = PeerInfo> {
     io: Box<TlsStream<Lingering<TcpStream>>>,
-    info: PeerInfo,
+    info: I,
 }
 
-impl Accepted {
-    pub(crate) fn new(io: TlsStream<Lingering<TcpStream>>, info: PeerInfo) -> Self {
+impl<I> Accepted<I> {
+    pub(crate) fn new(io: TlsStream<Lingering<TcpStream>>, info: I) -> Self {
         Self { io: Box::new(io), info }
     }
 
     /// The peer.
-    pub fn info(&self) -> &PeerInfo {
+    pub fn info(&self) -> &I {
         &self.info
     }
 }
 
-impl Connected for Accepted {
-    type ConnectInfo = PeerInfo;
+impl<I: Clone + Send + Sync + 'static> Connected for Accepted<I> {
+    type ConnectInfo = I;
 
-    fn connect_info(&self) -> PeerInfo {
+    fn connect_info(&self) -> I {
         self.info.clone()
     }
 }
 
-impl AsyncRead for Accepted {
+impl<I: Unpin> AsyncRead for Accepted<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Accepted {
+impl<I: Unpin> AsyncWrite for Accepted<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

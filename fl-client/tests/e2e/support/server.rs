@@ -320,6 +320,10 @@ impl Federation for Service {
         }
     }
 
+    async fn renew(&self, _: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
+        Err(Status::unimplemented("the scripted server renews no certificate"))
+    }
+
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Answer<wire::LeaveReply> {
         let request = fl_proto::LeaveRequest::try_from(request.into_inner())?;
         let mut world = self.world();

@@ -54,10 +54,14 @@ const RUN: [&str; 15] = [
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml; a client.toml shares some.
-const SERVER: [&str; 24] = [
+const SERVER: [&str; 28] = [
     "listen",
     "admin",
     "admin_token",
+    "address",
+    "authority_key",
+    "certificate_days",
+    "enroll",
     "admin_certificate",
     "admin_key",
     "data",

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fl_proto::{Accepted, ClientId, Fingerprint, Meter, peer_expiry, peer_name};
+use fl_proto::{Accepted, ClientId, Fingerprint, Meter, Role, peer_expiry, peer_name, peer_role};
 use rustls::ServerConfig;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
@@ -42,7 +42,8 @@ pub(crate) type Incoming = ReceiverStream<io::Result<Seated>>;
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    /// That of new connections.
+    tls: watch::Receiver<Arc<ServerConfig>>,
     traffic: Arc<Connections>,
     seats: Arc<Seats>,
     lobby: Lobby<Stranger>,
@@ -106,7 +107,7 @@ impl Door {
     /// A door for `listener`, and the stream of its clients' connections.
     pub(crate) fn new(
         listener: TcpListener,
-        tls: Arc<ServerConfig>,
+        tls: watch::Receiver<Arc<ServerConfig>>,
         traffic: Arc<Connections>,
         room: &Room,
         idle: Duration,
@@ -186,7 +187,11 @@ impl Door {
         let meter = Arc::new(Meter::within(Arc::clone(self.traffic.total())));
         self.traffic.connected(Arc::clone(&meter));
         let number = self.lobby.next_number();
-        let (tls, seats, clients) = (Arc::clone(&self.tls), Arc::clone(&self.seats), self.clients.clone());
+        let (tls, seats, clients) = (
+            Arc::clone(&self.tls.borrow()),
+            Arc::clone(&self.seats),
+            self.clients.clone(),
+        );
         let turned_away = self.turned_away.clone();
         let counted = Arc::clone(&meter);
         let handshake = self.handshakes.spawn(async move {
@@ -239,10 +244,11 @@ fn is_about_the_certificate(error: &io::Error) -> bool {
 /// Gives a client that has shown its certificate a seat.
 fn seat(accepted: Accepted, seats: &Arc<Seats>, address: SocketAddr) -> Option<Seated> {
     let info = accepted.info();
-    let client = match peer_name(&info.certificate) {
-        Ok(client) => client,
+    let named = peer_name(&info.certificate).and_then(|client| Ok((client, peer_role(&info.certificate)?)));
+    let (client, role) = match named {
+        Ok(named) => named,
         Err(error) => {
-            tracing::warn!(%error, %address, "a certificate of the federation names no client");
+            tracing::warn!(%error, %address, "a certificate of the federation names no client, or an unknown role");
             return None;
         }
     };
@@ -251,6 +257,9 @@ fn seat(accepted: Accepted, seats: &Arc<Seats>, address: SocketAddr) -> Option<S
         return None;
     };
     let caller = Caller {
+        certificate: Arc::clone(&info.certificate),
+        address: address.ip().to_canonical(),
+        role,
         ends: peer_expiry(&info.certificate).ok(),
         fingerprint: Fingerprint::of(&info.certificate),
         meter: Arc::clone(&info.meter),
@@ -270,6 +279,11 @@ fn seat(accepted: Accepted, seats: &Arc<Seats>, address: SocketAddr) -> Option<S
 pub(crate) struct Caller {
     /// The name in its certificate.
     pub(crate) client: ClientId,
+    /// The role in its certificate.
+    pub(crate) role: Role,
+    /// The certificate, DER.
+    pub(crate) certificate: Arc<[u8]>,
+    pub(crate) address: IpAddr,
     /// When the certificate expires, if that can be read.
     pub(crate) ends: Option<OffsetDateTime>,
     /// Fingerprint of the certificate.

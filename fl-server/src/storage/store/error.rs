@@ -57,6 +57,14 @@ pub enum StoreError {
         run: RunName,
         why: RecordError,
     },
+    /// An entry of the federation is corrupt or of a newer program.
+    #[error("{table} `{name}` in the store: {why}; restore the data folder from a backup, or update this program")]
+    Entry {
+        /// `token` or `client`.
+        table: &'static str,
+        name: String,
+        why: String,
+    },
     /// A record is missing before a later one.
     #[error("record {number} of run {run} is missing")]
     Gap { number: u64, run: RunName },
@@ -74,7 +82,12 @@ impl StoreError {
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
-            Self::Value { .. } | Self::Gap { .. } | Self::Broken { .. } | Self::Lost { .. } | Self::Head(_)
+            Self::Value { .. }
+                | Self::Entry { .. }
+                | Self::Gap { .. }
+                | Self::Broken { .. }
+                | Self::Lost { .. }
+                | Self::Head(_)
         )
     }
 }

@@ -1,9 +1,9 @@
 //! The version of the store's tables, and their keys.
 
 /// A store with another major version or a newer minor version is refused. Minor version 1: each run has its own blobs. Minor
-/// version 2: updates in packs.
+/// version 2: updates in packs. Minor version 3: tokens and clients of the federation.
 pub(super) const MAJOR: u8 = 1;
-pub(super) const MINOR: u8 = 2;
+pub(super) const MINOR: u8 = 3;
 
 pub(super) const VERSION_KEY: &[u8] = b"v";
 /// Number of the last commit.
@@ -20,6 +20,10 @@ pub(super) const ROW: u8 = b'l';
 /// Named values.
 pub(super) const META: u8 = b'm';
 pub(super) const TAIL: u8 = b't';
+/// Enrollment tokens of the federation.
+pub(super) const TOKEN: u8 = b'k';
+/// Clients of the federation.
+pub(super) const CLIENT: u8 = b'f';
 
 /// The start of the keys of a run in a table.
 pub(super) fn prefix(table: u8, run: u32) -> [u8; 5] {

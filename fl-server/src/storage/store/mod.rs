@@ -6,6 +6,7 @@
 
 mod database;
 mod error;
+mod federation;
 mod format;
 mod head;
 mod run_store;
@@ -13,5 +14,6 @@ mod runs;
 mod seal;
 
 pub use error::StoreError;
+pub use federation::{EntryChange, Table};
 pub use run_store::{CHECKPOINTS, Checkpoint, RunStore};
 pub use runs::Store;

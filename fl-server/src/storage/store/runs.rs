@@ -13,7 +13,7 @@ use crate::storage::store::run_store::RunStore;
 /// The store of a data folder; clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
-    database: Database,
+    pub(super) database: Database,
 }
 
 impl Store {

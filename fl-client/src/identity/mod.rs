@@ -1,33 +1,29 @@
-//! The client's own certificate, as far as the client can check it.
+//! The client's own certificate, as far as the client can check it, and its files.
 
-use fl_proto::expiry;
+mod files;
+mod pair;
+
+pub(crate) use files::Fault;
+pub use files::IdentityFiles;
+pub(crate) use pair::{discard, is_pending, newest, pending_key, promote, save_next_certificate, save_next_key};
+
+use fl_proto::{Issued, expiry};
 use time::OffsetDateTime;
 use x509_parser::pem::parse_x509_pem;
 
-use crate::config::ClientConfig;
-use crate::error::Error;
-
-/// Expiry of the client's certificate.
-///
-/// # Errors
-/// `Config` if the authority's certificate or the client's own cannot be parsed.
-pub fn check_certificates(config: &ClientConfig) -> Result<OffsetDateTime, Error> {
-    expiry(&config.authority).map_err(|e| Error::Config(format!("`authority`: {e}")))?;
-    expiry(&config.own.certificate).map_err(|e| Error::Config(format!("`certificate`: {e}")))
-}
-
 /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
 /// valid: only the server can decide that.
-pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
-    let ends = expiry(&config.own.certificate).ok()?;
+pub(crate) fn own_fault(own: &Issued, authority: &str) -> Option<String> {
+    let ends = expiry(&own.certificate).ok()?;
     if ends < OffsetDateTime::now_utc() {
         return Some(format!(
-            "this client's certificate ended on {}; ask for a new one",
+            "this client's certificate expired on {}; ask the operator for a line (`fl-server enroll NAME --again`), then type \
+             `fl-client enroll LINE --again` in the folder of client.toml",
             ends.date()
         ));
     }
-    let (_, own) = parse_x509_pem(config.own.certificate.as_bytes()).ok()?;
-    let (_, authority) = parse_x509_pem(config.authority.as_bytes()).ok()?;
+    let (_, own) = parse_x509_pem(own.certificate.as_bytes()).ok()?;
+    let (_, authority) = parse_x509_pem(authority.as_bytes()).ok()?;
     let (own, authority) = (own.parse_x509().ok()?, authority.parse_x509().ok()?);
     let uses = own.extended_key_usage().ok()?;
     if own.is_ca() || uses.is_some_and(|uses| !uses.value.client_auth && !uses.value.any) {

@@ -4,34 +4,32 @@
 //! certificate carries the fixed name [`SERVER_NAME`], which clients check, so that the server's address may change without a
 //! new certificate. Both sides speak TLS 1.3 only, whatever versions the features of a dependency compile in.
 
-use std::sync::Arc;
+mod authority;
+mod pinned;
+mod role;
+mod sides;
+mod signing_request;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::crypto::CryptoProvider;
+use base64::Engine as _;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 use tokio_rustls::rustls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::error::ProtocolError;
+use crate::fingerprint::Fingerprint;
 use crate::names::ClientId;
+pub use authority::Authority;
+pub use pinned::{ForeignAuthority, pinned_client_tls};
+pub use role::Role;
+pub use sides::{client_tls, enrollment_tls, server_tls};
+pub use signing_request::{NewKey, RequestError, SigningRequest};
 
 /// Name in every server certificate.
 pub(crate) const SERVER_NAME: &str = "fl-server";
-/// The only version of TLS.
-const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 /// HTTP/2 in ALPN (RFC 7301).
 pub(crate) const HTTP2: &[u8] = b"h2";
-/// Sessions that a server remembers, so that clients resume them when they connect again. Each takes about 1 KiB.
-const SESSIONS: usize = 16_384;
-/// How far in the past a certificate's validity begins, for clients whose clock is slow.
-const CLOCK_SKEW: Duration = Duration::hours(24);
 
 /// Why a certificate or key cannot be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -67,150 +65,6 @@ pub struct Issued {
     pub key: String,
 }
 
-/// The certificate authority of one federation.
-#[derive(Debug)]
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    /// Creates a new authority, valid for `valid` from `now` on.
-    ///
-    /// # Errors
-    /// `Material` if no key can be made.
-    pub fn create(federation: &str, now: OffsetDateTime, valid: Duration) -> Result<(Self, Issued), TlsError> {
-        let key = KeyPair::generate()?;
-        let mut params = params(&format!("{federation} authority"), now, valid);
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let issued = Issued {
-            certificate: params.self_signed(&key)?.pem(),
-            key: key.serialize_pem(),
-        };
-        Ok((
-            Self {
-                issuer: Issuer::new(params, key),
-            },
-            issued,
-        ))
-    }
-
-    /// Reads an authority from PEM.
-    ///
-    /// # Errors
-    /// `Material` if the PEM texts are not a certificate and its key.
-    pub fn from_pem(issued: &Issued) -> Result<Self, TlsError> {
-        let key = KeyPair::from_pem(&issued.key)?;
-        Ok(Self {
-            issuer: Issuer::from_ca_cert_pem(&issued.certificate, key)?,
-        })
-    }
-
-    /// Issues the server's certificate.
-    ///
-    /// # Errors
-    /// `Material` if the certificate cannot be made.
-    pub fn issue_server(&self, now: OffsetDateTime, valid: Duration) -> Result<Issued, TlsError> {
-        self.issue(SERVER_NAME, ExtendedKeyUsagePurpose::ServerAuth, now, valid)
-    }
-
-    /// Issues a client's certificate.
-    ///
-    /// # Errors
-    /// `Material` if the certificate cannot be made.
-    pub fn issue_client(&self, name: &ClientId, now: OffsetDateTime, valid: Duration) -> Result<Issued, TlsError> {
-        self.issue(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth, now, valid)
-    }
-
-    fn issue(
-        &self,
-        name: &str,
-        usage: ExtendedKeyUsagePurpose,
-        now: OffsetDateTime,
-        valid: Duration,
-    ) -> Result<Issued, TlsError> {
-        let key = KeyPair::generate()?;
-        let mut params = params(name, now, valid);
-        params.subject_alt_names = vec![rcgen::SanType::DnsName(SERVER_NAME.try_into()?)];
-        if usage == ExtendedKeyUsagePurpose::ClientAuth {
-            params.subject_alt_names.clear();
-        }
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![usage];
-        params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Issued {
-            certificate,
-            key: key.serialize_pem(),
-        })
-    }
-}
-
-fn params(name: &str, now: OffsetDateTime, valid: Duration) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + valid;
-    params
-}
-
-/// The server's side of mutual TLS 1.3, which admits only clients of `authority`. All arguments are PEM.
-///
-/// A client that was admitted once may resume its session (RFC 8446, section 2.2), in which no certificates travel: the server
-/// remembers the certificate, and [`accept`](crate::accept) looks at its expiry again. Sessions are forgotten with the
-/// returned value.
-///
-/// # Errors
-/// `Pem` if a text holds no certificate or key, `Unusable` if they do not fit together.
-pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, TlsError> {
-    let (chain, key) = own.read()?;
-    let provider = provider();
-    let roots = Arc::new(roots(authority)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
-    // A client has one certificate, and needs no hint which to choose.
-    let verifier = verifier.clear_root_hint_subjects().build();
-    let verifier = verifier.map_err(|e| TlsError::pem("the authority's certificate", &e))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&VERSIONS)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![HTTP2.to_vec()];
-    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
-    // A client has one connection at a time, and gets another ticket when it comes back.
-    config.send_tls13_tickets = 1;
-    Ok(Arc::new(config))
-}
-
-/// The client's side of mutual TLS 1.3, which accepts only the server of `authority`. All arguments are PEM. Whoever connects
-/// with the same value again resumes the session, if the server remembers it.
-///
-/// # Errors
-/// As [`server_tls`].
-pub fn client_tls(authority: &str, own: &Issued) -> Result<Arc<ClientConfig>, TlsError> {
-    let (chain, key) = own.read()?;
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&VERSIONS)?
-        .with_root_certificates(roots(authority)?)
-        .with_client_auth_cert(chain, key)?;
-    config.alpn_protocols = vec![HTTP2.to_vec()];
-    Ok(Arc::new(config))
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn roots(authority: &str) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(authority, "the authority's certificate")? {
-        roots
-            .add(certificate)
-            .map_err(|e| TlsError::pem("the authority's certificate", &e))?;
-    }
-    Ok(roots)
-}
-
 /// The certificates of a PEM text, at least one.
 fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
@@ -219,6 +73,35 @@ fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'sta
         return Err(TlsError::pem(what, &"the text holds no certificate"));
     }
     Ok(all)
+}
+
+/// The certificates of a PEM text as DER, at least one.
+///
+/// # Errors
+/// `Pem`.
+pub fn certificates_of(pem: &str) -> Result<Vec<Vec<u8>>, TlsError> {
+    let all = certificates(pem, "the certificate")?;
+    Ok(all.into_iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+/// Digest of the public key of a DER certificate, as [`SigningRequest::key`] gives it.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn certificate_key(der: &[u8]) -> Result<Fingerprint, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    Ok(Fingerprint::of(certificate.public_key().raw))
+}
+
+/// A DER certificate as PEM (RFC 7468).
+pub fn certificate_pem(der: &[u8]) -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in encoded.as_bytes().chunks(64) {
+        pem.push_str(std::str::from_utf8(line).unwrap_or_default());
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
 }
 
 impl TlsError {
@@ -256,6 +139,51 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
     Ok(name.ok_or(ProtocolError::Missing("common name"))?.parse()?)
 }
 
+/// The common name of a DER certificate.
+///
+/// # Errors
+/// `NotACertificate` if there is none.
+pub fn common_name(der: &[u8]) -> Result<String, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let name = certificate.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok());
+    name.map(str::to_owned)
+        .ok_or_else(|| TlsError::not_one("it has no common name"))
+}
+
+/// Whether a key is the certificate's, both PEM.
+pub fn is_pair(issued: &Issued) -> bool {
+    let certificate = certificates_of(&issued.certificate).ok();
+    let of = certificate.and_then(|all| certificate_key(all.first()?).ok());
+    let key = NewKey::from_pem(&issued.key).ok();
+    of.is_some() && of == key.map(|key| key.key())
+}
+
+/// The role in a verified certificate; [`Role::Client`] if it names none. `der`: one X.509 certificate.
+///
+/// # Errors
+/// `NotACertificate`, or `Name` if the role is unknown.
+pub fn peer_role(der: &[u8]) -> Result<Role, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let mut units = certificate.subject().iter_organizational_unit();
+    match units.next().map(|unit| unit.as_str()) {
+        None => Ok(Role::Client),
+        Some(unit) => Ok(unit.map_err(TlsError::not_one)?.parse()?),
+    }
+}
+
+/// When a DER certificate was issued and when it expires. Issuing is a day after the beginning of its validity, which leaves
+/// room for slow clocks.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn peer_lifetime(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let begin = certificate.validity().not_before.timestamp();
+    let begin = OffsetDateTime::from_unix_timestamp(begin).map_err(TlsError::not_one)?;
+    Ok((begin.saturating_add(authority::CLOCK_SKEW), peer_expiry(der)?))
+}
+
 /// Expiry of a DER certificate.
 ///
 /// # Errors
@@ -291,6 +219,8 @@ pub fn is_issued_by(certificate: &str, authority: &str) -> Result<bool, TlsError
 
 #[cfg(test)]
 mod tests {
+    use time::Duration;
+
     use super::*;
 
     fn now() -> OffsetDateTime {
@@ -319,6 +249,17 @@ mod tests {
         let (ca, leaf) = (ca.parse_x509().unwrap(), pem.parse_x509().unwrap());
         assert_eq!(leaf.issuer(), ca.subject());
         assert!(!leaf.is_ca());
+    }
+
+    #[test]
+    fn a_certificate_is_the_same_in_both_forms() {
+        let days = Duration::days(10);
+        let [(_, a), (_, b)] = [(); 2].map(|()| Authority::create("fed", now(), days).unwrap());
+        let both = certificates_of(&(a.certificate.clone() + &b.certificate)).unwrap();
+        assert_eq!(both.len(), 2);
+        assert_eq!(certificates_of(&certificate_pem(&both[1])).unwrap(), both[1..]);
+        assert_eq!(Fingerprint::of(&both[0]), Fingerprint::of_pem(&a.certificate).unwrap());
+        assert!(certificates_of("").is_err());
     }
 
     #[test]

@@ -1,0 +1,219 @@
+//! `fl-client enroll LINE`: makes this device a client of a federation.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use fl_cli::out;
+use fl_proto::{ClientId, EnrollmentLine};
+use indicatif::ProgressBar;
+
+use super::run as run_client;
+use crate::client_file::ClientFile;
+use crate::enrollment::{ClientFolder, Progress, enroll};
+use crate::error::Error;
+use crate::identity::Fault;
+
+/// Enroll this device: make its key, have the server sign it, and write client.toml. May be repeated after any failure.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The line that `fl-server enroll` printed: `fl1:..`.
+    line: String,
+    /// Folder for key, certificate and client.toml; created if it is missing.
+    #[arg(long, default_value = ".")]
+    to: PathBuf,
+    /// The name to ask for, if the line allows several.
+    #[arg(long)]
+    name: Option<ClientId>,
+    /// Make a new key and certificate in a folder that has them already.
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Run the client after enrollment, until it is stopped.
+    #[arg(long)]
+    run: bool,
+    /// A fault at the N-th write: `abort@N` or `full@N`.
+    #[arg(long, hide = true)]
+    fault: Option<String>,
+}
+
+/// A task to bind in the new client.toml.
+#[derive(Debug, clap::Args)]
+pub(super) struct TaskArgs {
+    /// A task to bind in the new client.toml; `task` in the server's run.toml.
+    #[arg(long, requires = "learner")]
+    task: Option<String>,
+    /// The learner of the task, such as mlp, '{ name = "transformer", layers = 6 }' or '{ command = ["python3", "train.py"] }'.
+    #[arg(long, requires = "task")]
+    learner: Option<String>,
+    /// The data of a built-in learner, as in client.toml, such as '{ builtin = { client = 0 } }'.
+    #[arg(long, requires = "task")]
+    data: Option<String>,
+}
+
+impl Args {
+    /// Whether the client runs after enrollment.
+    pub(super) fn runs(&self) -> bool {
+        self.run
+    }
+}
+
+pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
+    let line: EnrollmentLine = args.line.parse().map_err(|error| Error::Config(format!("{error}")))?;
+    let task = args.task.table()?;
+    let fault = args
+        .fault
+        .as_ref()
+        .map(|text| text.parse::<Fault>())
+        .transpose()
+        .map_err(Error::Config)?;
+    let folder = ClientFolder::new(&args.to, fault);
+    if args.again {
+        folder.clear()?;
+    }
+    if let Some(own) = folder.issued()? {
+        if let Some(fault) = folder.fault(&own) {
+            let folder = args.to.display();
+            return Err(Error::Config(format!(
+                "{folder} is enrolled already, and {fault}; to enroll it once more, add `--again`"
+            ))
+            .into());
+        }
+        out::note(format_args!(
+            "{} is enrolled already; `--again` makes a new key",
+            args.to.display()
+        ));
+    } else {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot start the runtime")?;
+        let told = |progress| match progress {
+            Progress::Held(words) => out::note(format_args!(
+                "waits for the operator's approval; the operator must see the same words: {words}"
+            )),
+        };
+        let settings = |server: &str| client_toml(server, task.as_deref());
+        let enrolled = enroll(&line, &folder, args.name.as_ref(), settings, told);
+        let done = runtime.block_on(enrolled)?;
+        out::line(format_args!(
+            "enrolled as `{}` until {}, in {}",
+            done.name,
+            done.expires.date(),
+            args.to.display()
+        ))?;
+    }
+    let config = folder.config();
+    preflight(&config)?;
+    match args.run {
+        true => run_client::run(run_client::Args::of(config), bar),
+        false => Ok(()),
+    }
+}
+
+/// Checks what can be checked without training, and prints the next steps.
+pub(super) fn preflight(config: &Path) -> anyhow::Result<()> {
+    let file = ClientFile::read(config)?;
+    if let Some(fault) = file.config.own_fault() {
+        return Err(Error::Config(fault).into());
+    }
+    fl_proto::client_tls(&file.config.authority, &file.config.own)
+        .map_err(|error| Error::Config(format!("`certificate` and `key`: {error}")))?;
+    let shown = config.display();
+    out::line(format_args!("ready: {shown} connects to {}", file.config.server))?;
+    let tasks: Vec<_> = file.tasks.keys().map(String::as_str).collect();
+    match tasks.as_slice() {
+        [] => out::note(format_args!(
+            "next: bind a task to a learner and data in {shown}, then\n      fl-client check {shown}\n      fl-client run {shown}"
+        )),
+        tasks => out::note(format_args!(
+            "next: fl-client check {shown}      # tasks: {}\n      fl-client run {shown}",
+            tasks.join(", ")
+        )),
+    }
+    Ok(())
+}
+
+impl TaskArgs {
+    /// The table of the task; `None` without a task.
+    ///
+    /// # Errors
+    /// `Config` if it would not be one.
+    pub(super) fn table(&self) -> anyhow::Result<Option<String>> {
+        let (Some(task), Some(learner)) = (&self.task, &self.learner) else {
+            return Ok(None);
+        };
+        let learner = match learner.trim_start().starts_with('{') {
+            true => learner.clone(),
+            false => toml::Value::from(learner.as_str()).to_string(),
+        };
+        let key = toml::Value::from(task.as_str());
+        let mut table = format!("[tasks.{key}]\nlearner = {learner}\n");
+        if let Some(data) = &self.data {
+            table.push_str(&format!("data = {data}\n"));
+        }
+        let parsed: toml::Table = table
+            .parse()
+            .map_err(|error: toml::de::Error| Error::Config(format!("`--learner` or `--data`: {}", error.message())))?;
+        if parsed.len() != 1 {
+            return Err(anyhow!(Error::Config(
+                "`--learner` and `--data` must be one value each, as in client.toml".to_owned()
+            )));
+        }
+        crate::client_file::check_text(&table).map_err(Error::Config)?;
+        Ok(Some(table))
+    }
+}
+
+/// The commented client.toml, every key at its default but the server. Without a task, the example is a comment.
+pub(super) fn client_toml(server: &str, task: Option<&str>) -> String {
+    let template = include_str!("../../../configs/client.toml");
+    let filled = template.replacen("# server = \"127.0.0.1:7070\"", &format!("server = \"{server}\""), 1);
+    let (keys, example) = filled.split_at(filled.find("# One table for each task").unwrap_or(filled.len()));
+    let comment = |line: &str| match line.is_empty() || line.starts_with('#') {
+        true => format!("{line}\n"),
+        false => format!("# {line}\n"),
+    };
+    let example: String = example.lines().map(comment).collect();
+    format!(
+        "{keys}{example}{}",
+        task.map_or_else(String::new, |task| format!("\n{task}"))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(learner: &str, data: Option<&str>) -> anyhow::Result<Option<String>> {
+        let args = TaskArgs {
+            task: Some("digits of all".to_owned()),
+            learner: Some(learner.to_owned()),
+            data: data.map(str::to_owned),
+        };
+        args.table()
+    }
+
+    #[test]
+    fn a_new_client_toml_has_the_server_and_the_task_and_no_other() {
+        let text = client_toml("10.0.0.1:7070", None);
+        let table: toml::Table = text.parse().unwrap();
+        assert!(!table.contains_key("tasks"), "{text}");
+        assert_eq!(table["server"].as_str(), Some("10.0.0.1:7070"));
+        let bound = task("mlp", Some("{ builtin = { client = 3 } }")).unwrap();
+        let table: toml::Table = client_toml("a:1", bound.as_deref()).parse().unwrap();
+        assert_eq!(table["tasks"]["digits of all"]["learner"].as_str(), Some("mlp"));
+        assert_eq!(table["tasks"].as_table().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_task_that_is_none_is_refused() {
+        assert!(task("{ command = [\"python3\", \"train.py\"] }", None).is_ok());
+        for (learner, data) in [
+            ("{ name = ", None),
+            ("mlp", Some("{}\nserver = \"x\"")),
+            ("mlp", Some("{ nothing = {} }")),
+            ("no-such-learner", Some("{ builtin = {} }")),
+        ] {
+            assert!(task(learner, data).is_err(), "{learner} {data:?}");
+        }
+    }
+}

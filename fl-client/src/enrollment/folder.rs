@@ -1,0 +1,185 @@
+//! The folder of a client.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use fl_proto::{
+    ClientId, Fingerprint, Issued, NewKey, SignedCertificate, certificate_pem, certificates_of, open_regular,
+};
+use zeroize::Zeroizing;
+
+use super::signed::{Done, checked};
+use crate::error::Error;
+use crate::identity::{IdentityFiles, own_fault};
+
+/// A folder that holds, or will hold, the files of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientFolder {
+    path: PathBuf,
+    files: IdentityFiles,
+}
+
+/// Longest file that is read, in bytes.
+const MAX_FILE: u64 = 64 * 1024;
+
+impl ClientFolder {
+    /// The folder at `path` with the usual names of files. `fault`: for tests.
+    pub(crate) fn new(path: &Path, fault: Option<crate::identity::Fault>) -> Self {
+        Self {
+            path: path.to_owned(),
+            files: IdentityFiles {
+                fault: fault.map(std::sync::Arc::new),
+                ..IdentityFiles::new(
+                    path.join("authority.pem"),
+                    path.join("client.pem"),
+                    path.join("client.key"),
+                )
+            },
+        }
+    }
+
+    /// The path of its client.toml.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.path.join("client.toml")
+    }
+
+    /// Creates the folder if it is missing. Leaves the mode of an existing one: it may be the user's home.
+    pub(super) fn create(&self) -> Result<(), Error> {
+        if self.path.is_dir() {
+            return Ok(());
+        }
+        fl_proto::make_private_folder(&self.path).map_err(|error| Error::io(&self.path, "create the folder", &error))
+    }
+
+    /// The certificate and key, if the folder has both.
+    ///
+    /// # Errors
+    /// `State` if a file cannot be read.
+    pub(crate) fn issued(&self) -> Result<Option<Issued>, Error> {
+        match (self.read(&self.files.certificate)?, self.read(&self.files.key)?) {
+            (Some(certificate), Some(key)) => Ok(Some(Issued {
+                certificate: certificate.to_string(),
+                key: key.to_string(),
+            })),
+            _ => Ok(None),
+        }
+    }
+
+    /// What is wrong with the certificate in the folder, or `None` if nothing evident is.
+    pub(crate) fn fault(&self, own: &Issued) -> Option<String> {
+        match self.read(&self.files.authority) {
+            Ok(Some(authority)) => own_fault(own, &authority),
+            Ok(None) => Some(format!("{} is missing", self.files.authority.display())),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// This device's key: that of an attempt before, or a new one, which is on disk when this returns.
+    ///
+    /// # Errors
+    /// `State` if it cannot be written, `Config` if the file is not a key.
+    pub(crate) fn key(&self) -> Result<NewKey, Error> {
+        let path = self.files.key.display();
+        match self.read(&self.files.key)? {
+            Some(pem) => NewKey::from_pem(&pem).map_err(|error| {
+                Error::Config(format!(
+                    "{path} is not a key that can be enrolled ({error}); move it away and type the command again"
+                ))
+            }),
+            None => {
+                let failed = |error| Error::Config(format!("no key can be made: {error}"));
+                let key = NewKey::generate().map_err(failed)?;
+                self.files.write(&self.files.key, &Zeroizing::new(key.to_pem()))?;
+                Ok(key)
+            }
+        }
+    }
+
+    /// Removes certificate and key, so that the next enrollment makes new ones. The certificate goes first: without it, the folder
+    /// counts as not enrolled.
+    pub(crate) fn clear(&self) -> Result<(), Error> {
+        for path in [&self.files.certificate, &self.files.key] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io(path, "remove", &error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the server signed; the certificate last. A client.toml that exists stays as it is.
+    ///
+    /// # Errors
+    /// `State`; a repeated call continues.
+    pub(crate) fn write(&self, signed: &SignedCertificate, settings: &str) -> Result<(), Error> {
+        let authorities: String = signed.authorities.iter().map(|der| certificate_pem(der)).collect();
+        self.files.write(&self.files.authority, &authorities)?;
+        let config = self.config();
+        if config.symlink_metadata().is_err() {
+            self.files.write(&config, settings)?;
+        }
+        self.files
+            .write(&self.files.certificate, &certificate_pem(&signed.certificate))
+    }
+
+    /// Writes a signing request for this folder's key, `client.csr`. Returns its path and the key's fingerprint.
+    ///
+    /// # Errors
+    /// Those of [`ClientFolder::key`]; `State` if it cannot be written.
+    pub(crate) fn request(&self, name: Option<&ClientId>) -> Result<(PathBuf, String), Error> {
+        self.create()?;
+        let key = self.key()?;
+        let request = key.request_pem(name);
+        let request = request.map_err(|error| Error::Config(format!("no request can be made: {error}")))?;
+        let path = self.path.join("client.csr");
+        self.files.write(&path, &request)?;
+        Ok((path, key.key().to_string()))
+    }
+
+    /// Takes the certificate that `fl-server sign` made for this folder's key, in the file `signed`.
+    ///
+    /// # Errors
+    /// `Config` if the file is missing or not for this key; `State` if a file cannot be written.
+    pub(crate) fn install(&self, signed: &Path, settings: &str) -> Result<Done, Error> {
+        let shown = signed.display();
+        let wrong = |why: &dyn std::fmt::Display| {
+            Error::Config(format!(
+                "{shown} is not what `fl-server sign` wrote for this device: {why}"
+            ))
+        };
+        let pem = self.read(signed)?.ok_or_else(|| wrong(&"it does not exist"))?;
+        if self.read(&self.files.key)?.is_none() {
+            let key = self.files.key.display();
+            return Err(Error::Config(format!(
+                "{key} is missing; `fl-client request` makes it, and the request for it"
+            )));
+        }
+        let mut all = certificates_of(&pem).map_err(|error| wrong(&error))?;
+        if all.len() < 2 {
+            return Err(wrong(&"it must hold the certificate and the authority's"));
+        }
+        let certificate = all.remove(0);
+        let authority = Fingerprint::of(&all[0]);
+        let signed = SignedCertificate {
+            certificate,
+            authorities: all,
+        };
+        let key = self.key()?;
+        let done = checked(&signed, &key, authority).map_err(|error| wrong(&error))?;
+        self.write(&signed, settings)?;
+        Ok(done)
+    }
+
+    /// The text of a file; `None` if it is missing.
+    fn read(&self, path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
+        let failed = |error: std::io::Error| Error::io(path, "read", &error);
+        let file = match open_regular(File::options().read(true), path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(failed)?,
+        };
+        let mut text = Zeroizing::new(String::with_capacity(4096));
+        file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+        Ok(Some(text))
+    }
+}

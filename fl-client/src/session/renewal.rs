@@ -1,0 +1,92 @@
+//! Renews the client's certificate at two thirds of its lifetime, over the connection that the old one opened.
+
+use std::time::Duration;
+
+use fl_proto::{Fingerprint, Issued, NewKey, certificate_pem, certificates_of, peer_lifetime};
+use time::OffsetDateTime;
+
+use crate::enrollment::checked;
+use crate::error::Error;
+use crate::identity::{IdentityFiles, pending_key, save_next_certificate, save_next_key};
+use crate::rpc::Rpc;
+
+/// Shortest and longest wait before another try.
+const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
+
+/// How far the clock of the server that issued the certificate at this moment is ahead of `now`, this device's clock.
+pub(super) fn clock_offset(own: &Issued, now: OffsetDateTime) -> time::Duration {
+    lifetime(own).map_or(time::Duration::ZERO, |(issued, _)| issued - now)
+}
+
+/// How long from `now` until the certificate is to be renewed: zero if it is due. `None` if it cannot be read.
+pub(super) fn due(own: &Issued, now: OffsetDateTime) -> Option<Duration> {
+    let (issued, expires) = lifetime(own)?;
+    let at = issued + (expires - issued) * 2 / 3;
+    Some(Duration::try_from(at - now).unwrap_or(Duration::ZERO))
+}
+
+/// How long to wait after a renewal that failed: a tenth of the time that is left.
+pub(super) fn retry(own: &Issued, now: OffsetDateTime) -> Duration {
+    let left = lifetime(own).and_then(|(_, expires)| Duration::try_from(expires - now).ok());
+    (left.unwrap_or(Duration::ZERO) / 10).clamp(RETRY.0, RETRY.1)
+}
+
+fn lifetime(own: &Issued) -> Option<(OffsetDateTime, OffsetDateTime)> {
+    let der = certificates_of(&own.certificate).ok()?.into_iter().next()?;
+    peer_lifetime(&der).ok()
+}
+
+/// Asks for a certificate of a new key and writes both beside those in use. A renewal that was interrupted continues with its
+/// key, for which the server has the same answer.
+///
+/// # Errors
+/// Those of the call; `State` if a file cannot be written. The pair in use is unchanged.
+pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str) -> Result<(), Error> {
+    let unusable = |error: fl_proto::TlsError| Error::Crashed(format!("renewal: {error}"));
+    let key = match pending_key(files) {
+        Some(key) => key,
+        None => {
+            let key = NewKey::generate().map_err(unusable)?;
+            save_next_key(files, &key)?;
+            key
+        }
+    };
+    let signed = rpc.renew(key.request(None).map_err(unusable)?).await?;
+    let trusted = certificates_of(authority).map_err(unusable)?;
+    let known = |der: &&Vec<u8>| trusted.contains(der);
+    // Beside the authority that this client trusts, the server may name another, which takes over.
+    let known = signed.authorities.iter().find(known).ok_or_else(|| {
+        Error::Protocol("the server renewed the certificate, but does not name the authority of this client".to_owned())
+    })?;
+    checked(&signed, &key, Fingerprint::of(known))?;
+    let authorities: String = signed.authorities.iter().map(|der| certificate_pem(der)).collect();
+    if certificates_of(&authorities).ok() != Some(trusted) {
+        files.write(&files.authority, &authorities)?;
+    }
+    save_next_certificate(files, &certificate_pem(&signed.certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_proto::Authority;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_due_at_two_thirds_of_its_lifetime() {
+        let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        let days = time::Duration::days;
+        let (authority, _) = Authority::create("fed", now, days(99)).unwrap();
+        let own = authority.issue_client(&"anna".parse().unwrap(), now, days(30)).unwrap();
+        assert_eq!(due(&own, now), Some(Duration::from_secs(20 * 24 * 3600)));
+        assert_eq!(due(&own, now + days(20)), Some(Duration::ZERO));
+        assert_eq!(due(&own, now + days(50)), Some(Duration::ZERO));
+        assert_eq!(retry(&own, now + days(20)), RETRY.1);
+        assert_eq!(retry(&own, now + days(50)), RETRY.0);
+        let none = Issued {
+            certificate: String::new(),
+            key: String::new(),
+        };
+        assert_eq!(due(&none, now), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! `fl-server authority`: rotates the federation's authority, with an overlap in which both are trusted.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use fl_cli::out;
+use fl_proto::{Authority, Fingerprint, Issued, certificate_pem, certificates_of, make_private_file};
+use time::{Duration, OffsetDateTime};
+
+use crate::admin::socket::{Answer, Ask};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::init::{AUTHORITY_DAYS, SERVER_DAYS};
+use crate::cli::source;
+use crate::clock;
+use crate::config::server::ServerConfig;
+use crate::registry::ask::{ClientLine, RegistryAnswer, RegistryAsk};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The federation's folder, or its server.toml.
+    #[arg(long, default_value = ".", global = true)]
+    fed: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Shows the authorities, and how many clients have a certificate of each.
+    Show,
+    /// Begins a rotation: makes a new authority beside the old one. Clients get a certificate of it when they renew.
+    Rotate,
+    /// Ends a rotation: the server's certificate becomes one of the new authority, and the old one is not trusted any more.
+    Finish {
+        /// Also while clients have only a certificate of the old authority: they must be enrolled again.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let (_, config) = source::federation(&args.fed)?;
+    match &args.command {
+        Command::Show => show(&config),
+        Command::Rotate => rotate(&config),
+        Command::Finish { force } => finish(&config, *force),
+    }
+}
+
+/// Clients by the authority of the certificate that they use; those that could still join.
+pub(super) fn clients(config: &ServerConfig) -> Result<BTreeMap<Option<Fingerprint>, Vec<String>>, Failure> {
+    let Answer::Registry(RegistryAnswer::Clients(clients)) = source::ask_registry(config, &RegistryAsk::Clients)?
+    else {
+        return Err(source::unexpected().into());
+    };
+    let mut by = BTreeMap::<_, Vec<String>>::new();
+    let now = clock::system();
+    for ClientLine { name, record, .. } in clients {
+        if let Some(current) = record
+            .current()
+            .filter(|one| record.revoked.is_none() && one.expires > now)
+        {
+            by.entry(current.authority).or_default().push(name);
+        }
+    }
+    Ok(by)
+}
+
+fn show(config: &ServerConfig) -> Outcome {
+    let (authority, own) = source::certificates(config)?;
+    let server = source::issuer(&authority, &own.certificate)?;
+    let clients = clients(config)?;
+    for der in certificates_of(&authority)? {
+        let fingerprint = Fingerprint::of(&der);
+        let ends = fl_proto::peer_expiry(&der)?.date();
+        let count = clients.get(&Some(fingerprint)).map_or(0, Vec::len);
+        let server = if fingerprint == server { ", the server's" } else { "" };
+        out::line(format_args!("{fingerprint}  until {ends}, {count} clients{server}"))?;
+    }
+    if let Some(unknown) = clients.get(&None) {
+        out::line(format_args!(
+            "{} clients of an authority that is not known here",
+            unknown.len()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Makes a new authority. Typed again after a crash, it continues.
+fn rotate(config: &ServerConfig) -> Outcome {
+    let (before, _) = source::certificates(config)?;
+    let all = certificates_of(&before)?;
+    let next_key = beside(&config.authority_key, ".next");
+    if all.len() > 1 && !next_key.exists() {
+        return Err(Failure::usage(anyhow!(
+            "{} holds {} authorities: a rotation is in progress; `fl-server authority show` says how far it is, and `authority \
+             finish` ends it",
+            config.authority.display(),
+            all.len()
+        )));
+    }
+    if !config.authority_key.exists() {
+        return Err(Failure::usage(anyhow!(
+            "{} is missing: rotate where the authority's key is, then copy authority.pem and server.pem to the server",
+            config.authority_key.display()
+        )));
+    }
+    if all.len() == 1 {
+        let name = fl_proto::common_name(&all[0])?;
+        let name = name.strip_suffix(" authority").unwrap_or(&name).to_owned();
+        let (_, new) = Authority::create(&name, OffsetDateTime::now_utc(), Duration::days(AUTHORITY_DAYS))?;
+        replace(&next_key, &new.key)?;
+        replace(&config.authority, &(before + &new.certificate))?;
+    }
+    // The old key signs nothing more. The server's certificate stays as it is until the end.
+    rename(&config.authority_key, &beside(&config.authority_key, ".old"))?;
+    rename(&next_key, &config.authority_key)?;
+    reload(config)?;
+    out::note(format_args!(
+        "both authorities are trusted; clients get a certificate of the new one when they renew. `fl-server authority show` counts \
+         them, `fl-server authority finish` ends the rotation"
+    ));
+    show(config)
+}
+
+fn finish(config: &ServerConfig, force: bool) -> Outcome {
+    let (authorities, _) = source::certificates(config)?;
+    let key = source::text(&config.authority_key)?;
+    let all = certificates_of(&authorities)?;
+    let usable = |der: &&Vec<u8>| {
+        let certificate = certificate_pem(der);
+        fl_proto::is_pair(&Issued {
+            certificate,
+            key: key.clone(),
+        })
+    };
+    let new = all.iter().find(usable).ok_or_else(|| {
+        let (key, authority) = (config.authority_key.display(), config.authority.display());
+        Failure::usage(anyhow!("{key} is not the key of an authority in {authority}"))
+    })?;
+    if all.len() == 1 {
+        return Err(Failure::usage(anyhow!(
+            "no rotation is in progress; `fl-server authority rotate` begins one"
+        )));
+    }
+    let fingerprint = Fingerprint::of(new);
+    let clients = clients(config)?;
+    let old: Vec<&String> = clients
+        .iter()
+        .filter(|(of, _)| **of != Some(fingerprint))
+        .flat_map(|(_, names)| names)
+        .collect();
+    if !old.is_empty() && !force {
+        let named: Vec<&str> = old.iter().take(5).map(|name| name.as_str()).collect();
+        return Err(anyhow!(
+            "{} clients have a certificate of the old authority: {}{}; wait until they have renewed it, or add `--force` and enroll \
+             them again",
+            old.len(),
+            named.join(", "),
+            if old.len() > 5 { ", .." } else { "" }
+        )
+        .into());
+    }
+    let certificate = certificate_pem(new);
+    let issued = Issued {
+        certificate: certificate.clone(),
+        key,
+    };
+    let own = Authority::from_pem(&issued)?.issue_server(OffsetDateTime::now_utc(), Duration::days(SERVER_DAYS))?;
+    // Two files: after a crash between them the server does not start, and this command is typed again.
+    replace(&config.key, &own.key)?;
+    replace(&config.certificate, &own.certificate)?;
+    replace(&config.authority, &certificate)?;
+    let _ = std::fs::remove_file(beside(&config.authority_key, ".old"));
+    reload(config)?;
+    show(config)
+}
+
+/// Has the running server read its certificates again.
+fn reload(config: &ServerConfig) -> Outcome {
+    let asked = crate::admin::socket::ask_server(&config.data, &Ask::Reload);
+    match asked.context("the server does not answer on its admin socket; send it SIGHUP")? {
+        None => Ok(()),
+        Some(Answer::Changed(done)) => {
+            out::note(format_args!("{done}"));
+            Ok(())
+        }
+        Some(Answer::Failed { why, .. }) => {
+            Err(anyhow!("the running server did not read its certificates again: {why}").into())
+        }
+        Some(_) => Err(source::unexpected().into()),
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// Replaces a file atomically and durably, for its owner only. What clients copy is public: it keeps the mode of the file before.
+fn replace(path: &Path, text: &str) -> Outcome {
+    let aside = beside(path, ".new");
+    let write = || {
+        let mut file = make_private_file(&aside)?;
+        file.write_all(text.as_bytes())?;
+        if let Ok(before) = path.metadata() {
+            file.set_permissions(before.permissions())?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&aside, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+fn rename(from: &Path, to: &Path) -> Outcome {
+    std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
+    Ok(())
+}

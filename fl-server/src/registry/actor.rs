@@ -1,0 +1,217 @@
+//! The task that owns the registry while a server runs.
+
+use std::sync::Arc;
+
+use fl_proto::{ClientId, Enrolled, Role, SignedCertificate, SigningRequest};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::{Millis, Wall};
+use crate::registry::ask::{RegistryAnswer, RegistryAsk};
+use crate::registry::enroll::Asked;
+use crate::registry::refusal::Refusal;
+use crate::registry::seen::Joining;
+use crate::registry::signer::Signer;
+use crate::registry::{Refused, Registry};
+
+/// Requests that wait for the registry, at most.
+const QUEUE: usize = 256;
+
+/// A request to the registry.
+#[derive(Debug)]
+enum Request {
+    Enroll(Asked, oneshot::Sender<Result<Enrolled, Refusal>>),
+    Renew(Renewal, oneshot::Sender<Result<SignedCertificate, Refusal>>),
+    Ask(RegistryAsk, oneshot::Sender<Result<RegistryAnswer, String>>),
+    Joined(Joining),
+    Rejected(ClientId, String),
+    /// Looks whether tokens have expired.
+    Refresh(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+struct Renewal {
+    client: ClientId,
+    role: Role,
+    request: SigningRequest,
+}
+
+/// What is fixed while a server runs.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) signer: Signer,
+    /// Validity of renewed certificates, in milliseconds.
+    pub(crate) lifetime: Millis,
+    /// Where enrolled devices reach the server: `host:port`, or `:port` for the host of the enrollment line.
+    pub(crate) server: String,
+    pub(crate) clock: Wall,
+}
+
+/// The other side of the task; clones share it. The task ends with the last of them.
+#[derive(Debug, Clone)]
+pub(crate) struct RegistryHandle {
+    requests: mpsc::Sender<Request>,
+    refused: watch::Receiver<Arc<Refused>>,
+    open: watch::Receiver<bool>,
+}
+
+/// The server is stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stopping;
+
+impl RegistryHandle {
+    /// Starts the task on a blocking thread.
+    pub(crate) fn start(registry: Registry, settings: Settings) -> Self {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let (show_refused, refused) = watch::channel(Arc::new(registry.refused()));
+        let (show_open, open) = watch::channel(registry.is_open((settings.clock)()));
+        let task = Task {
+            registry,
+            settings,
+            show_refused,
+            show_open,
+        };
+        tokio::task::spawn_blocking(move || task.run(queue));
+        Self {
+            requests,
+            refused,
+            open,
+        }
+    }
+
+    /// What the registry refuses, at each moment.
+    pub(crate) fn refused(&self) -> watch::Receiver<Arc<Refused>> {
+        self.refused.clone()
+    }
+
+    /// Whether a device may enroll, as of the last request.
+    pub(crate) fn open(&self) -> watch::Receiver<bool> {
+        self.open.clone()
+    }
+
+    pub(crate) async fn enroll(&self, asked: Asked) -> Result<Result<Enrolled, Refusal>, Stopping> {
+        self.ask_task(|reply| Request::Enroll(asked, reply)).await
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        client: ClientId,
+        role: Role,
+        request: SigningRequest,
+    ) -> Result<Result<SignedCertificate, Refusal>, Stopping> {
+        let renewal = Renewal { client, role, request };
+        self.ask_task(|reply| Request::Renew(renewal, reply)).await
+    }
+
+    pub(crate) async fn ask(&self, ask: RegistryAsk) -> Result<Result<RegistryAnswer, String>, Stopping> {
+        self.ask_task(|reply| Request::Ask(ask, reply)).await
+    }
+
+    /// Looks whether tokens have expired.
+    pub(crate) async fn refresh(&self) {
+        let _ = self.ask_task(Request::Refresh).await;
+    }
+
+    /// Notes a join. Best effort: dropped if the channel is full.
+    pub(crate) fn joined(&self, joining: Joining) {
+        let _ = self.requests.try_send(Request::Joined(joining));
+    }
+
+    /// Notes that a client was turned away. Best effort: dropped if the channel is full.
+    pub(crate) fn rejected(&self, client: ClientId, why: String) {
+        let _ = self.requests.try_send(Request::Rejected(client, why));
+    }
+
+    async fn ask_task<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Stopping> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).await.map_err(|_| Stopping)?;
+        answer.await.map_err(|_| Stopping)
+    }
+}
+
+struct Task {
+    registry: Registry,
+    settings: Settings,
+    show_refused: watch::Sender<Arc<Refused>>,
+    show_open: watch::Sender<bool>,
+}
+
+impl Task {
+    fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+        while let Some(request) = queue.blocking_recv() {
+            self.handle(request);
+        }
+        if let Err(error) = self.registry.flush() {
+            tracing::warn!(%error, "when clients were last seen is not stored");
+        }
+    }
+
+    fn handle(&mut self, request: Request) {
+        let now = (self.settings.clock)();
+        let Settings {
+            signer,
+            lifetime,
+            server,
+            ..
+        } = &self.settings;
+        let mut changed = true;
+        // The caller may be gone: what was decided stays, and the caller asks again.
+        match request {
+            Request::Enroll(asked, reply) => {
+                let enrolled = self.registry.enroll(&asked, signer, server, now);
+                match &enrolled {
+                    Ok(Enrolled::Issued { .. }) => tracing::info!(address = %asked.address, "a device was enrolled"),
+                    Ok(Enrolled::Held { .. }) => {}
+                    Err(error) => tracing::warn!(address = %asked.address, %error, "a device was not enrolled"),
+                }
+                self.publish(now);
+                let _ = reply.send(enrolled);
+                return;
+            }
+            Request::Renew(Renewal { client, role, request }, reply) => {
+                let renewed = self.registry.renew(&client, role, &request, signer, *lifetime, now);
+                match &renewed {
+                    Ok(_) => tracing::debug!(%client, "renewed a certificate"),
+                    Err(error) => tracing::warn!(%client, %error, "a certificate was not renewed"),
+                }
+                let _ = reply.send(renewed);
+                return;
+            }
+            Request::Ask(ask, reply) => {
+                let answer = self.registry.answer(&ask, signer, now);
+                self.publish(now);
+                let _ = reply.send(answer);
+                return;
+            }
+            Request::Refresh(reply) => {
+                self.publish(now);
+                let _ = reply.send(());
+                return;
+            }
+            Request::Joined(joining) => match self.registry.joined(&joining, signer, now) {
+                Ok(first) => changed = first,
+                Err(error) => tracing::warn!(%error, "the registry cannot be stored"),
+            },
+            Request::Rejected(client, why) => {
+                self.registry.rejected(&client, &why, now);
+                changed = false;
+            }
+        }
+        if changed {
+            self.publish(now);
+        }
+    }
+
+    /// Shows what changed, before the request is answered.
+    fn publish(&self, now: Millis) {
+        let refused = self.registry.refused();
+        self.show_refused.send_if_modified(|shown| {
+            let changed = **shown != refused;
+            if changed {
+                *shown = Arc::new(refused);
+            }
+            changed
+        });
+        self.show_open
+            .send_if_modified(|shown| std::mem::replace(shown, self.registry.is_open(now)) != *shown);
+    }
+}

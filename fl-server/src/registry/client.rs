@@ -1,0 +1,277 @@
+//! What the server knows of a client.
+
+use std::collections::BTreeSet;
+
+use fl_proto::{ClientId, Fingerprint, Role};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Millis;
+use crate::registry::token::text;
+
+/// Certificates kept of a client, at most: the oldest that is of no use goes first.
+const CERTIFICATES: usize = 16;
+/// Most tags of a client, and the longest one in bytes.
+pub(crate) const MAX_TAGS: usize = 16;
+pub(crate) const MAX_TAG: usize = 64;
+
+/// A client as it is stored, under its name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct ClientRecord {
+    #[serde(default)]
+    pub(crate) role: Role,
+    #[serde(default)]
+    pub(crate) tags: BTreeSet<String>,
+    /// In the order in which they were issued or first seen.
+    #[serde(default)]
+    pub(crate) certificates: Vec<CertificateRecord>,
+    /// When it was enrolled; `None` if its certificate was made by `fl-server issue`.
+    #[serde(default)]
+    pub(crate) enrolled: Option<Millis>,
+    #[serde(default)]
+    pub(crate) first_seen: Option<Millis>,
+    #[serde(default)]
+    pub(crate) last_seen: Option<Millis>,
+    /// IP address at the last join.
+    #[serde(default)]
+    pub(crate) address: String,
+    /// Version of its program and its device, as it says.
+    #[serde(default)]
+    pub(crate) software: String,
+    #[serde(default)]
+    pub(crate) device: String,
+    #[serde(default)]
+    pub(crate) revoked: Option<Revocation>,
+    #[serde(default)]
+    pub(crate) rejected: Option<Rejection>,
+}
+
+/// A certificate of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CertificateRecord {
+    #[serde(with = "text")]
+    pub(crate) fingerprint: Fingerprint,
+    /// Digest of its public key; `None` for one that the registry did not issue.
+    #[serde(default, with = "optional")]
+    pub(crate) key: Option<Fingerprint>,
+    /// Fingerprint of the authority that signed it; `None` if it is not known.
+    #[serde(default, with = "optional")]
+    pub(crate) authority: Option<Fingerprint>,
+    pub(crate) expires: Millis,
+    /// The certificate as PEM, until it is used: a device that lost the answer gets it again.
+    #[serde(default)]
+    pub(crate) pem: Option<String>,
+    /// When it was first used.
+    #[serde(default)]
+    pub(crate) used: Option<Millis>,
+    /// When a newer one was first used: from then on this one is refused.
+    #[serde(default)]
+    pub(crate) replaced: Option<Millis>,
+    #[serde(default)]
+    pub(crate) revoked: Option<Revocation>,
+}
+
+/// When and why something was revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Revocation {
+    pub(crate) at: Millis,
+    #[serde(default)]
+    pub(crate) why: String,
+}
+
+/// The last time that the server turned the client away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rejection {
+    pub(crate) at: Millis,
+    pub(crate) why: String,
+}
+
+/// A certificate that a client presented.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) client: ClientId,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) role: Role,
+    pub(crate) expires: Millis,
+    /// Fingerprint of the authority that signed it; `None` if it is not known.
+    pub(crate) authority: Option<Fingerprint>,
+}
+
+impl ClientRecord {
+    /// The certificate that the client uses: the last one that was used first.
+    pub(crate) fn current(&self) -> Option<&CertificateRecord> {
+        let used = self.certificates.iter().filter(|one| one.used.is_some());
+        used.max_by_key(|one| one.used)
+    }
+
+    /// The newest certificate for a key that can still be used.
+    pub(crate) fn of_key(&self, key: &Fingerprint, now: Millis) -> Option<&CertificateRecord> {
+        let usable = |one: &&CertificateRecord| {
+            one.key.as_ref() == Some(key) && one.expires > now && one.revoked.is_none() && one.replaced.is_none()
+        };
+        self.certificates.iter().rev().find(usable)
+    }
+
+    /// Whether the certificate for this key was used.
+    pub(crate) fn has_used(&self, key: &Fingerprint) -> bool {
+        self.certificates
+            .iter()
+            .any(|one| one.key.as_ref() == Some(key) && one.used.is_some())
+    }
+
+    /// Adds a certificate. Forgets the oldest of the expired or replaced ones if there are too many; a revoked one stays until it
+    /// expires.
+    pub(crate) fn add(&mut self, certificate: CertificateRecord, now: Millis) {
+        self.certificates.push(certificate);
+        while self.certificates.len() > CERTIFICATES {
+            let useless =
+                |one: &CertificateRecord| one.expires <= now || (one.replaced.is_some() && one.revoked.is_none());
+            // Where all are of use, the client has asked for many and used none: the oldest that is not in use goes.
+            let unused = |one: &CertificateRecord| one.used.is_none() && one.revoked.is_none();
+            let all = &self.certificates;
+            let Some(at) = all.iter().position(useless).or_else(|| all.iter().position(unused)) else {
+                return;
+            };
+            self.certificates.remove(at);
+        }
+    }
+
+    /// Records that the client joined with this certificate. Certificates that were issued before it count no more.
+    pub(crate) fn joined(&mut self, shown: &Shown, now: Millis) {
+        self.first_seen.get_or_insert(now);
+        self.last_seen = Some(now);
+        self.role = shown.role;
+        let at = self
+            .certificates
+            .iter()
+            .position(|one| one.fingerprint == shown.fingerprint);
+        let at = at.unwrap_or_else(|| {
+            // `fl-server issue` made it: others of this name that the registry did not issue stay valid.
+            let seen = CertificateRecord {
+                fingerprint: shown.fingerprint,
+                key: None,
+                authority: shown.authority,
+                expires: shown.expires,
+                pem: None,
+                used: None,
+                replaced: None,
+                revoked: None,
+            };
+            self.certificates.insert(0, seen);
+            0
+        });
+        let (before, rest) = self.certificates.split_at_mut(at);
+        let Some(own) = rest.first_mut() else { return };
+        own.pem = None;
+        if own.used.is_none() {
+            own.used = Some(now);
+            if own.key.is_some() {
+                let older = before.iter_mut().filter(|one| one.replaced.is_none());
+                older.for_each(|one| one.replaced = Some(now));
+            }
+        }
+    }
+}
+
+/// An optional value as its text.
+mod optional {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<impl Display>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(value),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom))
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(n: u8, key: Option<u8>) -> CertificateRecord {
+        CertificateRecord {
+            fingerprint: Fingerprint([n; 32]),
+            key: key.map(|key| Fingerprint([key; 32])),
+            authority: None,
+            expires: 1_000,
+            pem: Some("PEM".to_owned()),
+            used: None,
+            replaced: None,
+            revoked: None,
+        }
+    }
+
+    fn shown(n: u8) -> Shown {
+        Shown {
+            client: "anna".parse().unwrap(),
+            fingerprint: Fingerprint([n; 32]),
+            role: Role::Client,
+            expires: 1_000,
+            authority: None,
+        }
+    }
+
+    #[test]
+    fn the_old_certificate_is_valid_until_the_new_one_is_used() {
+        let mut client = ClientRecord::default();
+        client.add(certificate(1, Some(1)), 0);
+        client.joined(&shown(1), 10);
+        client.add(certificate(2, Some(2)), 20);
+        client.joined(&shown(1), 30);
+        assert_eq!(client.certificates[0].replaced, None);
+        client.joined(&shown(2), 40);
+        assert_eq!(client.certificates[0].replaced, Some(40));
+        assert_eq!(client.of_key(&Fingerprint([1; 32]), 50), None);
+        assert!(client.certificates.iter().all(|one| one.pem.is_none()));
+    }
+
+    #[test]
+    fn certificates_made_by_hand_replace_none() {
+        let mut client = ClientRecord::default();
+        for n in [1, 2, 1] {
+            client.joined(&shown(n), n.into());
+        }
+        assert!(client.certificates.iter().all(|one| one.replaced.is_none()));
+        assert_eq!((client.certificates.len(), client.first_seen), (2, Some(1)));
+    }
+
+    #[test]
+    fn the_number_of_certificates_is_bounded_and_revoked_ones_stay() {
+        let mut client = ClientRecord::default();
+        for n in 0..100 {
+            client.add(certificate(n, Some(n)), 0);
+            if n == 3 {
+                let why = String::new();
+                client.certificates[3].revoked = Some(Revocation { at: 0, why });
+            }
+        }
+        assert_eq!(client.certificates.len(), CERTIFICATES);
+        assert!(
+            client
+                .certificates
+                .iter()
+                .any(|one| one.fingerprint == Fingerprint([3; 32]))
+        );
+    }
+
+    #[test]
+    fn a_record_of_an_older_program_is_read() {
+        let client: ClientRecord = serde_json::from_str("{}").unwrap();
+        assert_eq!(client, ClientRecord::default());
+        let mut full = ClientRecord::default();
+        full.add(certificate(1, None), 0);
+        let text = serde_json::to_string(&full).unwrap();
+        assert_eq!(serde_json::from_str::<ClientRecord>(&text).unwrap(), full);
+    }
+}

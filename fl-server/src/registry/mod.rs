@@ -1,0 +1,20 @@
+//! The federation's clients and enrollment tokens: who may enroll, who is enrolled, and who is admitted.
+//!
+//! One task owns the registry ([`actor`]). Calls and the admin socket ask it; while no server runs, the command line opens it
+//! itself. What it decides is in [`enroll`] and [`renew`]; what operators ask is in [`ask`].
+
+pub(crate) mod actor;
+pub(crate) mod ask;
+mod book;
+pub(crate) mod client;
+mod enroll;
+mod names;
+pub(crate) mod refusal;
+mod renew;
+pub(crate) mod seen;
+pub(crate) mod signer;
+pub(crate) mod token;
+
+pub(crate) use book::{Refused, Registry};
+pub(crate) use enroll::Asked;
+pub(crate) use names::NamePattern;

@@ -1,0 +1,43 @@
+//! A client renews its certificate.
+
+use fl_proto::{ClientId, Fingerprint, Role, SignedCertificate, SigningRequest};
+
+use crate::clock::Millis;
+use crate::registry::book::Registry;
+use crate::registry::enroll::der_of;
+use crate::registry::refusal::Refusal;
+use crate::registry::signer::Signer;
+
+impl Registry {
+    /// Signs a new key of a client. The same key gets the same certificate again. The certificate that the client has stays
+    /// valid until the new one is used. Blocks: what is replied is durable.
+    ///
+    /// # Errors
+    /// Why it cannot be signed or stored.
+    pub(crate) fn renew(
+        &mut self,
+        client: &ClientId,
+        role: Role,
+        request: &SigningRequest,
+        signer: &Signer,
+        lifetime: Millis,
+        now: Millis,
+    ) -> Result<SignedCertificate, Refusal> {
+        let key: Fingerprint = request.key();
+        let record = self.clients.get(client);
+        if record.is_some_and(|record| record.revoked.is_some()) {
+            return Err(Refusal::TakenRevoked(client.clone()));
+        }
+        let stored = record.and_then(|record| record.of_key(&key, now));
+        if let Some(certificate) = stored.and_then(|stored| stored.pem.as_deref()).and_then(der_of) {
+            return Ok(SignedCertificate {
+                certificate,
+                authorities: signer.authorities()?,
+            });
+        }
+        let signed = signer.sign(request, client, role, now, lifetime)?;
+        self.note(client, role, &key, &signed, now);
+        self.save_for_device(&[], &[client])?;
+        Ok(signed.certificate)
+    }
+}

@@ -1,0 +1,82 @@
+//! What the server notes of clients while they take part.
+
+use std::sync::Arc;
+
+use fl_proto::ClientId;
+
+use crate::clock::Millis;
+use crate::registry::book::Registry;
+use crate::registry::client::{Rejection, Shown};
+use crate::registry::signer::Signer;
+use crate::storage::store::StoreError;
+
+/// A client that joined.
+#[derive(Debug, Clone)]
+pub(crate) struct Joining {
+    pub(crate) shown: Shown,
+    /// The certificate, DER.
+    pub(crate) certificate: Arc<[u8]>,
+    /// IP address.
+    pub(crate) address: String,
+    /// As the client says.
+    pub(crate) software: String,
+    pub(crate) device: String,
+}
+
+/// How old the stored time of a client's last join may be.
+const STALE: Millis = 60_000;
+
+impl Registry {
+    /// Notes that a client joined. Stored at once if it is new, or with a certificate for the first time: that one replaces the
+    /// one before. Otherwise stored with the next change, or if the stored time is old. Returns whether the set of replaced
+    /// certificates changed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn joined(&mut self, joining: &Joining, signer: &Signer, now: Millis) -> Result<bool, StoreError> {
+        let Joining {
+            shown,
+            certificate,
+            address,
+            software,
+            device,
+        } = joining;
+        let mut shown = shown.clone();
+        let client = self.clients.entry(shown.client.clone()).or_default();
+        let known = client
+            .certificates
+            .iter()
+            .find(|one| one.fingerprint == shown.fingerprint);
+        let first = known.is_none_or(|one| one.used.is_none());
+        let stale = client.last_seen.is_none_or(|last| last.saturating_add(STALE) <= now);
+        if known.is_none() {
+            shown.authority = signer.issuer_of(certificate);
+        }
+        client.joined(&shown, now);
+        client.address.clone_from(address);
+        client.software.clone_from(software);
+        client.device.clone_from(device);
+        self.unsaved.insert(shown.client.clone());
+        if first || stale {
+            self.save(&[], &[])?;
+        }
+        Ok(first)
+    }
+
+    /// Notes that a known client was turned away. Not stored at once: a client that retries would fill the disk.
+    pub(crate) fn rejected(&mut self, client: &ClientId, why: &str, now: Millis) {
+        if let Some(record) = self.clients.get_mut(client) {
+            let why = why.chars().take(300).collect();
+            record.rejected = Some(Rejection { at: now, why });
+            self.unsaved.insert(client.clone());
+        }
+    }
+
+    /// Stores what is in memory only.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
+        self.save(&[], &[])
+    }
+}

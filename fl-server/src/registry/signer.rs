@@ -1,0 +1,149 @@
+//! Signs with the authority's key, which stays in its file: it is read for each certificate and wiped after.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fl_proto::{
+    Authority, ClientId, Fingerprint, Issued, Role, SignedCertificate, SigningRequest, certificate_pem,
+    certificates_of, is_issued_by, open_regular,
+};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::clock::Millis;
+
+/// Where the authority is.
+#[derive(Debug, Clone)]
+pub(crate) struct Signer {
+    /// The authorities' certificates, PEM: the ones that clients trust.
+    pub(crate) authority: PathBuf,
+    /// The key of one of them, PEM.
+    pub(crate) key: PathBuf,
+}
+
+/// Why nothing can be signed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SignError {
+    #[error(
+        "this server has no authority's key ({}): run `fl-client request` on the device, sign the request with `fl-server sign` \
+         where the key is, and carry the certificate back",
+        .0.display()
+    )]
+    NoKey(PathBuf),
+    #[error("the server cannot read {}: {why}", path.display())]
+    File { path: PathBuf, why: std::io::Error },
+    #[error("the server cannot sign: {0}")]
+    Tls(#[from] fl_proto::TlsError),
+    #[error("the server cannot sign: {} is not the key of a certificate in {}", key.display(), authority.display())]
+    OtherKey { key: PathBuf, authority: PathBuf },
+}
+
+/// Longest file that is read, in bytes.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// A certificate, and what the registry notes of it.
+#[derive(Debug)]
+pub(crate) struct Signed {
+    pub(crate) certificate: SignedCertificate,
+    pub(crate) fingerprint: Fingerprint,
+    /// Fingerprint of the authority that signed it.
+    pub(crate) authority: Fingerprint,
+    pub(crate) expires: Millis,
+}
+
+impl Signer {
+    /// Signs a request.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or they do not fit together.
+    pub(crate) fn sign(
+        &self,
+        request: &SigningRequest,
+        name: &ClientId,
+        role: Role,
+        now: Millis,
+        lifetime: Millis,
+    ) -> Result<Signed, SignError> {
+        let authorities = self.authorities()?;
+        let key = self.read(&self.key)?;
+        let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
+        let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let valid = time::Duration::try_from(Duration::from_millis(lifetime)).unwrap_or(time::Duration::ZERO);
+        for (index, der) in authorities.iter().enumerate() {
+            let pem = certificate_pem(der);
+            let issued = Zeroizing::new(key.to_string());
+            let Ok(authority) = authority_of(&pem, &issued) else {
+                continue;
+            };
+            let signed = authority.sign(request, name, role, at, valid)?;
+            if !is_issued_by(&certificate_pem(&signed), &pem)? {
+                continue;
+            }
+            let fingerprint = Fingerprint::of(&signed);
+            let (signer, mut all) = (Fingerprint::of(der), authorities.clone());
+            all.swap(0, index);
+            return Ok(Signed {
+                fingerprint,
+                authority: signer,
+                expires: now.saturating_add(lifetime),
+                certificate: SignedCertificate {
+                    certificate: signed,
+                    authorities: all,
+                },
+            });
+        }
+        Err(SignError::OtherKey {
+            key: self.key.clone(),
+            authority: self.authority.clone(),
+        })
+    }
+
+    /// The authorities' certificates, DER.
+    ///
+    /// # Errors
+    /// `File`, `Tls`.
+    pub(crate) fn authorities(&self) -> Result<Vec<Vec<u8>>, SignError> {
+        Ok(certificates_of(&self.read(&self.authority)?)?)
+    }
+
+    /// Fingerprint of the authority that issued a certificate, DER; `None` if that is none of these.
+    pub(crate) fn issuer_of(&self, certificate: &[u8]) -> Option<Fingerprint> {
+        let certificate = certificate_pem(certificate);
+        let mut authorities = self.authorities().ok()?.into_iter();
+        let issuer = authorities.find(|der| is_issued_by(&certificate, &certificate_pem(der)).unwrap_or(false));
+        issuer.map(|der| Fingerprint::of(&der))
+    }
+
+    /// Whether the key is here.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.exists()
+    }
+
+    fn read(&self, path: &PathBuf) -> Result<Zeroizing<String>, SignError> {
+        let mut text = Zeroizing::new(String::with_capacity(8 * 1024));
+        let read = open_regular(File::options().read(true), path)
+            .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
+        match read {
+            Ok(_) => Ok(text),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound && *path == self.key => {
+                Err(SignError::NoKey(path.clone()))
+            }
+            Err(why) => Err(SignError::File {
+                path: path.clone(),
+                why,
+            }),
+        }
+    }
+}
+
+fn authority_of(certificate: &str, key: &str) -> Result<Authority, fl_proto::TlsError> {
+    let mut issued = Issued {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    };
+    let authority = Authority::from_pem(&issued);
+    zeroize::Zeroize::zeroize(&mut issued.key);
+    authority
+}

@@ -1,0 +1,117 @@
+//! Reloads the certificates of a running server: on SIGHUP, or when the command line asks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fl_proto::{Issued, TlsError, enrollment_tls, server_tls};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+/// What is read again: the authorities' certificates, and the server's own certificate and key, PEM; and a sentence about each
+/// change that takes a restart.
+#[derive(Debug)]
+pub struct Reloaded {
+    pub authority: String,
+    pub own: Issued,
+    /// Keys of server.toml that changed and cannot change while the server runs.
+    pub ignored: Vec<&'static str>,
+}
+
+/// Reads the configuration again; a sentence says why it cannot be.
+#[derive(Clone)]
+pub struct Reload(Arc<ReadAgain>);
+
+type ReadAgain = dyn Fn() -> Result<Reloaded, String> + Send + Sync;
+
+impl Reload {
+    pub fn new(read: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reload")
+    }
+}
+
+/// The server's side of TLS, which new connections take.
+#[derive(Debug)]
+pub(crate) struct Reloader {
+    read: Option<Reload>,
+    main: watch::Sender<Arc<ServerConfig>>,
+    enrollment: watch::Sender<Arc<ServerConfig>>,
+}
+
+impl Reloader {
+    /// # Errors
+    /// If the certificates cannot be used.
+    pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued) -> Result<Self, TlsError> {
+        let (main, _) = watch::channel(server_tls(authority, own)?);
+        let (enrollment, _) = watch::channel(enrollment_tls(authority, own)?);
+        Ok(Self { read, main, enrollment })
+    }
+
+    /// The side of the main port.
+    pub(crate) fn main(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.main.subscribe()
+    }
+
+    /// The side of the enrollment port.
+    pub(crate) fn enrollment(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.enrollment.subscribe()
+    }
+
+    /// Reads the certificates again. Blocks. Connections that are open stay as they are; new ones take the new certificates.
+    /// Returns what happened, as a sentence.
+    ///
+    /// # Errors
+    /// Why they cannot be read or used, as a sentence: the old ones stay then.
+    pub(crate) fn reload(&self) -> Result<String, String> {
+        let Some(Reload(read)) = &self.read else {
+            return Err("this server was started without files that it could read again".to_owned());
+        };
+        let unchanged = |why: String| format!("{why}; the settings of before stay in use");
+        let reloaded = read().map_err(unchanged)?;
+        let Reloaded {
+            authority,
+            own,
+            ignored,
+        } = reloaded;
+        let unusable = |error: TlsError| unchanged(error.to_string());
+        let (main, enrollment) = (
+            server_tls(&authority, &own).map_err(unusable)?,
+            enrollment_tls(&authority, &own).map_err(unusable)?,
+        );
+        self.main.send_replace(main);
+        self.enrollment.send_replace(enrollment);
+        let mut done = "the certificates were read again; new connections use them".to_owned();
+        if !ignored.is_empty() {
+            done.push_str("; restart the server to change ");
+            done.push_str(
+                &ignored
+                    .iter()
+                    .map(|key| format!("`{key}`"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            );
+        }
+        Ok(done)
+    }
+
+    /// Reloads at each SIGHUP, until the future is dropped.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        #[cfg(unix)]
+        if let Ok(mut hang_up) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
+            while hang_up.recv().await.is_some() {
+                let reloader = Arc::clone(&self);
+                match tokio::task::spawn_blocking(move || reloader.reload()).await {
+                    Ok(Ok(done)) => tracing::info!("{done}"),
+                    Ok(Err(why)) => tracing::error!("not reloaded: {why}"),
+                    Err(error) => tracing::error!(%error, "not reloaded"),
+                }
+            }
+        }
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,85 @@
+//! Entries of the federation, which belong to no run: its enrollment tokens and its clients.
+
+use crate::storage::store::database::Batch;
+use crate::storage::store::error::StoreError;
+use crate::storage::store::format::{CLIENT, TOKEN};
+use crate::storage::store::runs::Store;
+use crate::storage::store::seal::{seal, unseal};
+
+/// A table of the federation. Keys are names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// Enrollment tokens by their numbers.
+    Tokens,
+    /// Clients by their names.
+    Clients,
+}
+
+impl Table {
+    fn letter(self) -> u8 {
+        match self {
+            Self::Tokens => TOKEN,
+            Self::Clients => CLIENT,
+        }
+    }
+
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Tokens => "token",
+            Self::Clients => "client",
+        }
+    }
+
+    fn key(self, name: &str) -> Vec<u8> {
+        [&[self.letter()], name.as_bytes()].concat()
+    }
+}
+
+/// One change of a table: the new bytes of an entry, or `None` to remove it.
+#[derive(Debug)]
+pub struct EntryChange {
+    pub table: Table,
+    pub name: String,
+    pub value: Option<Vec<u8>>,
+}
+
+impl Store {
+    /// All entries of a table, by name.
+    ///
+    /// # Errors
+    /// Each item: `Broken`, `Entry`.
+    pub fn entries(&self, table: Table) -> impl Iterator<Item = Result<(String, Vec<u8>), StoreError>> {
+        let store = self.clone();
+        self.database.scan(&[table.letter()]).map(move |entry| {
+            let (key, value) = entry?;
+            let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok());
+            let name = name.ok_or_else(|| store.database.broken("a name of the federation is not UTF-8"))?;
+            match unseal(&value) {
+                Ok(value) => Ok((name.to_owned(), value.to_vec())),
+                Err(why) => Err(StoreError::Entry {
+                    table: table.what(),
+                    name: name.to_owned(),
+                    why: why.to_string(),
+                }),
+            }
+        })
+    }
+
+    /// Makes all changes in one commit, durable on return. Blocks.
+    ///
+    /// # Errors
+    /// `Stopped`, `Broken`; the disk's.
+    pub fn change_entries(&self, changes: &[EntryChange]) -> Result<(), StoreError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        for EntryChange { table, name, value } in changes {
+            match value {
+                Some(value) => batch.insert(table.key(name), seal(value)),
+                None => batch.remove(table.key(name)),
+            }
+        }
+        self.database.write(batch)
+    }
+}

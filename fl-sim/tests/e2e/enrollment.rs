@@ -1,0 +1,316 @@
+//! Enrollment in separate processes: a line becomes a running client; every interruption, and every wrong line.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Line, Process, done, fails, output, wait_for};
+
+const SERVER: usize = 0;
+const TASK: [&str; 6] = [
+    "--task",
+    "digits",
+    "--learner",
+    "mlp",
+    "--data",
+    "{ builtin = { client = 0, train = 60, test = 20 } }",
+];
+
+/// A federation whose enrollment port is free, and a run of two clients.
+fn found() -> Fed {
+    let fed = Fed::found();
+    let toml = fed.path("fed/server.toml");
+    let text = std::fs::read_to_string(&toml).unwrap();
+    let text: String = text
+        .lines()
+        .filter(|line| !line.starts_with("enroll = "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    std::fs::write(&toml, text + "\nenroll = \"127.0.0.1:0\"\n").unwrap();
+    fed.plan(
+        "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 2\ntarget = 2\n\
+         [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
+        "mlp",
+        1,
+    );
+    fed
+}
+
+fn serve(fed: &Fed, options: &[&str]) -> (Process, Receiver<Line>) {
+    let (sender, lines) = channel();
+    let server = Process::start(fed.serve(options), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `walk` on");
+    (server, lines)
+}
+
+/// The line that `enroll` prints.
+fn line(fed: &Fed, args: &[&str]) -> String {
+    let args = [&["server", "enroll", "--fed", "fed"], args].concat();
+    let said = done(fed.sim(&args));
+    said.trim().strip_prefix("fl-client enroll ").unwrap().to_owned()
+}
+
+fn enroll(fed: &Fed, line: &str, to: &str, more: &[&str]) -> Command {
+    fed.sim(&[&["client", "enroll", line, "--to", to], more].concat())
+}
+
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn two_lines_make_two_clients_that_finish_a_run() {
+    let fed = found();
+    let (mut server, lines) = serve(&fed, &["--exit-when-done"]);
+    let mut clients = Vec::new();
+    for (who, name) in [(1, "anna"), (2, "berta")] {
+        let line = line(&fed, &[name]);
+        let args = [&["client", "enroll", &line, "--to", name, "--run"][..], &TASK].concat();
+        let (sender, said) = channel();
+        clients.push((Process::start(fed.sim(&args), who, 1, &sender), said));
+        wait_for(&clients.last().unwrap().1, who, &format!("enrolled as `{name}`"));
+    }
+    wait_for(&lines, SERVER, "done: version 2");
+    assert!(server.end().success());
+    clients.iter().for_each(|(client, _)| client.terminate());
+    assert_eq!(mode(&fed.path("anna/client.key")), 0o600);
+    let listed = done(fed.sim(&["server", "clients", "list", "--fed", "fed", "--format", "json"]));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    for client in listed.as_array().unwrap() {
+        assert_eq!(
+            (client["state"].as_str(), client["updates"].as_u64()),
+            (Some("active"), Some(2)),
+            "{client}"
+        );
+        assert!(
+            client["software"].as_str().unwrap().starts_with(char::is_numeric),
+            "{client}"
+        );
+        assert_eq!(client["certificates"].as_array().unwrap().len(), 1);
+    }
+    let tokens = done(fed.sim(&["server", "tokens", "list", "--fed", "fed"]));
+    assert_eq!(tokens.matches("1 of 1").count(), 2, "{tokens}");
+    assert!(fed.report().balanced);
+}
+
+#[test]
+fn a_device_killed_at_any_write_enrolls_when_the_line_is_typed_again() {
+    let fed = found();
+    let (_server, _lines) = serve(&fed, &[]);
+    for kind in ["abort", "full"] {
+        let mut reached = 0;
+        for at in 1.. {
+            let (name, fault) = (format!("{kind}-{at}"), format!("{kind}@{at}"));
+            let line = line(&fed, &[&name]);
+            let (status, _, stderr) = output(enroll(&fed, &line, &name, &["--fault", &fault]));
+            let again = done(enroll(&fed, &line, &name, &[]));
+            assert!(again.contains("ready: "), "{fault}: {again}");
+            assert_eq!(mode(&fed.path(&format!("{name}/client.key"))), 0o600);
+            assert!(done(fed.sim(&["client", "enroll", &line, "--to", &name])).contains("ready: "));
+            if status.success() {
+                break;
+            }
+            assert!(
+                kind == "abort" || stderr.contains("type the same command again"),
+                "{fault}: {stderr}"
+            );
+            reached = at;
+        }
+        assert!(reached >= 16, "{kind}: {reached} faults");
+    }
+}
+
+#[test]
+fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
+    let (fed, other) = (found(), found());
+    let (_server, _lines) = serve(&fed, &[]);
+    let (_other, _other_lines) = serve(&other, &[]);
+    let good = line(&fed, &["anna"]);
+
+    // One character wrong, another version, another text.
+    let mut wrong = good.clone().into_bytes();
+    let at = wrong.len() - 9;
+    wrong[at] = if wrong[at] == b'A' { b'B' } else { b'A' };
+    fails(
+        enroll(&fed, &String::from_utf8(wrong).unwrap(), "a", &[]),
+        2,
+        &["copy the whole line again"],
+    );
+    fails(
+        enroll(&fed, &good.replacen("fl1", "fl2", 1), "a", &[]),
+        2,
+        &["version 2", "update fl-client"],
+    );
+    fails(enroll(&fed, "hello", "a", &[]), 2, &["must begin with `fl1:`"]);
+
+    // The server of another federation at the address of the line.
+    let mut moved: fl_proto::EnrollmentLine = good.parse().unwrap();
+    moved.address = line(&other, &["x"])
+        .parse::<fl_proto::EnrollmentLine>()
+        .unwrap()
+        .address;
+    fails(
+        enroll(&fed, &moved.to_string(), "a", &[]),
+        3,
+        &["does not belong to the federation", "the secret was not sent"],
+    );
+    // The right server, and a secret that it does not know.
+    let mut guess: fl_proto::EnrollmentLine = good.parse().unwrap();
+    guess.secret = fl_proto::Secret::generate().unwrap();
+    fails(
+        enroll(&fed, &guess.to_string(), "a", &[]),
+        3,
+        &["no enrollment token with this secret"],
+    );
+
+    // The name is not the line's, then the line is used by a second device, then expired and revoked ones.
+    fails(
+        enroll(&fed, &good, "a", &["--name", "berta"]),
+        3,
+        &["is for `anna`, not for `berta`"],
+    );
+    done(enroll(&fed, &good, "anna", &[]));
+    fails(
+        enroll(&fed, &good, "b", &[]),
+        3,
+        &["`anna` used this line on", "needs its own"],
+    );
+    let short = line(&fed, &["carl", "--ttl", "1s"]);
+    let revoked = line(&fed, &["dora"]);
+    let tokens = done(fed.sim(&["server", "tokens", "list", "--fed", "fed", "--format", "json"]));
+    let tokens: serde_json::Value = serde_json::from_str(&tokens).unwrap();
+    let dora = tokens
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|token| token["names"] == "dora")
+        .unwrap();
+    done(fed.sim(&[
+        "server",
+        "tokens",
+        "revoke",
+        dora["id"].as_str().unwrap(),
+        "--fed",
+        "fed",
+    ]));
+    let _open = line(&fed, &["other"]);
+    fails(enroll(&fed, &revoked, "d", &[]), 3, &["was revoked on"]);
+    while !done(fed.sim(&["server", "tokens", "list", "--fed", "fed"])).contains("expired") {}
+    fails(enroll(&fed, &short, "c", &[]), 3, &["expired on"]);
+
+    // A name that is taken, by a live client and by a revoked one.
+    let taken = fed.sim(&["server", "enroll", "anna", "--fed", "fed"]);
+    fails(taken, 1, &["`anna` is enrolled already", "--again"]);
+    let any = line(&fed, &["*", "--uses", "9"]);
+    fails(
+        enroll(&fed, &any, "e", &["--name", "anna"]),
+        3,
+        &["`anna` is enrolled already"],
+    );
+    done(fed.sim(&["server", "clients", "revoke", "anna", "--why", "stolen", "--fed", "fed"]));
+    fails(
+        enroll(&fed, &any, "e", &["--name", "anna"]),
+        3,
+        &["`anna` is revoked", "clients restore anna"],
+    );
+    let revoked = fed.sim(&["client", "run", "anna/client.toml"]);
+    let no_task = fed.path("anna/client.toml");
+    let text = std::fs::read_to_string(&no_task).unwrap();
+    std::fs::write(
+        &no_task,
+        text + "\n[tasks.digits]\nlearner = \"mlp\"\ndata = { builtin = {} }\n",
+    )
+    .unwrap();
+    fails(revoked, 3, &["client `anna` is revoked: stolen"]);
+    // The device keeps its key, so the same command succeeds once there is a name.
+    done(enroll(&fed, &any, "e", &["--name", "emil"]));
+
+    // No folder to write to, and a line without a server.
+    std::fs::write(fed.path("file"), "").unwrap();
+    fails(enroll(&fed, &any, "file", &[]), 1, &["file"]);
+    drop(_server);
+    fails(
+        enroll(&fed, &any, "f", &[]),
+        1,
+        &["nothing listens at", "ask the operator"],
+    );
+}
+
+#[test]
+fn a_device_that_waits_for_approval_shows_the_words_that_the_operator_sees() {
+    let fed = found();
+    let (_server, _lines) = serve(&fed, &[]);
+    let line = line(&fed, &["ward-*", "--approve", "--uses", "2"]);
+    let (sender, said) = channel();
+    let mut device = Process::start(enroll(&fed, &line, "w", &[]), 1, 1, &sender);
+    let words = wait_for(&said, 1, "the same words: ");
+    let words = words.split("the same words: ").nth(1).unwrap().to_owned();
+    assert_eq!(words.split(' ').count(), 6, "{words}");
+    let list = || done(fed.sim(&["server", "clients", "list", "--fed", "fed"]));
+    assert!(list().contains(&words), "{}", list());
+    // Killed and typed again, it waits again, with the same key.
+    device.signal("-KILL");
+    device.end();
+    fails(
+        fed.sim(&["server", "clients", "approve", "ward-00", "--fed", "fed"]),
+        2,
+        &[&words, "--yes"],
+    );
+    done(fed.sim(&["server", "clients", "approve", "ward-00", "--yes", "--fed", "fed"]));
+    assert!(done(enroll(&fed, &line, "w", &[])).contains("enrolled as `ward-00`"));
+    // Another one is denied.
+    let mut device = Process::start(enroll(&fed, &line, "x", &[]), 1, 1, &sender);
+    wait_for(&said, 1, "the same words: ");
+    done(fed.sim(&["server", "clients", "deny", "ward-01", "--fed", "fed"]));
+    wait_for(&said, 1, "denied this device the name `ward-01`");
+    assert_eq!(device.end().code(), Some(3));
+}
+
+#[test]
+fn a_device_without_a_network_is_enrolled_by_two_files() {
+    let fed = found();
+    let request = ["client", "request", "--to", "dark", "--name", "dark"];
+    let path = done(fed.sim(&request));
+    assert_eq!(path.trim(), "dark/client.csr");
+    // The same key again.
+    let key = std::fs::read_to_string(fed.path("dark/client.key")).unwrap();
+    done(fed.sim(&request));
+    assert_eq!(std::fs::read_to_string(fed.path("dark/client.key")).unwrap(), key);
+    let sign = |file: &str, name: &str| fed.sim(&["server", "sign", file, "--name", name, "--fed", "fed"]);
+    done(sign("dark/client.csr", "dark"));
+    fails(
+        sign("dark/client.csr", "dark"),
+        2,
+        &["`dark` has a certificate already", "--again"],
+    );
+    std::fs::write(
+        fed.path("rsa.csr"),
+        include_str!("../../../proto/tests/fixtures/rsa.csr"),
+    )
+    .unwrap();
+    fails(sign("rsa.csr", "weak"), 2, &["rsa.csr", "a key of kind RSA"]);
+    std::fs::write(fed.path("long.csr"), vec![b'x'; 1 << 20]).unwrap();
+    fails(sign("long.csr", "long"), 2, &["long.csr", "more than"]);
+    let install = |to: &str| {
+        let install = ["client", "install", "dark.pem", "--server", &fed.address, "--to", to];
+        fed.sim(&[&install[..], &TASK].concat())
+    };
+    done(fed.sim(&["client", "request", "--to", "other"]));
+    fails(
+        install("other"),
+        2,
+        &["dark.pem is not what `fl-server sign` wrote", "another key"],
+    );
+    fails(install("nowhere"), 2, &["client.key is missing"]);
+    assert!(done(install("dark")).contains("installed `dark` until"));
+    // It is a client like any other, and the registry learns of it.
+    let (_server, _lines) = serve(&fed, &[]);
+    let (sender, said) = channel();
+    let _client = Process::start(fed.client("dark"), 1, 1, &sender);
+    wait_for(&said, 1, "connected");
+    let listed = || done(fed.sim(&["server", "clients", "list", "--fed", "fed"]));
+    while !listed().contains("dark ") {}
+    assert!(listed().contains(" active "), "{}", listed());
+}

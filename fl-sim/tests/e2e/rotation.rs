@@ -1,0 +1,91 @@
+//! The authority is rotated while a server runs, and SIGHUP reloads certificates.
+
+use std::sync::mpsc::channel;
+
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Process, done, fails, wait_for};
+
+const SERVER: usize = 0;
+
+fn digits(client: u32) -> String {
+    format!("[tasks.digits]\nlearner = \"mlp\"\ndata = {{ builtin = {{ client = {client}, train = 60, test = 20 }} }}")
+}
+
+/// A federation that waits for a client which never comes.
+fn found() -> Fed {
+    let fed = Fed::found();
+    fed.issue("anna", &digits(0));
+    fed.plan(
+        "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 9\ntarget = 9\n\
+         [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
+        "mlp",
+        1,
+    );
+    fed
+}
+
+#[test]
+fn both_authorities_are_trusted_until_the_rotation_ends() {
+    let fed = found();
+    let (sender, lines) = channel();
+    let _server = Process::start(fed.serve(&[]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `walk` on");
+    let authority = |command: &[&str]| fed.sim(&[&["server", "authority", "--fed", "fed"], command].concat());
+    let connects = |name: &str, who: usize| {
+        let (sender, said) = channel();
+        let client = Process::start(fed.client(name), who, 1, &sender);
+        wait_for(&said, who, "connected");
+        client
+    };
+    let anna = connects("anna", 1);
+    fails(authority(&["finish"]), 2, &["no rotation is in progress"]);
+    let shown = done(authority(&["rotate"]));
+    assert_eq!(
+        (shown.lines().count(), shown.matches(" 1 clients").count()),
+        (2, 1),
+        "{shown}"
+    );
+    fails(authority(&["rotate"]), 2, &["a rotation is in progress"]);
+    // A certificate of each authority, and a new connection with the old one.
+    fed.issue("berta", &digits(1));
+    let berta = connects("berta", 2);
+    drop(anna);
+    let anna = connects("anna", 3);
+    let status = || done(fed.sim(&["server", "status", "fed"]));
+    let expected = "1 clients have a certificate of the new one, 1 of the old one";
+    while !status().contains(expected) {}
+    fails(
+        authority(&["finish"]),
+        1,
+        &["1 clients have a certificate of the old authority: anna", "--force"],
+    );
+    let shown = done(authority(&["finish", "--force"]));
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    // From now on the old authority is worth nothing, on either side.
+    drop((anna, berta));
+    let _berta = connects("berta", 4);
+    fails(fed.client("anna"), 3, &["another federation"]);
+    assert!(!status().contains("is rotated"), "{}", status());
+}
+
+#[test]
+fn a_reload_takes_new_certificates_and_refuses_broken_ones() {
+    let fed = found();
+    let (sender, lines) = channel();
+    let server = Process::start(fed.serve(&[]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `walk` on");
+    let toml = fed.path("fed/server.toml");
+    let before = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, "listen = 7\n").unwrap();
+    server.signal("-HUP");
+    let said = wait_for(&lines, SERVER, "not reloaded: ");
+    assert!(said.contains("server.toml") && said.contains("stay in use"), "{said}");
+    std::fs::write(&toml, format!("{before}\nidle = \"30s\"\n")).unwrap();
+    server.signal("-HUP");
+    let said = wait_for(&lines, SERVER, "new connections use them");
+    assert!(said.contains("restart the server to change"), "{said}");
+    // The server goes on with what it had.
+    let (sender, said) = channel();
+    let _anna = Process::start(fed.client("anna"), 1, 1, &sender);
+    wait_for(&said, 1, "connected");
+}

@@ -1,0 +1,101 @@
+//! TLS of a client that knows only the fingerprint of the federation's authority.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls;
+
+use crate::fingerprint::Fingerprint;
+use crate::tls::sides::{VERSIONS, provider};
+use crate::tls::{HTTP2, TlsError};
+
+/// The server belongs to another authority than the expected one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the server does not belong to the authority {0}")]
+pub struct ForeignAuthority(pub Fingerprint);
+
+/// The client's side of TLS 1.3 without a certificate. Accepts only a server whose certificate was issued by the authority
+/// with the fingerprint `authority` and that sends that authority's certificate.
+///
+/// # Errors
+/// `Unusable` if TLS cannot be set up.
+pub fn pinned_client_tls(authority: Fingerprint) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider();
+    let verifier = Pinned {
+        authority,
+        provider: Arc::clone(&provider),
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&VERSIONS)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Verifies as rustls does, with the authority that the server sends, if it has the expected fingerprint.
+#[derive(Debug)]
+struct Pinned {
+    authority: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let foreign = || {
+            let error = OtherError(Arc::new(ForeignAuthority(self.authority)));
+            rustls::Error::from(CertificateError::Other(error))
+        };
+        let root = intermediates.iter().find(|der| Fingerprint::of(der) == self.authority);
+        let root = root.ok_or_else(foreign)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(root.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier
+            .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+            .map_err(|error| match error {
+                // The server may send any authority's certificate; its own must be issued by it.
+                rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+                    foreign()
+                }
+                error => error,
+            })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
