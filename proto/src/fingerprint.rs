@@ -22,16 +22,6 @@ impl Fingerprint {
         bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, der).as_ref());
         Self(bytes)
     }
-
-    /// The fingerprint of the first certificate of a PEM file.
-    ///
-    /// # Errors
-    /// `NotACertificate`.
-    pub fn of_pem(pem: &str) -> Result<Self, crate::tls::TlsError> {
-        let parsed = x509_parser::pem::parse_x509_pem(pem.as_bytes());
-        let (_, pem) = parsed.map_err(crate::tls::TlsError::not_one)?;
-        Ok(Self::of(&pem.contents))
-    }
 }
 
 impl fmt::Display for Fingerprint {

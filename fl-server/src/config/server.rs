@@ -42,6 +42,9 @@ pub struct ServerConfig {
     pub costs: Option<CostsPlan>,
 }
 
+/// Concurrent connections, at most.
+pub(crate) const PAGE_CONNECTIONS: usize = 64;
+
 /// Limits on memory, disk, connections and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {

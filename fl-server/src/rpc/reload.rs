@@ -71,7 +71,7 @@ impl Reloader {
         let Some(Reload(read)) = &self.read else {
             return Err("this server was started without files that it could read again".to_owned());
         };
-        let unchanged = |why: String| format!("{why}; the settings of before stay in use");
+        let unchanged = |why: String| format!("the settings of before stay in use: {why}");
         let reloaded = read().map_err(unchanged)?;
         let Reloaded {
             authority,

@@ -7,10 +7,9 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 
 use crate::names::ClientId;
-use crate::tls::{Issued, Role, SERVER_NAME, SigningRequest, TlsError};
-
-/// How far in the past a certificate's validity begins, for clients whose clock is slow.
-pub(super) const CLOCK_SKEW: Duration = Duration::hours(24);
+use crate::tls::certificate::{CLOCK_SKEW, Issued, SERVER_NAME, TlsError};
+use crate::tls::role::Role;
+use crate::tls::signing_request::SigningRequest;
 
 /// The certificate authority of one federation.
 #[derive(Debug)]

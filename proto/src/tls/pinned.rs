@@ -10,8 +10,8 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, 
 use tokio_rustls::rustls;
 
 use crate::fingerprint::Fingerprint;
+use crate::tls::certificate::{HTTP2, TlsError};
 use crate::tls::sides::{VERSIONS, provider};
-use crate::tls::{HTTP2, TlsError};
 
 /// The server belongs to another authority than the expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::rustls;
 
-use crate::tls::{HTTP2, Issued, TlsError, certificates};
+use crate::tls::certificate::{HTTP2, Issued, TlsError, certificates};
 
 /// The only version of TLS.
 pub(super) const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];

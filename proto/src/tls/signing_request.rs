@@ -8,7 +8,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::fingerprint::Fingerprint;
 use crate::names::ClientId;
-use crate::tls::TlsError;
+use crate::tls::certificate::{Issued, TlsError, certificate_key, certificates_of};
 
 /// Longest request that is read, in bytes: one with a P-256 key has about 200.
 const MAX_REQUEST: usize = 4096;
@@ -169,6 +169,14 @@ impl SigningRequest {
     pub(super) fn public_key(&self) -> &SubjectPublicKeyInfo {
         &self.public_key
     }
+}
+
+/// Whether a key is the certificate's, both PEM.
+pub fn is_pair(issued: &Issued) -> bool {
+    let certificate = certificates_of(&issued.certificate).ok();
+    let of = certificate.and_then(|all| certificate_key(all.first()?).ok());
+    let key = NewKey::from_pem(&issued.key).ok();
+    of.is_some() && of == key.map(|key| key.key())
 }
 
 /// Keys of at least 128 bits of security whose signatures `ring` verifies in TLS.

@@ -17,6 +17,7 @@ use crate::admin::page::auth_guard::{self, AuthGuard};
 use crate::admin::page::connection_limit::Limit;
 use crate::admin::page::sources::Sources;
 use crate::admin::page::{routes, snapshot};
+use crate::config::server::PAGE_CONNECTIONS;
 
 /// The listener of the page, and who may read it.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl Live {
             let _ = stopping.wait_for(|stopping| *stopping).await;
             stop.graceful_shutdown(Some(CLOSE_TIMEOUT));
         });
-        let limit = Limit::new(CONNECTIONS);
+        let limit = Limit::new(PAGE_CONNECTIONS);
         let impatient = |builder: &mut Builder<TokioExecutor>| {
             builder
                 .http1()
@@ -179,8 +180,6 @@ pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, Offs
         .collect()
 }
 
-/// Concurrent connections, at most.
-pub(crate) const CONNECTIONS: usize = 64;
 /// Timeout for the head of a request, from the first one on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout for responses in progress when the server stops.

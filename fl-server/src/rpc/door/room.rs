@@ -1,6 +1,6 @@
 //! Bounds on connections: those of the configuration, or less if the system allows fewer open files.
 
-use crate::config::server::Tuning;
+use crate::config::server::{PAGE_CONNECTIONS, Tuning};
 
 /// Concurrent connections, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct Room {
 
 /// File descriptors for everything but clients' connections and the files of transfers: store, model files, log, admin
 /// socket, and the admin page's connections.
-const OWN: usize = 64 + crate::admin::page::listener::CONNECTIONS;
+const OWN: usize = 64 + PAGE_CONNECTIONS;
 /// Least number of connections with which a server is useful.
 const LEAST: usize = 4;
 

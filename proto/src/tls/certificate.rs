@@ -1,0 +1,277 @@
+//! Certificates and their text forms: what they say, who issued them.
+
+use base64::Engine as _;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use time::{Duration, OffsetDateTime};
+use tokio_rustls::rustls;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::error::ProtocolError;
+use crate::fingerprint::Fingerprint;
+use crate::names::ClientId;
+use crate::tls::role::Role;
+
+/// Name in every server certificate.
+pub(crate) const SERVER_NAME: &str = "fl-server";
+/// How far in the past a certificate's validity begins, for clients whose clock is slow.
+pub(super) const CLOCK_SKEW: Duration = Duration::hours(24);
+/// HTTP/2 in ALPN (RFC 7301).
+pub(crate) const HTTP2: &[u8] = b"h2";
+
+/// Why a certificate or key cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The certificate or key could not be made or read.
+    #[error("certificate or key: {0}")]
+    Material(#[from] rcgen::Error),
+    /// The bytes are not an X.509 certificate.
+    #[error("not an X.509 certificate: {0}")]
+    NotACertificate(String),
+    /// The certificate's common name is not a client name.
+    #[error("certificate subject: {0}")]
+    Name(#[from] ProtocolError),
+    /// A PEM text has the wrong content.
+    #[error("{what}: {why}")]
+    Pem {
+        /// The text.
+        what: &'static str,
+        /// What is wrong with the text.
+        why: String,
+    },
+    /// Certificate, key and authority do not fit together.
+    #[error("certificate and key: {0}")]
+    Unusable(#[from] rustls::Error),
+}
+
+/// A certificate and its key, both PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+/// The certificates of a PEM text, at least one.
+pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|e| TlsError::pem(what, &e))?;
+    if all.is_empty() {
+        return Err(TlsError::pem(what, &"the text holds no certificate"));
+    }
+    Ok(all)
+}
+
+/// The certificates of a PEM text as DER, at least one.
+///
+/// # Errors
+/// `Pem`.
+pub fn certificates_of(pem: &str) -> Result<Vec<Vec<u8>>, TlsError> {
+    let all = certificates(pem, "the certificate")?;
+    Ok(all.into_iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+/// Digest of the public key of a DER certificate, as [`SigningRequest::key`] gives it.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn certificate_key(der: &[u8]) -> Result<Fingerprint, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    Ok(Fingerprint::of(certificate.public_key().raw))
+}
+
+impl Fingerprint {
+    /// The fingerprint of the first certificate of a PEM text.
+    ///
+    /// # Errors
+    /// `NotACertificate`.
+    pub fn of_pem(pem: &str) -> Result<Self, TlsError> {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(TlsError::not_one)?;
+        Ok(Self::of(&pem.contents))
+    }
+}
+
+/// A DER certificate as PEM (RFC 7468).
+pub fn certificate_pem(der: &[u8]) -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in encoded.as_bytes().chunks(64) {
+        pem.push_str(std::str::from_utf8(line).unwrap_or_default());
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
+impl TlsError {
+    pub(crate) fn not_one(why: impl std::fmt::Display) -> Self {
+        Self::NotACertificate(why.to_string())
+    }
+
+    pub(super) fn pem(what: &'static str, why: &dyn std::fmt::Display) -> Self {
+        Self::Pem {
+            what,
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Issued {
+    pub(super) fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        let chain = certificates(&self.certificate, "the certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
+        Ok((chain, key.map_err(|e| TlsError::pem("the key", &e))?))
+    }
+}
+
+/// The name of the client in a verified certificate. `der`: one X.509 certificate.
+///
+/// # Errors
+/// `NotACertificate`, or `Name` if the common name is missing or not a client name.
+pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let name = certificate
+        .subject()
+        .iter_common_name()
+        .next()
+        .and_then(|name| name.as_str().ok());
+    Ok(name.ok_or(ProtocolError::Missing("common name"))?.parse()?)
+}
+
+/// The common name of a DER certificate.
+///
+/// # Errors
+/// `NotACertificate` if there is none.
+pub fn common_name(der: &[u8]) -> Result<String, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let name = certificate.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok());
+    name.map(str::to_owned)
+        .ok_or_else(|| TlsError::not_one("it has no common name"))
+}
+
+/// The role in a verified certificate; [`Role::Client`] if it names none. `der`: one X.509 certificate.
+///
+/// # Errors
+/// `NotACertificate`, or `Name` if the role is unknown.
+pub fn peer_role(der: &[u8]) -> Result<Role, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let mut units = certificate.subject().iter_organizational_unit();
+    match units.next().map(|unit| unit.as_str()) {
+        None => Ok(Role::Client),
+        Some(unit) => Ok(unit.map_err(TlsError::not_one)?.parse()?),
+    }
+}
+
+/// When a DER certificate was issued and when it expires. Issuing is a day after the beginning of its validity, which leaves
+/// room for slow clocks.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn peer_lifetime(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let begin = certificate.validity().not_before.timestamp();
+    let begin = OffsetDateTime::from_unix_timestamp(begin).map_err(TlsError::not_one)?;
+    Ok((begin.saturating_add(CLOCK_SKEW), peer_expiry(der)?))
+}
+
+/// Expiry of a DER certificate.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(TlsError::not_one)
+}
+
+/// Expiry of a PEM certificate.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(TlsError::not_one)?;
+    peer_expiry(&pem.contents)
+}
+
+/// Whether the first certificate of one PEM text is signed by the first certificate of the other, which is an authority.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn is_issued_by(certificate: &str, authority: &str) -> Result<bool, TlsError> {
+    let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).map(|(_, pem)| pem);
+    let (own, authority) = (
+        pem(certificate).map_err(TlsError::not_one)?,
+        pem(authority).map_err(TlsError::not_one)?,
+    );
+    let own = own.parse_x509().map_err(TlsError::not_one)?;
+    let authority = authority.parse_x509().map_err(TlsError::not_one)?;
+    Ok(authority.is_ca() && own.verify_signature(Some(authority.public_key())).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::Authority;
+
+    fn now() -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
+    }
+
+    #[test]
+    fn a_client_is_who_its_certificate_says() {
+        let (authority, _) = Authority::create("fed", now(), Duration::days(10)).unwrap();
+        let name: ClientId = "camera-07".parse().unwrap();
+        let issued = authority.issue_client(&name, now(), Duration::days(2)).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
+        assert_eq!(peer_name(&pem.contents).unwrap(), name);
+        assert_eq!(expiry(&issued.certificate).unwrap(), now() + Duration::days(2));
+    }
+
+    #[test]
+    fn an_authority_read_back_issues_under_the_same_name() {
+        let (_, issued) = Authority::create("fed", now(), Duration::days(10)).unwrap();
+        let again = Authority::from_pem(&issued).unwrap();
+        let client = again
+            .issue_client(&"a".parse().unwrap(), now(), Duration::days(1))
+            .unwrap();
+        let (_, ca) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(client.certificate.as_bytes()).unwrap();
+        let (ca, leaf) = (ca.parse_x509().unwrap(), pem.parse_x509().unwrap());
+        assert_eq!(leaf.issuer(), ca.subject());
+        assert!(!leaf.is_ca());
+    }
+
+    #[test]
+    fn a_certificate_is_the_same_in_both_forms() {
+        let days = Duration::days(10);
+        let [(_, a), (_, b)] = [(); 2].map(|()| Authority::create("fed", now(), days).unwrap());
+        let both = certificates_of(&(a.certificate.clone() + &b.certificate)).unwrap();
+        assert_eq!(both.len(), 2);
+        assert_eq!(certificates_of(&certificate_pem(&both[1])).unwrap(), both[1..]);
+        assert_eq!(Fingerprint::of(&both[0]), Fingerprint::of_pem(&a.certificate).unwrap());
+        assert!(certificates_of("").is_err());
+    }
+
+    #[test]
+    fn what_is_not_a_certificate_is_named_so() {
+        assert!(matches!(peer_name(b"hello"), Err(TlsError::NotACertificate(_))));
+        assert!(matches!(
+            expiry("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+            Err(TlsError::NotACertificate(_))
+        ));
+    }
+
+    #[test]
+    fn a_certificate_is_of_the_authority_that_signed_it_and_of_no_other_of_its_name() {
+        let days = time::Duration::days(30);
+        let [(ours, root), (_, other)] = [(); 2].map(|()| Authority::create("fed", now(), days).unwrap());
+        let own = ours.issue_server(now(), days).unwrap();
+        assert!(is_issued_by(&own.certificate, &root.certificate).unwrap());
+        assert!(!is_issued_by(&own.certificate, &other.certificate).unwrap());
+        assert!(
+            !is_issued_by(&own.certificate, &own.certificate).unwrap(),
+            "it is no authority"
+        );
+        assert!(is_issued_by("nothing", &root.certificate).is_err());
+    }
+}
