@@ -72,7 +72,7 @@ pub fn certificates_of(pem: &str) -> Result<Vec<Vec<u8>>, TlsError> {
     Ok(all.into_iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// Digest of the public key of a DER certificate, as [`SigningRequest::key`] gives it.
+/// Digest of the public key of a DER certificate, as [`crate::SigningRequest::key`] gives it.
 ///
 /// # Errors
 /// `NotACertificate`.
