@@ -102,15 +102,15 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
         ))?;
     }
     let config = folder.config();
-    preflight(&config)?;
+    preflight(&config, args.run)?;
     match args.run {
         true => run_client::run(run_client::Args::of(config), bar),
         false => Ok(()),
     }
 }
 
-/// Checks what can be checked without training, and prints the next steps.
-pub(super) fn preflight(config: &Path) -> anyhow::Result<()> {
+/// Checks what can be checked without training, and prints the next steps. `runs`: whether the client runs now.
+pub(super) fn preflight(config: &Path, runs: bool) -> anyhow::Result<()> {
     let file = ClientFile::read(config)?;
     if let Some(fault) = file.config.own_fault() {
         return Err(Error::Config(fault).into());
@@ -121,6 +121,7 @@ pub(super) fn preflight(config: &Path) -> anyhow::Result<()> {
     out::line(format_args!("ready: {shown} connects to {}", file.config.server))?;
     let tasks: Vec<_> = file.tasks.keys().map(String::as_str).collect();
     match tasks.as_slice() {
+        _ if runs => {}
         [] => out::note(format_args!(
             "next: bind a task to a learner and data in {shown}, then\n      fl-client check {shown}\n      fl-client run {shown}"
         )),

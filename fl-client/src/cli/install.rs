@@ -35,5 +35,5 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         done.expires.date(),
         args.to.display()
     ))?;
-    preflight(&folder.config())
+    preflight(&folder.config(), false)
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use fl_cli::{Format, out};
@@ -66,7 +66,30 @@ struct Opened<'a> {
     problem: Option<&'a str>,
 }
 
+/// As [`run`] with its defaults, by a server that is about to serve.
+pub(super) fn before_serving(server: &Path, name: &NamePattern, uses: u32) -> Outcome {
+    let args = Args {
+        name: name.clone(),
+        fed: server.to_owned(),
+        ttl: HOUR,
+        uses,
+        days: None,
+        role: Role::Client,
+        approve: false,
+        again: false,
+        server: None,
+        qr: false,
+        format: Format::Text,
+    };
+    open(&args, true)
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
+    open(args, false)
+}
+
+/// `serves`: whether this process is about to serve.
+fn open(args: &Args, serves: bool) -> Outcome {
     let (folder, config) = source::federation(&args.fed)?;
     if let (NamePattern::One(name), false) = (&args.name, args.again) {
         let issued = Issued::of(&folder).fingerprints(name)?;
@@ -101,10 +124,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let address = self::address(&config, args.server.as_deref(), listen.as_deref().unwrap_or_default())?;
     let line = EnrollmentLine::new(address.clone(), authority, secret).map_err(Failure::usage)?;
+    let problem = problem.filter(|_| !serves || config.enroll.is_none());
     print(args, &line.to_string(), &id, &address, problem.as_deref())
 }
 
-const DAY: u64 = 24 * 3_600_000;
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
 
 fn print(args: &Args, line: &str, id: &str, address: &str, problem: Option<&str>) -> Outcome {
     let opened = Opened {

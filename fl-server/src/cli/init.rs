@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     out::text(format_args!(
         "created federation `{name}` in {dir}\n  \
          authority.key signs every certificate: keep it safe, and off the server if you can\n\
-         next: fl-server issue NAME --fed {dir} --out NAME/      # for each client\n      \
+         next: fl-server enroll NAME --fed {dir}                 # a line to type on each device\n      \
          fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, resnet8, ..\n      \
          fl-server new NAME --task TASK -o run.toml          # the experiment\n      \
          fl-server check run.toml\n      \

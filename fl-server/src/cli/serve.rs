@@ -18,8 +18,9 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
-use crate::cli::source;
+use crate::cli::{enroll, source};
 use crate::config::server::ServerConfig;
+use crate::registry::NamePattern;
 use crate::rpc::reload::{Reload, Reloaded};
 use crate::server::options::{Ending, Enrollment, Serve};
 use crate::server::serve::serve;
@@ -36,6 +37,12 @@ pub(super) struct Args {
     /// Exit when the run is over. Without this option, the server tells clients until it is stopped.
     #[arg(long)]
     exit_when_done: bool,
+    /// Also print a line that enrolls devices, as `fl-server enroll NAME` does: a name, or a pattern such as 'camera-*'.
+    #[arg(long, value_name = "NAME")]
+    enroll: Option<NamePattern>,
+    /// Number of devices that this line enrolls.
+    #[arg(long, requires = "enroll", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    uses: u32,
     /// A fault at the N-th write: `abort@N` or `full@N`.
     #[arg(long, hide = true)]
     fault: Option<String>,
@@ -75,6 +82,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         .as_ref()
         .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
+
+    if let Some(name) = &args.enroll {
+        // Before the store is open here.
+        enroll::before_serving(&args.server, name, args.uses)?;
+    }
 
     // Enough threads to keep a disk busy; more would only use memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::fixtures::fed::Fed;
+use crate::fixtures::fed::{Fed, free_port};
 use crate::fixtures::process::{Line, Process, done, fails, output, wait_for};
 
 const SERVER: usize = 0;
@@ -27,7 +27,7 @@ fn found() -> Fed {
         .filter(|line| !line.starts_with("enroll = "))
         .map(|line| format!("{line}\n"))
         .collect();
-    std::fs::write(&toml, text + "\nenroll = \"127.0.0.1:0\"\n").unwrap();
+    std::fs::write(&toml, format!("{text}\nenroll = \"127.0.0.1:{}\"\n", free_port())).unwrap();
     fed.plan(
         "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 2\ntarget = 2\n\
          [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
@@ -93,6 +93,31 @@ fn two_lines_make_two_clients_that_finish_a_run() {
     let tokens = done(fed.sim(&["server", "tokens", "list", "--fed", "fed"]));
     assert_eq!(tokens.matches("1 of 1").count(), 2, "{tokens}");
     assert!(fed.report().balanced);
+}
+
+#[test]
+fn one_line_of_the_serving_server_enrolls_two_devices() {
+    let fed = found();
+    let (sender, lines) = channel();
+    let mut server = Process::start(
+        fed.serve(&["--enroll", "cam-*", "--uses", "2", "--exit-when-done"]),
+        SERVER,
+        1,
+        &sender,
+    );
+    let line = wait_for(&lines, SERVER, "fl-client enroll ");
+    let line = line.strip_prefix("fl-client enroll ").unwrap().to_owned();
+    wait_for(&lines, SERVER, "serving `walk` on");
+    let mut devices = Vec::new();
+    for (who, name) in [(1, "cam-00"), (2, "cam-01")] {
+        let args = [&["client", "enroll", &line, "--to", name, "--run"][..], &TASK].concat();
+        let (sender, said) = channel();
+        let device = Process::start(fed.sim(&args), who, 1, &sender);
+        wait_for(&said, who, &format!("enrolled as `{name}`"));
+        devices.push((device, said));
+    }
+    wait_for(&lines, SERVER, "done: version 2");
+    assert!(server.end().success());
 }
 
 #[test]
