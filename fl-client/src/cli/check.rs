@@ -77,6 +77,10 @@ fn built_in(file: &ClientFile, path: &Path, name: &str, entry: &TaskEntry) -> an
     out::line(format_args!(
         "task {name}: {learner}, {parameters} parameters; {train} examples to train on, {test} held out"
     ))?;
+    out::text(format_args!(
+        "{}",
+        super::limits::report(&file.config.limits, parameters as u64)
+    ))?;
     let task = format!("--config {} --task {name}", path.display());
     out::text(format_args!("{}", examples(learner, &data, &task)))
 }

@@ -6,7 +6,7 @@ use crate::conditions::{Decision, Reading, Sampler, When};
 
 /// Prints a line for each condition that is set, and whether the client may train now.
 pub(super) fn print(when: &When) -> anyhow::Result<()> {
-    let mut sampler = Sampler::new(when.clone());
+    let mut sampler = Sampler::new(when.clone(), None);
     if sampler.is_empty() {
         return Ok(());
     }

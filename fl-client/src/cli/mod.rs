@@ -14,6 +14,7 @@ mod generate;
 mod health;
 mod init;
 mod install;
+mod limits;
 mod pulse;
 mod request;
 mod run;

@@ -24,6 +24,6 @@ pub use when::When;
 pub(crate) use decision::Decision;
 pub(crate) use monitor::Monitor;
 pub(crate) use reading::Reading;
-pub(crate) use sampler::Sampler;
+pub(crate) use sampler::{Extra, Sampler};
 pub(crate) use sources::METERED;
 pub(crate) use table::WhenTable;

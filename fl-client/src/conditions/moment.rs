@@ -44,6 +44,19 @@ impl Moment {
         self.unix.saturating_sub(into) + MINUTE * u64::from(minutes)
     }
 
+    /// Local time, as if it were UTC.
+    pub(crate) fn local(self) -> OffsetDateTime {
+        let local = i64::try_from(self.unix)
+            .unwrap_or(i64::MAX)
+            .saturating_add(i64::from(self.offset));
+        OffsetDateTime::from_unix_timestamp(local).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+
+    /// Seconds since 1970 of a local time, given as if it were UTC, as far as local time does not change until then.
+    pub(crate) fn unix_of_local(self, local: u64) -> u64 {
+        local.saturating_add_signed(-i64::from(self.offset))
+    }
+
     /// The local time of day at `unix`, `22:00`, as far as local time does not change until then.
     pub(crate) fn time_of_day(self, unix: u64) -> String {
         let minute = Self { unix, ..self }.minute();

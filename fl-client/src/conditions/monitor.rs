@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fl_proto::Availability;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::decision::Decision;
 use super::moment::Moment;
-use super::sampler::Sampler;
+use super::sampler::{Extra, Sampler};
 use super::settling::Settling;
 use super::when::When;
 use crate::error::Error;
@@ -20,8 +20,8 @@ use crate::error::Error;
 pub(crate) struct Monitor {
     decision: watch::Receiver<Decision>,
     clock: fn() -> Moment,
-    /// Dropped with the last handle; `None` without conditions.
-    _alive: Option<Arc<mpsc::Sender<()>>>,
+    /// Asks for readings now. Dropped with the last handle; `None` without conditions.
+    wake: Option<Arc<mpsc::Sender<oneshot::Sender<()>>>>,
 }
 
 impl Monitor {
@@ -30,15 +30,15 @@ impl Monitor {
     ///
     /// # Errors
     /// `Crashed` if the thread cannot be started.
-    pub(crate) fn start(when: When) -> Result<Self, Error> {
+    pub(crate) fn start(when: When, extra: Option<Extra>) -> Result<Self, Error> {
         let clock = when.surroundings.clock;
-        let mut sampler = Sampler::new(when);
+        let mut sampler = Sampler::new(when, extra);
         if sampler.is_empty() {
             let (_, decision) = watch::channel(Decision::Available);
             return Ok(Self {
                 decision,
                 clock,
-                _alive: None,
+                wake: None,
             });
         }
         let begin = Instant::now();
@@ -46,13 +46,22 @@ impl Monitor {
         log(&first);
         let (every, wait) = (sampler.when().every, sampler.when().settle);
         let (decisions, decision) = watch::channel(first.clone());
-        let (alive, ended) = mpsc::channel::<()>();
+        let (wake, woken) = mpsc::channel::<oneshot::Sender<()>>();
         let mut settling = Settling::new(first, begin.elapsed(), wait);
         let body = move || {
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                let asked = match woken.recv_timeout(every) {
+                    Ok(asked) => Some(asked),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
                 if settling.next(begin.elapsed(), sampler.decide()) {
                     log(settling.settled());
                     decisions.send_replace(settling.settled().clone());
+                }
+                if let Some(asked) = asked {
+                    // Nobody may wait any more.
+                    let _ = asked.send(());
                 }
             }
         };
@@ -61,8 +70,18 @@ impl Monitor {
         Ok(Self {
             decision,
             clock,
-            _alive: Some(Arc::new(alive)),
+            wake: Some(Arc::new(wake)),
         })
+    }
+
+    /// Reads the conditions now. Completes when the decision holds.
+    pub(crate) async fn refresh(&self) {
+        let Some(wake) = &self.wake else { return };
+        let (done, read) = oneshot::channel();
+        if wake.send(done).is_ok() {
+            // The thread has ended: the last decision stays.
+            let _ = read.await;
+        }
     }
 
     pub(crate) fn decision(&self) -> Decision {
@@ -117,7 +136,7 @@ impl Monitor {
 
 fn log(decision: &Decision) {
     match decision.why() {
-        None => tracing::info!("the conditions of `[when]` are fulfilled"),
-        Some(why) => tracing::info!(why, "paused by `[when]`"),
+        None => tracing::info!("available: the conditions of `[when]` and `[limits]` are fulfilled"),
+        Some(why) => tracing::info!(why, "paused by `[when]` or `[limits]`"),
     }
 }

@@ -1,5 +1,7 @@
 //! Reads the conditions.
 
+use std::fmt;
+
 use super::decision::Decision;
 use super::moment::Moment;
 use super::reading::Reading;
@@ -8,24 +10,28 @@ use super::sources::own_load::OwnLoad;
 use super::sources::source::Context;
 use super::when::When;
 
+/// Readings beside the conditions, such as those of limits.
+pub(crate) type Extra = Box<dyn Fn(Moment) -> Vec<(&'static str, Reading)> + Send>;
+
 /// Reads the conditions of a `[when]`, and remembers from one time to the next what a source needs.
-#[derive(Debug)]
 pub(crate) struct Sampler {
     when: When,
     own_load: OwnLoad,
+    extra: Option<Extra>,
 }
 
 impl Sampler {
-    pub(crate) fn new(when: When) -> Self {
+    pub(crate) fn new(when: When, extra: Option<Extra>) -> Self {
         Self {
             when,
             own_load: OwnLoad::default(),
+            extra,
         }
     }
 
     /// Whether there is no condition at all.
     pub(crate) fn is_empty(&self) -> bool {
-        SOURCES.iter().all(|source| !(source.is_set)(&self.when))
+        self.extra.is_none() && SOURCES.iter().all(|source| !(source.is_set)(&self.when))
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -41,9 +47,12 @@ impl Sampler {
         };
         let set = SOURCES.iter().filter(|source| (source.is_set)(context.when));
         let set: Vec<_> = set.collect();
-        set.into_iter()
-            .map(|source| (source.key, (source.read)(&mut context)))
-            .collect()
+        let own = set.into_iter().map(|source| (source.key, (source.read)(&mut context)));
+        let mut readings: Vec<_> = own.collect();
+        if let Some(extra) = &self.extra {
+            readings.extend(extra(self.now()));
+        }
+        readings
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
@@ -52,5 +61,13 @@ impl Sampler {
 
     pub(super) fn when(&self) -> &When {
         &self.when
+    }
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler")
+            .field("when", &self.when)
+            .finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 //! inherit them.
 
 use rustix::process::nice;
+#[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::table::Limits;
@@ -13,19 +14,29 @@ impl Limits {
     /// # Errors
     /// `Config` if the system refuses.
     pub fn apply_to_process(&self) -> Result<(), Error> {
-        let failed = |key: &str, e: rustix::io::Errno| Error::Config(format!("`limits.{key}` cannot be set: {e}"));
         if self.nice > 0 {
-            nice(i32::from(self.nice)).map_err(|e| failed("nice", e))?;
+            nice(i32::from(self.nice)).map_err(|e| Error::Config(format!("`limits.nice` cannot be set: {e}")))?;
         }
-        if let Some(count) = self.cpus {
-            let allowed = sched_getaffinity(None).map_err(|e| failed("cpus", e))?;
-            sched_setaffinity(None, &last(&allowed, count)).map_err(|e| failed("cpus", e))?;
-        }
-        Ok(())
+        self.cpus.map_or(Ok(()), limit_processors)
     }
 }
 
+#[cfg(target_os = "linux")]
+fn limit_processors(count: usize) -> Result<(), Error> {
+    let failed = |e| Error::Config(format!("`limits.cpus` cannot be set: {e}"));
+    let allowed = sched_getaffinity(None).map_err(failed)?;
+    sched_setaffinity(None, &last(&allowed, count)).map_err(failed)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit_processors(_: usize) -> Result<(), Error> {
+    Err(Error::Config(
+        "`limits.cpus` works on Linux only; delete the key".to_owned(),
+    ))
+}
+
 /// The last `count` processors of `allowed`, or all of them: interrupts are handled by the first ones.
+#[cfg(target_os = "linux")]
 fn last(allowed: &CpuSet, count: usize) -> CpuSet {
     let mut chosen = CpuSet::new();
     let processors = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu));
@@ -33,7 +44,7 @@ fn last(allowed: &CpuSet, count: usize) -> CpuSet {
     chosen
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 

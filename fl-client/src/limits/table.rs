@@ -16,6 +16,14 @@ const MAX_NICE: i64 = 19;
 pub struct Limits {
     /// Rates of the client's connections.
     pub paces: Paces,
+    /// Bytes on the sockets, both directions, in a day of local time.
+    pub per_day: Option<u64>,
+    /// Bytes on the sockets in a month of local time.
+    pub per_month: Option<u64>,
+    /// Bytes of memory: a run that needs more is not taken part in.
+    pub memory: Option<u64>,
+    /// Bytes of the state folder: a run that needs more is not taken part in.
+    pub disk: Option<u64>,
     /// Processors for the whole process and its trainers.
     pub cpus: Option<usize>,
     /// What is added to the nice value of the process and its trainers, 0 to 19.
@@ -28,6 +36,10 @@ pub struct Limits {
 pub(crate) struct LimitsTable {
     upload: Option<Value>,
     download: Option<Value>,
+    per_day: Option<Value>,
+    per_month: Option<Value>,
+    memory: Option<Value>,
+    disk: Option<Value>,
     cpus: Option<Value>,
     nice: Option<Value>,
 }
@@ -45,6 +57,10 @@ impl LimitsTable {
                 up: pace("upload", self.upload.as_ref())?,
                 down: pace("download", self.download.as_ref())?,
             },
+            per_day: bytes("per_day", self.per_day.as_ref())?,
+            per_month: bytes("per_month", self.per_month.as_ref())?,
+            memory: bytes("memory", self.memory.as_ref())?,
+            disk: bytes("disk", self.disk.as_ref())?,
             cpus: cpus.and_then(|cpus| usize::try_from(cpus).ok()),
             nice: nice.and_then(|nice| u8::try_from(nice).ok()).unwrap_or(0),
         })
@@ -60,6 +76,17 @@ fn pace(key: &str, given: Option<&Value>) -> Result<Option<Arc<Pace>>, String> {
             "`limits.{key}` is {given}, but must be a speed of 64kbit/s or more, such as \"1Mbit/s\": below, connections time out"
         )),
     }
+}
+
+fn bytes(key: &str, given: Option<&Value>) -> Result<Option<u64>, String> {
+    let Some(given) = given else { return Ok(None) };
+    let value = given.as_str().and_then(size::bytes);
+    value.map(Some).ok_or_else(|| {
+        format!(
+            "`limits.{key}` is {given}, but must be a size {}, such as \"200MiB\"",
+            size::SIZES
+        )
+    })
 }
 
 fn whole(key: &str, given: Option<&Value>, least: i64, most: i64) -> Result<Option<i64>, String> {
@@ -81,9 +108,18 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let limits = checked("upload = '1Mbit/s'\ndownload = '64 kbit/s'\ncpus = 2\nnice = 19").unwrap();
+        let limits = checked(
+            "upload = '1Mbit/s'\ndownload = '64 kbit/s'\nper_day = '200MiB'\nper_month = '1GB'\nmemory = '2GiB'\n\
+             disk = '500MB'\ncpus = 2\nnice = 19",
+        )
+        .unwrap();
         let rate = |pace: Option<Arc<Pace>>| pace.unwrap().rate();
         assert_eq!((rate(limits.paces.up), rate(limits.paces.down)), (125_000, 8_000));
+        assert_eq!(
+            (limits.per_day, limits.per_month),
+            (Some(200 << 20), Some(1_000_000_000))
+        );
+        assert_eq!((limits.memory, limits.disk), (Some(2 << 30), Some(500_000_000)));
         assert_eq!((limits.cpus, limits.nice), (Some(2), 19));
         let none = checked("").unwrap();
         assert!(none.paces.up.is_none() && none.paces.down.is_none());
@@ -100,6 +136,10 @@ mod tests {
             ),
             ("upload = 125000", "`limits.upload` is 125000"),
             ("download = '63kbit/s'", "`limits.download`"),
+            ("per_day = 200", "`limits.per_day` is 200, but must be a size from 1B"),
+            ("per_month = '5 GBit'", "`limits.per_month`"),
+            ("memory = '0B'", "`limits.memory`"),
+            ("disk = '-1MiB'", "such as \"200MiB\""),
             ("download = '0Mbit/s'", "`limits.download`"),
             (
                 "cpus = 0",

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{
-    AVAILABILITY_SINCE, Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE,
-    RoundState, UpdateId, UpdateReply,
+    Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE, RoundState, UpdateId,
+    UpdateReply,
 };
 
 use super::fetch_base::obtain_base;
 use super::fetch_model::fetch_model;
+use super::guest::Guest;
 use super::renewal;
 use super::round_watch::RoundWatch;
 use super::session_state::SessionState;
@@ -18,7 +19,7 @@ use super::traffic_log::TrafficLog;
 use super::training::Training;
 use super::upload::upload;
 use crate::client::{ClientActor, PendingUpdate, same_run};
-use crate::conditions::{METERED, Monitor};
+use crate::conditions::METERED;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
@@ -47,7 +48,7 @@ pub(super) async fn serve(
     events: &Sink,
     traffic: &mut TrafficLog,
     session: &mut SessionState,
-    monitor: &mut Monitor,
+    guest: &mut Guest,
 ) -> Result<Served, Error> {
     let mut rpc = Rpc::connect(config, tls).await?;
     // During training nothing is pending, and the actor is busy.
@@ -77,7 +78,7 @@ pub(super) async fn serve(
         events,
         traffic,
         session,
-        monitor,
+        guest,
         rpc,
         joined: Arc::new(joined),
     };
@@ -106,15 +107,15 @@ fn departure(error: &Error) -> Option<Departure> {
     }
 }
 
-struct Connection<'a> {
-    config: &'a ClientConfig,
-    actor: &'a ClientActor,
-    events: &'a Sink,
-    traffic: &'a mut TrafficLog,
-    session: &'a mut SessionState,
-    monitor: &'a mut Monitor,
-    rpc: Rpc,
-    joined: Arc<Joined>,
+pub(super) struct Connection<'a> {
+    pub(super) config: &'a ClientConfig,
+    pub(super) actor: &'a ClientActor,
+    pub(super) events: &'a Sink,
+    pub(super) traffic: &'a mut TrafficLog,
+    pub(super) session: &'a mut SessionState,
+    pub(super) guest: &'a mut Guest,
+    pub(super) rpc: Rpc,
+    pub(super) joined: Arc<Joined>,
 }
 
 impl Connection<'_> {
@@ -126,18 +127,26 @@ impl Connection<'_> {
         if !before.is_some_and(|before| same_run(before, &joined)) {
             self.session.leave_run();
             self.traffic.leave_run();
+            self.guest.joined(&joined, &self.config.state).await;
         }
         let pending = match &self.session.training {
             Some(_) => None,
             None => {
-                let base = Box::pin(obtain_base(&mut self.rpc, self.actor, self.events, &joined)).await?;
+                let base = Box::pin(obtain_base(
+                    &mut self.rpc,
+                    self.actor,
+                    self.events,
+                    &joined,
+                    &mut self.guest.monitor,
+                ))
+                .await?;
                 let joined = Arc::clone(&joined);
                 self.actor.call(move |client| client.join(&joined, base)).await??
             }
         };
         self.session.joined = Some(Arc::clone(&joined));
-        self.monitor.see();
-        let availability = self.monitor.availability();
+        self.guest.monitor.see();
+        let availability = self.guest.monitor.availability();
         let (states, updates) = self.rpc.watch(&joined, availability).await?;
         let watch = RoundWatch::start(states, updates, self.rpc.clone());
         self.events.send(Event::Connected {
@@ -177,7 +186,7 @@ impl Connection<'_> {
                         (_, result) => self.conclude(&watch, asked, result).await?,
                     }
                 }
-                () = self.monitor.changed() => self.report_availability(&watch).await?,
+                () = self.guest.monitor.changed() => self.report_availability(&watch).await?,
                 () = until(renew_at) => match self.renew().await {
                     // A training in progress goes on: it does not depend on the connection.
                     Ok(()) => return Ok(Served::Renewed),
@@ -219,6 +228,9 @@ impl Connection<'_> {
         }
         let seen = (state.round, state.selected);
         if state.round > 0 && self.session.announced != Some(seen) {
+            if self.session.announced.is_none_or(|(round, _)| round != state.round) {
+                self.guest.budget.round_begins();
+            }
             self.session.announced = Some(seen);
             self.events.send(Event::Round {
                 round: state.round,
@@ -253,7 +265,11 @@ impl Connection<'_> {
         if !train && !evaluate {
             return Ok(());
         }
-        if let Some(why) = self.monitor.decision().why() {
+        let too_slow = || {
+            let frame = state.budget.or(self.session.frame).filter(|_| train)?;
+            self.guest.budget.too_slow(frame, self.session.trained, state.left)
+        };
+        if let Some(why) = self.guest.why_not().or_else(too_slow) {
             return self.decline(state, train, why).await;
         }
         let prepared = tokio::select! {
@@ -292,46 +308,6 @@ impl Connection<'_> {
         }
     }
 
-    /// Does nothing of what the state asks for, because the client is not available.
-    async fn decline(&mut self, state: &RoundState, train: bool, why: String) -> Result<(), Error> {
-        if train {
-            let departure = self.paused_departure(state.round);
-            return self.leave_round((state.round, state.attempt), departure, why).await;
-        }
-        self.skips_evaluation(state, why).await;
-        self.session.evaluated = Some(state.version);
-        Ok(())
-    }
-
-    /// How a client that is not available leaves a round.
-    fn paused_departure(&self, round: u64) -> Departure {
-        match self.joined.minor >= AVAILABILITY_SINCE {
-            true => Departure::Paused(round),
-            false => Departure::Round(round),
-        }
-    }
-
-    async fn report_availability(&mut self, watch: &RoundWatch) -> Result<(), Error> {
-        self.monitor.see();
-        match self.joined.minor >= AVAILABILITY_SINCE {
-            true => watch.report(self.monitor.availability()).await,
-            false => Ok(()),
-        }
-    }
-
-    /// Sends no update in this attempt of the round, because the client is not available or its learner failed, and says so, so that the server asks another client.
-    async fn leave_round(&mut self, asked: (u64, u32), departure: Departure, why: String) -> Result<(), Error> {
-        let (round, _) = asked;
-        self.session.settled = Some(asked);
-        if let Some(report) = self.session.evaluation.take() {
-            self.report(report).await?;
-        }
-        let run = self.joined.run.clone();
-        self.rpc.leave(&run, departure, why.clone()).await;
-        self.events.send(Event::LeftRound { round, why });
-        Ok(())
-    }
-
     fn start(&mut self, state: &RoundState) {
         if self.session.settled == Some((state.round, state.attempt)) {
             return;
@@ -341,7 +317,7 @@ impl Connection<'_> {
             round: state.round,
             progress: Arc::clone(&progress),
         });
-        let pauses = (&*self.monitor, self.config.when.max_pause, self.session.trained);
+        let pauses = (&self.guest.monitor, self.config.when.max_pause, self.session.trained);
         self.session.training = Some(Training::start(self.actor, &self.config.gate, state, progress, pauses));
     }
 
@@ -356,6 +332,7 @@ impl Connection<'_> {
             Ok(update) => {
                 let spent = update.header.train_ms.saturating_add(update.header.encode_ms);
                 self.session.trained = Some(Duration::from_millis(spent));
+                self.session.frame = Some(update.header.len);
                 let wanted = UpdateReply::Wanted { offset: 0 };
                 self.upload(watch, update, Some(wanted)).await
             }
@@ -378,14 +355,17 @@ impl Connection<'_> {
         known: Option<UpdateReply>,
     ) -> Result<(), Error> {
         let (round, attempt) = (update.header.id.round, update.header.id.attempt);
-        if self.monitor.decision().is_because_of(METERED) {
+        if self.guest.monitor.decision().is_because_of(METERED) {
             tracing::debug!(round, "the connection is metered: the update stays pending");
             self.session.unsettled = true;
             return Ok(());
         }
         let evaluation = &mut self.session.evaluation;
         match upload(&mut self.rpc, watch, self.actor, self.events, update, known, evaluation).await {
-            Ok(()) => self.session.settled = Some((round, attempt)),
+            Ok(()) => {
+                self.session.settled = Some((round, attempt));
+                self.guest.budget.round_took();
+            }
             Err(Error::NotNow(why)) => {
                 tracing::debug!(round, why, "the update stays pending");
                 self.session.unsettled = true;
@@ -433,21 +413,12 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn report(&mut self, report: EvaluationReport) -> Result<(), Error> {
+    pub(super) async fn report(&mut self, report: EvaluationReport) -> Result<(), Error> {
         let version = report.version;
         if !self.rpc.evaluate(report).await? {
             tracing::debug!(version, "the evaluation came too late to count");
         }
         Ok(())
-    }
-
-    /// The server waits only for evaluations of the last model: it is told if there is none.
-    async fn skips_evaluation(&mut self, state: &RoundState, why: String) {
-        tracing::debug!(version = state.version, why, "no evaluation");
-        if state.phase == Phase::Evaluating {
-            let departure = Departure::Evaluation(state.version);
-            self.rpc.leave(&self.joined.run, departure, why).await;
-        }
     }
 }
 

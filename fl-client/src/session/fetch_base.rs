@@ -6,6 +6,7 @@ use fl_proto::{BaseRequest, Joined};
 
 use crate::base::{Part, Received, Wanted};
 use crate::client::ClientActor;
+use crate::conditions::Monitor;
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
@@ -21,6 +22,7 @@ pub(super) async fn obtain_base(
     actor: &ClientActor,
     events: &Sink,
     joined: &Joined,
+    monitor: &mut Monitor,
 ) -> Result<Option<PathBuf>, Error> {
     let Some(wanted) = Wanted::of(joined)? else {
         return Ok(None);
@@ -33,6 +35,8 @@ pub(super) async fn obtain_base(
     if found.is_some() || !joined.serves_base {
         return Ok(found);
     }
+    // Not watching yet, the client is in no cohort meanwhile.
+    monitor.available().await;
     loop {
         let from = wanted.clone();
         let part = actor.call(move |client| client.bases.part(&from)).await??;

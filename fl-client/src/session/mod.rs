@@ -3,6 +3,7 @@
 mod connection;
 mod fetch_base;
 mod fetch_model;
+mod guest;
 mod pause;
 mod renewal;
 mod round_watch;
@@ -11,6 +12,7 @@ mod session_state;
 mod stop_on_drop;
 mod traffic_log;
 mod training;
+mod unavailable;
 mod upload;
 
 pub use run::{Outcome, run};

@@ -6,11 +6,11 @@ use fl_proto::Meter;
 use tokio::time::Instant;
 
 use super::connection::{Served, serve};
+use super::guest::Guest;
 use super::renewal::clock_offset;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::{ClientActor, ClientState};
-use crate::conditions::Monitor;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
@@ -51,23 +51,31 @@ pub async fn run(
     let (events, tracing) = trace::start(config.otlp.clone(), events);
     let mut traffic = TrafficLog::new(Arc::clone(&config.meter), events.clone());
     let names = tasks.names();
-    let when = config.when.clone();
-    let started = tokio::task::spawn_blocking(move || Monitor::start(when)).await;
-    let monitor = started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))??;
     let client = {
         let (config, events) = (Arc::clone(&config), events.clone());
         let open = move || ClientState::open(&config, tasks, events);
         let opened = tokio::task::spawn_blocking(open).await;
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };
+    // The state folder is locked from here on.
+    let mut guest = {
+        let (config, runtime) = (Arc::clone(&config), tokio::runtime::Handle::current());
+        let start = move || {
+            let _entered = runtime.enter();
+            Guest::start(&config)
+        };
+        let started = tokio::task::spawn_blocking(start).await;
+        started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))??
+    };
     let (actor, ended) = ClientActor::start(client);
-    let life = Box::pin(live(config, actor, events, &mut traffic, names, monitor));
+    let life = Box::pin(live(config, actor, events, &mut traffic, names, &mut guest));
     let outcome = tokio::select! {
         biased;
         () = shutdown => Ok(Outcome::Stopped),
         outcome = life => outcome,
     };
     traffic.close().await;
+    guest.end().await;
     // The actor's task ends now that its last handle is gone. Its only error is a panic, which was reported already.
     let _ = ended.await;
     tracing.finish().await;
@@ -86,7 +94,7 @@ async fn live(
     events: Sink,
     traffic: &mut TrafficLog,
     tasks: Vec<String>,
-    mut monitor: Monitor,
+    guest: &mut Guest,
 ) -> Result<Outcome, Error> {
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
@@ -94,16 +102,7 @@ async fn live(
     let mut attempt = 0;
     let mut contact = Instant::now();
     loop {
-        let served = Box::pin(serve(
-            &config,
-            &tls,
-            &actor,
-            &events,
-            traffic,
-            &mut session,
-            &mut monitor,
-        ))
-        .await;
+        let served = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest)).await;
         traffic.close().await;
         if std::mem::take(&mut session.answered) {
             contact = Instant::now();

@@ -21,6 +21,8 @@ pub(super) struct SessionState {
     pub(super) unsettled: bool,
     /// Round and attempt for which nothing more is to be done: the update is acknowledged, or the learner failed.
     pub(super) settled: Option<(u64, u32)>,
+    /// Bytes of the last update.
+    pub(super) frame: Option<u64>,
     /// How long the last training took, without pauses.
     pub(super) trained: Option<Duration>,
     /// Model version that was evaluated last.

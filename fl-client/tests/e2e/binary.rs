@@ -66,6 +66,39 @@ fn wait_until_joined(server: &TestServer, child: &mut Child) {
 }
 
 #[test]
+fn a_check_shows_each_condition_and_hours_that_never_come_and_limits_below_a_model() {
+    let certificates = Certificates::new("fed");
+    let dir = folder("127.0.0.1:7070", &certificates);
+    let path = dir.path().join("client.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let write = |more: &str| std::fs::write(&path, format!("{text}{more}")).unwrap();
+    write("[when]\nhours = '00:00-24:00'\ncommand = ['false']\n[limits]\nper_day = '100kB'");
+    let Output { status, stdout, .. } = program(dir.path(), &["check", "client.toml"]).output().unwrap();
+    let shown = String::from_utf8(stdout).unwrap();
+    assert!(status.success(), "{shown}");
+    for part in [
+        "when.hours: fulfilled, it is ",
+        "when.command: not fulfilled, false exits with code 1",
+        "the client may not train now",
+        "limits.per_day: 100000 bytes are less than the whole model, 636040 bytes",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    write("[when]\nhours = '22:00-22:00'");
+    fails(
+        program(dir.path(), &["check", "client.toml"]),
+        2,
+        "`when.hours`: \"22:00-22:00\" never comes",
+    );
+    write("[limits]\nupload = '9600bit/s'");
+    fails(
+        program(dir.path(), &["check", "client.toml"]),
+        2,
+        "`limits.upload` is \"9600bit/s\"",
+    );
+}
+
+#[test]
 fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
     let certificates = Certificates::new("fed");
     let dir = folder("127.0.0.1:7070", &certificates);

@@ -185,3 +185,60 @@ async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
     assert_eq!(client.stop().await, Outcome::Stopped);
     assert!(server.world().accepted.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_below_one_round_is_told_when_the_run_is_joined() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(2);
+    world.minor = fl_proto::AVAILABILITY_SINCE;
+    let server = TestServer::start(&certificates, world);
+    let (told, reports) = mpsc::channel();
+    server.world().hook = Some(Box::new(move |call| {
+        if let Call::Reports(availability) = call {
+            told.send(availability.clone()).unwrap();
+        }
+    }));
+    let state = tempfile::tempdir().unwrap();
+    let mut config = config(&server, &certificates, state.path());
+    config.limits.per_day = Some(1 << 10);
+    let client = Client::start(config, Arithmetic::new());
+    let report = tokio::task::spawn_blocking(move || reports.recv().unwrap())
+        .await
+        .unwrap();
+    let Availability::Paused { reason } = report else {
+        panic!("{report:?}")
+    };
+    assert!(
+        reason.starts_with("a round takes ") && reason.ends_with("`limits.per_day` is 0.0 MiB: raise it"),
+        "{reason}"
+    );
+    assert_eq!(client.stop().await, Outcome::Stopped);
+    assert!(server.world().accepted.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bytes_of_a_day_are_those_on_the_sockets_also_after_a_restart() {
+    let certificates = Certificates::new("fed");
+    let state = tempfile::tempdir().unwrap();
+    let mut sum = 0;
+    for _ in 0..2 {
+        let server = TestServer::start(&certificates, World::new(3));
+        let mut config = config(&server, &certificates, state.path());
+        config.limits.per_day = Some(1 << 30);
+        config.when.surroundings.clock = || fl_client::Moment {
+            unix: 1_795_431_600,
+            offset: 0,
+        };
+        let client = Client::start(config, Arithmetic::new());
+        let seen = client.seen.clone();
+        assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
+        let moved = |event: &Event| match event {
+            Event::Traffic { sent, received, .. } => sent + received,
+            _ => 0,
+        };
+        sum += seen.lock().unwrap().iter().map(moved).sum::<u64>();
+        let file = std::fs::read(state.path().join("traffic")).unwrap();
+        assert_eq!(u64::from_le_bytes(file[14..22].try_into().unwrap()), sum);
+        std::fs::remove_dir_all(state.path().join("runs")).unwrap();
+    }
+}

@@ -29,7 +29,14 @@ impl Present {
         }
     }
 
-    /// The client says whether it is available.
+    /// A client that watches says whether it is available. A report that was overtaken by the end of its stream counts for nothing.
+    pub(super) fn changes(&mut self, client: &ClientId, availability: Availability, now: Millis) {
+        if self.streams.contains_key(client) {
+            self.reports(client, availability, now);
+        }
+    }
+
+    /// As [`Present::changes`], of a client that is about to arrive.
     pub(super) fn reports(&mut self, client: &ClientId, availability: Availability, now: Millis) {
         let (reason, until_ms) = match availability {
             Availability::Available => {
@@ -136,6 +143,7 @@ mod tests {
         assert!(present.presence.available().contains(&client) && present.paused().is_empty());
         present.reports(&client, not_before(1), 3);
         present.left(&client, 4);
+        present.changes(&client, not_before(1), 5);
         assert!(present.paused().is_empty());
         present.arrived(client.clone());
         assert!(

@@ -96,7 +96,7 @@ impl Coordinator {
             }
             Command::Available(client, availability) => {
                 tracing::info!(%client, ?availability, "the client says whether it is available");
-                self.present.reports(&client, availability, self.clock.now());
+                self.present.changes(&client, availability, self.clock.now());
             }
             Command::Left(client) => {
                 self.present.left(&client, self.clock.now());

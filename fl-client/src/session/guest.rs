@@ -1,0 +1,164 @@
+//! Whether this client may take part in rounds now: the conditions of its device, and its limits.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fl_proto::{Joined, Meter};
+use tokio::task::JoinHandle;
+
+use crate::conditions::{Decision, Extra, Moment, Monitor};
+use crate::config::ClientConfig;
+use crate::error::Error;
+use crate::limits::{Quota, RoundBudget};
+use crate::state::Disk;
+
+/// How often bytes are counted. A kill loses at most the bytes of this time from the count.
+const COUNT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The conditions and the limits of a client.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) monitor: Monitor,
+    pub(super) budget: Arc<RoundBudget>,
+    /// Counts bytes, if the client has a limit of them.
+    counting: Option<JoinHandle<()>>,
+    counted: Counted,
+}
+
+/// The bytes of a meter that were not counted yet.
+#[derive(Debug, Clone)]
+struct Counted {
+    meter: Arc<Meter>,
+    budget: Arc<RoundBudget>,
+    clock: fn() -> Moment,
+    /// Bytes that were counted.
+    seen: Arc<AtomicU64>,
+}
+
+impl Guest {
+    /// Starts reading the conditions and counting bytes. Blocks until the first readings are there; the state folder must be locked.
+    ///
+    /// # Errors
+    /// `State` if the count of bytes is broken.
+    pub(super) fn start(config: &ClientConfig) -> Result<Self, Error> {
+        let (limits, clock) = (config.limits.clone(), config.when.surroundings.clock);
+        let disk = Disk { sync: config.sync };
+        let per = (limits.per_day, limits.per_month);
+        let counts = per != (None, None);
+        let is_limited = counts || limits.memory.is_some() || limits.disk.is_some();
+        let quota = Quota::open(&config.state, disk, per, clock())?;
+        let budget = Arc::new(RoundBudget::new(limits, quota));
+        let own = Arc::clone(&budget);
+        let extra = is_limited.then(|| Box::new(move |now| own.readings(now)) as Extra);
+        let monitor = Monitor::start(config.when.clone(), extra)?;
+        let counted = Counted {
+            meter: Arc::clone(&config.meter),
+            budget: Arc::clone(&budget),
+            clock,
+            seen: Arc::default(),
+        };
+        let counting = counts.then(|| tokio::spawn(keep_counting(counted.clone())));
+        Ok(Self {
+            monitor,
+            budget,
+            counting,
+            counted,
+        })
+    }
+
+    /// A run was joined whose rounds must fit the limits.
+    pub(super) async fn joined(&self, joined: &Arc<Joined>, state: &Path) {
+        let (budget, joined, state) = (Arc::clone(&self.budget), Arc::clone(joined), state.to_owned());
+        let measured = tokio::task::spawn_blocking(move || {
+            let own = state.join("runs").join(joined.run.as_str());
+            budget.joined(&joined, || bytes_below(&state, &own));
+        });
+        // A panic is in the log already.
+        let _ = measured.await;
+        self.monitor.refresh().await;
+    }
+
+    /// Why the client may not take part in a round that begins now, if so. Limits are compared with the bytes of this moment,
+    /// conditions were read a while ago.
+    pub(super) fn why_not(&self) -> Option<String> {
+        let limits = || Decision::of(&self.budget.readings((self.counted.clock)()), true).why();
+        self.monitor.decision().why().or_else(limits)
+    }
+
+    /// Counts the last bytes.
+    pub(super) async fn end(self) {
+        let Some(counting) = self.counting else { return };
+        counting.abort();
+        let counted = self.counted;
+        let last = move || {
+            counted.count();
+            counted.budget.close();
+        };
+        // A panic is in the log already.
+        let _ = tokio::task::spawn_blocking(last).await;
+    }
+}
+
+impl Counted {
+    fn count(&self) {
+        let now = self.meter.written() + self.meter.read();
+        let before = self.seen.swap(now, Ordering::AcqRel);
+        if now > before {
+            self.budget.count(now - before, (self.clock)());
+        }
+    }
+}
+
+async fn keep_counting(counted: Counted) {
+    let mut every = tokio::time::interval(COUNT_INTERVAL);
+    loop {
+        every.tick().await;
+        if counted.meter.written() + counted.meter.read() > counted.seen.load(Ordering::Acquire) {
+            let counted = counted.clone();
+            // A panic is in the log already.
+            let _ = tokio::task::spawn_blocking(move || counted.count()).await;
+        }
+    }
+}
+
+/// Bytes of the files below `folder` without those below `without`; what cannot be read counts as 0.
+fn bytes_below(folder: &Path, without: &Path) -> u64 {
+    let (mut open, mut bytes) = (vec![folder.to_owned()], 0u64);
+    while let Some(folder) = open.pop() {
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(about) if about.is_dir() && entry.path() != without => open.push(entry.path()),
+                Ok(about) if about.is_file() => bytes = bytes.saturating_add(about.len()),
+                _ => {}
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_other_runs_count_and_links_are_not_followed() {
+        let state = tempfile::tempdir().unwrap();
+        let write = |path: &str, len| {
+            let path = state.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, vec![0; len]).unwrap();
+        };
+        [
+            ("current", 4),
+            ("runs/own/memory", 1000),
+            ("runs/other/memory", 30),
+            ("aside/x/model", 200),
+        ]
+        .into_iter()
+        .for_each(|(path, len)| write(path, len));
+        std::os::unix::fs::symlink("/", state.path().join("link")).unwrap();
+        assert_eq!(bytes_below(state.path(), &state.path().join("runs/own")), 234);
+    }
+}
