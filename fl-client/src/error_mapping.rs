@@ -208,3 +208,39 @@ impl Found {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_named_with_the_days_that_it_is_off() {
+        let at = |days: u64| UnixTime::since_unix_epoch(Duration::from_secs(days * 24 * 3600));
+        let fast = CertificateError::ExpiredContext {
+            time: at(20_000 + 3_653),
+            not_after: at(20_000),
+        };
+        let text = wrong_time(&fast, "fl.example.org:7070");
+        for part in [
+            "says 2034-10-05",
+            "valid until 2024-10-04",
+            "at least 3653 days fast",
+            "timedatectl",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let slow = CertificateError::NotValidYetContext {
+            time: at(10),
+            not_before: at(20_000),
+        };
+        let text = wrong_time(&slow, "fl.example.org:7070");
+        assert!(
+            text.contains("says 1970-01-11") && text.contains("19990 days slow"),
+            "{text}"
+        );
+    }
+}

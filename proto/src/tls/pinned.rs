@@ -99,3 +99,97 @@ impl ServerCertVerifier for Pinned {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::time_provider::TimeProvider;
+    use time::OffsetDateTime;
+    use tokio::io::duplex;
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+    use crate::tls::authority::Authority;
+    use crate::tls::certificate::{Issued, SERVER_NAME};
+    use crate::tls::sides::enrollment_tls;
+
+    const NOW: u64 = 1_800_000_000;
+    const YEAR: u64 = 366 * 24 * 3600;
+
+    /// A device's clock.
+    #[derive(Debug)]
+    struct Clock(u64);
+
+    impl TimeProvider for Clock {
+        fn current_time(&self) -> Option<UnixTime> {
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0)))
+        }
+    }
+
+    fn federation() -> (Issued, Issued) {
+        let now = OffsetDateTime::from_unix_timestamp(NOW as i64).unwrap();
+        let valid = time::Duration::days(100);
+        let (authority, root) = Authority::create("fed", now, valid).unwrap();
+        (root, authority.issue_server(now, valid).unwrap())
+    }
+
+    /// The error of the handshake of a device whose clock says `clock`; `authority`: what the server sends.
+    async fn handshake(pinned: &str, authority: &str, own: &Issued, clock: u64) -> Option<rustls::Error> {
+        let mut client = ClientConfig::clone(&pinned_client_tls(Fingerprint::of_pem(pinned).unwrap()).unwrap());
+        client.time_provider = Arc::new(Clock(clock));
+        let server = TlsAcceptor::from(enrollment_tls(authority, own).unwrap());
+        let (near, far) = duplex(64 * 1024);
+        let name = ServerName::try_from(SERVER_NAME).unwrap();
+        let connector = TlsConnector::from(Arc::new(client));
+        let (connected, _) = tokio::join!(connector.connect(name, near), server.accept(far));
+        let error = connected.err()?;
+        error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+            .cloned()
+    }
+
+    #[tokio::test]
+    async fn only_a_server_of_the_known_authority_is_accepted() {
+        let ((ours, own), (other, theirs)) = (federation(), federation());
+        let both = ours.certificate.clone() + &other.certificate;
+        let (ours, other) = (ours.certificate.as_str(), other.certificate.as_str());
+        assert_eq!(handshake(ours, ours, &own, NOW).await, None);
+        assert_eq!(handshake(ours, &both, &own, NOW).await, None, "during a rotation");
+        // Another federation, also if it sends our authority beside its own.
+        for authority in [other, &both] {
+            let error = handshake(ours, authority, &theirs, NOW).await;
+            let Some(rustls::Error::InvalidCertificate(CertificateError::Other(error))) = error else {
+                panic!("{error:?}")
+            };
+            assert!(error.0.downcast_ref::<ForeignAuthority>().is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_years_off_is_told_from_a_foreign_server() {
+        let (root, own) = federation();
+        let root = root.certificate.as_str();
+        let slow = handshake(root, root, &own, NOW - 10 * YEAR).await;
+        assert!(
+            matches!(
+                slow,
+                Some(rustls::Error::InvalidCertificate(
+                    CertificateError::NotValidYetContext { .. }
+                ))
+            ),
+            "{slow:?}"
+        );
+        let fast = handshake(root, root, &own, NOW + 10 * YEAR).await;
+        assert!(
+            matches!(
+                fast,
+                Some(rustls::Error::InvalidCertificate(
+                    CertificateError::ExpiredContext { .. }
+                ))
+            ),
+            "{fast:?}"
+        );
+    }
+}
