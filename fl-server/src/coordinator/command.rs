@@ -1,7 +1,7 @@
 //! Requests to the coordinator, from calls and from the admin address.
 
 use crate::state_machine::{Input, Reply};
-use fl_proto::{Availability, ClientId, Departure, FramePart, SectionFidelity};
+use fl_proto::{Availability, ClientId, Departure, FramePart, Role, SectionFidelity};
 use tokio::sync::oneshot;
 
 use crate::coordinator::change::Change;
@@ -15,7 +15,7 @@ use crate::telemetry::paused::Paused;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A client opened a watch stream, and says whether it is available.
-    Arrived(ClientId, Availability),
+    Arrived(ClientId, Role, Availability),
     /// A client that watches says whether it is available.
     Available(ClientId, Availability),
     /// One of a client's watch streams ended.

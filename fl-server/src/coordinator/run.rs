@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::Departure;
+use fl_proto::{Departure, Role};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -89,8 +89,11 @@ impl Coordinator {
 
     fn handle(&mut self, command: Command, batch: &mut Batch) -> Result<(), ServeError> {
         match command {
-            Command::Arrived(client, availability) => {
+            Command::Arrived(client, role, availability) => {
                 self.announce_presence(&client, true);
+                if role == Role::Evaluator {
+                    self.present.presence.only_evaluates(client.clone());
+                }
                 self.present.reports(&client, availability, self.clock.now());
                 self.present.arrived(client);
             }

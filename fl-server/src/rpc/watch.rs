@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{Availability, ModelDigest, Phase, ProtocolError, RoundState, RunName, wire};
+use fl_proto::{Availability, ModelDigest, Phase, ProtocolError, Role, RoundState, RunName, wire};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
@@ -53,9 +53,10 @@ async fn attend(
         client,
         fingerprint,
         counters,
+        role,
         ..
     } = &peer;
-    let arrived = Command::Arrived(client.clone(), availability);
+    let arrived = Command::Arrived(client.clone(), *role, availability);
     if service.commands.send(arrived).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
@@ -63,7 +64,10 @@ async fn attend(
     // The older watch ends only after this one has arrived, so that the client stays connected.
     let mut turn = service.turns.take(client, Kind::Watch);
     tracing::debug!(%client, "watching");
-    let view = |state: &State| state.view(&service.plan, client, service.clock.now());
+    let view = |state: &State| match role {
+        Role::Evaluator => state.view_of_evaluator(&service.plan, client, service.clock.now()),
+        _ => state.view(&service.plan, client, service.clock.now()),
+    };
     let admit = || service.admission.admit(client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
     let steps = requests.is_some().then(|| Steps::new(&service, &peer));

@@ -141,7 +141,9 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 correct,
                 metrics,
             } => {
-                let (asked, reported) = (state.asks(&client, version), state.reported(&client, version));
+                let asked =
+                    state.asks(&client, version) || (presence.is_evaluator(&client) && state.asks_evaluators(version));
+                let reported = state.reported(&client, version);
                 let sane = Evaluated::is_sane(examples, loss, correct);
                 // An impossible evaluation is recorded without an example, so that the run does not wait for another.
                 let (examples, loss, correct, metrics) = match sane {

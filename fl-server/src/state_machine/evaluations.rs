@@ -17,6 +17,15 @@ impl State {
         }
     }
 
+    /// Whether the run takes evaluations of this version from clients that only evaluate. It never waits for them.
+    pub(super) fn asks_evaluators(&self, version: u64) -> bool {
+        match &self.phase {
+            Phase::Training(round) | Phase::Closing(round) => round.number == version.saturating_add(1),
+            Phase::Evaluating { version: of, .. } => *of == version,
+            Phase::Waiting | Phase::Done | Phase::Failed { .. } => false,
+        }
+    }
+
     /// Whether this client's evaluation of this version was accepted.
     pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
         self.evaluations

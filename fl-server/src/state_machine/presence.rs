@@ -14,6 +14,8 @@ pub struct Presence {
     paused: BTreeSet<ClientId>,
     /// Connected clients that are not paused.
     available: BTreeSet<ClientId>,
+    /// Connected clients that evaluate and are never asked for an update.
+    evaluators: BTreeSet<ClientId>,
     /// Clients that were connected and are not.
     gone: BTreeMap<ClientId, Gone>,
     /// Clients that announced that they do not answer in this round.
@@ -32,14 +34,26 @@ struct Gone {
 impl Presence {
     pub fn arrived(&mut self, client: ClientId) {
         self.gone.remove(&client);
-        if !self.paused.contains(&client) {
+        if !self.paused.contains(&client) && !self.evaluators.contains(&client) {
             self.available.insert(client.clone());
         }
         self.connected.insert(client);
     }
 
+    /// The client, which is connected or about to be, only evaluates while it is connected.
+    pub fn only_evaluates(&mut self, client: ClientId) {
+        self.available.remove(&client);
+        self.evaluators.insert(client);
+    }
+
+    /// Whether the client only evaluates.
+    pub fn is_evaluator(&self, client: &ClientId) -> bool {
+        self.evaluators.contains(client)
+    }
+
     /// The client's last connection ended.
     pub fn left(&mut self, client: &ClientId, now: Millis) {
+        self.evaluators.remove(client);
         let paused = self.paused.remove(client);
         if self.connected.remove(client) {
             self.available.remove(client);
@@ -59,6 +73,7 @@ impl Presence {
     pub fn left_for_good(&mut self, client: ClientId, now: Millis) {
         self.connected.remove(&client);
         self.available.remove(&client);
+        self.evaluators.remove(&client);
         let (since, for_good, paused) = (now, true, self.paused.remove(&client));
         self.gone.insert(
             client,
@@ -79,7 +94,7 @@ impl Presence {
 
     /// The client takes part in rounds again.
     pub fn resumes(&mut self, client: &ClientId) {
-        if self.paused.remove(client) && self.connected.contains(client) {
+        if self.paused.remove(client) && self.connected.contains(client) && !self.evaluators.contains(client) {
             self.available.insert(client.clone());
         }
     }

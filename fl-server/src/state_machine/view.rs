@@ -22,6 +22,18 @@ impl Record {
 }
 
 impl State {
+    /// The message of `Watch` at `now` to a client that only evaluates: it is asked to evaluate every version from which a round
+    /// trains, and the last one.
+    pub fn view_of_evaluator(&self, plan: &RunPlan, client: &ClientId, now: Millis) -> RoundState {
+        let view = self.view(plan, client, now);
+        let version = view.version;
+        let asked = plan.evaluate && version > 0 && self.asks_evaluators(version);
+        RoundState {
+            evaluate: asked && !self.reported(client, version),
+            ..view
+        }
+    }
+
     /// The message of `Watch` to `client` at `now`.
     pub fn view(&self, plan: &RunPlan, client: &ClientId, now: Millis) -> RoundState {
         use fl_proto::Phase as Seen;

@@ -407,6 +407,57 @@ fn the_next_round_opens_with_the_close_of_the_last() {
 }
 
 #[test]
+fn a_client_that_only_evaluates_is_asked_for_every_version_and_for_no_update() {
+    let mut world = training();
+    let evaluator = client(9);
+    world.presence.only_evaluates(evaluator.clone());
+    world.presence.arrived(evaluator.clone());
+    assert!(world.presence.connected().contains(&evaluator) && !world.presence.available().contains(&evaluator));
+    for round in 1..=3 {
+        assert!(!world.cohort().contains(&evaluator), "round {round}");
+        let view = world.state.view_of_evaluator(&world.plan, &evaluator, world.now);
+        assert_eq!((view.selected, view.evaluate), (false, round > 1), "round {round}");
+        if view.evaluate {
+            let report = |version| Input::Evaluation {
+                client: evaluator.clone(),
+                version,
+                examples: 10,
+                loss: 1.0,
+                correct: Some(5),
+                metrics: Default::default(),
+            };
+            assert_eq!(
+                world.input(report(round)),
+                Reply::Evaluation { counted: false },
+                "not made yet"
+            );
+            assert_eq!(world.input(report(round - 1)), Reply::Evaluation { counted: true });
+            let view = world.state.view_of_evaluator(&world.plan, &evaluator, world.now);
+            assert!(!view.evaluate, "once is enough");
+        }
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+    }
+    let Phase::Evaluating { asked, .. } = world.state.phase() else {
+        panic!("{:?}", world.state.phase())
+    };
+    assert!(!asked.contains(&evaluator), "the run does not wait for it");
+    assert!(
+        world
+            .state
+            .view_of_evaluator(&world.plan, &evaluator, world.now)
+            .evaluate
+    );
+    // It resumes as what it is, and a client of this name that comes back with another certificate is one like any other.
+    world.presence.pauses(evaluator.clone());
+    world.presence.resumes(&evaluator);
+    assert!(!world.presence.available().contains(&evaluator));
+    world.presence.left(&evaluator, world.now);
+    world.presence.arrived(evaluator.clone());
+    assert!(world.presence.available().contains(&evaluator));
+}
+
+#[test]
 fn the_last_model_is_evaluated_by_all_that_are_there() {
     let mut world = training();
     for round in 1..=3 {

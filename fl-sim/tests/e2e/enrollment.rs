@@ -121,6 +121,32 @@ fn one_line_of_the_serving_server_enrolls_two_devices() {
 }
 
 #[test]
+fn an_evaluator_is_never_asked_to_train_and_an_operator_takes_no_part() {
+    let fed = found();
+    let (mut server, lines) = serve(&fed, &["--exit-when-done"]);
+    let role = |name: &str, role: &str| {
+        let line = line(&fed, &[name, "--role", role]);
+        done(enroll(&fed, &line, name, &TASK));
+        fed.sim(&["client", "run", &format!("{name}/client.toml"), "--exit-when-done"])
+    };
+    fails(role("olga", "operator"), 3, &["this certificate is an operator's"]);
+    let (sender, said) = channel();
+    // There first, so that each round could ask it.
+    let mut judge = Process::start(role("judge", "evaluator"), 3, 1, &sender);
+    wait_for(&said, 3, "connected");
+    let [mut anna, mut berta] = ["anna", "berta"].map(|name| Process::start(role(name, "client"), 1, 1, &sender));
+    wait_for(&said, 3, "evaluated version=");
+    wait_for(&lines, SERVER, "done: version 2");
+    assert!(server.end().success() && anna.end().success() && berta.end().success() && judge.end().success());
+    let shown = done(fed.sim(&["server", "clients", "show", "judge", "--fed", "fed"]));
+    assert!(
+        shown.contains("role evaluator") && shown.contains(" 0 accepted"),
+        "{shown}"
+    );
+    assert!(fed.report().balanced);
+}
+
+#[test]
 fn a_device_killed_at_any_write_enrolls_when_the_line_is_typed_again() {
     let fed = found();
     let (_server, _lines) = serve(&fed, &[]);
