@@ -158,8 +158,8 @@ impl Load {
         for client in 0..self.clients {
             let client = client_name(client)?;
             let own = authority.issue_client(&client, now, VALID)?;
-            std::fs::write(dir.join(format!("{client}.pem")), own.certificate)?;
-            std::fs::write(dir.join(format!("{client}.key")), own.key)?;
+            std::fs::write(dir.join(format!("{client}.pem")), &own.certificate)?;
+            std::fs::write(dir.join(format!("{client}.key")), &own.key)?;
         }
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
@@ -185,7 +185,7 @@ impl Load {
             ..Serve::new(
                 dir.join("server"),
                 plan,
-                root.certificate,
+                root.certificate.clone(),
                 authority.issue_server(now, VALID)?,
             )
         };

@@ -32,8 +32,8 @@ pub(crate) fn newest(
     let mut pairs = vec![
         issued.clone(),
         Issued {
+            certificate: issued.certificate.clone(),
             key: next_key.clone(),
-            ..issued.clone()
         },
     ];
     if next_certificate.exists() {

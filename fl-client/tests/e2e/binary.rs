@@ -135,7 +135,11 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
     let idle = dir.path().join("idle.toml");
     std::fs::write(&idle, "server = '127.0.0.1:7070'\n").unwrap();
     fails(program(dir.path(), &["run", "idle.toml"]), 2, "[tasks.NAME]");
-    std::fs::write(dir.path().join("client.pem"), certificates.expired_client().certificate).unwrap();
+    std::fs::write(
+        dir.path().join("client.pem"),
+        &certificates.expired_client().certificate,
+    )
+    .unwrap();
     fails(program(dir.path(), &["check", "client.toml"]), 2, "expired on");
 }
 

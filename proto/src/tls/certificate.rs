@@ -1,11 +1,14 @@
 //! Certificates and their text forms: what they say, who issued them.
 
+use std::fmt;
+
 use base64::Engine as _;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 use tokio_rustls::rustls;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroize as _;
 
 use crate::error::ProtocolError;
 use crate::fingerprint::Fingerprint;
@@ -44,8 +47,8 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
-/// A certificate and its key, both PEM.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A certificate and its key, both PEM. `Debug` leaves out the key.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Issued {
     /// The certificate.
     pub certificate: String,
@@ -101,6 +104,20 @@ pub fn certificate_pem(der: &[u8]) -> String {
         pem.push('\n');
     }
     pem + "-----END CERTIFICATE-----\n"
+}
+
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Issued");
+        shown.field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// The key is wiped from memory.
+impl Drop for Issued {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
 }
 
 impl TlsError {
@@ -225,6 +242,16 @@ mod tests {
         let (_, pem) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
         assert_eq!(peer_name(&pem.contents).unwrap(), name);
         assert_eq!(expiry(&issued.certificate).unwrap(), now() + Duration::days(2));
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        let (_, issued) = Authority::create("fed", now(), Duration::days(10)).unwrap();
+        let shown = format!("{issued:?}");
+        assert!(
+            shown.contains("BEGIN CERTIFICATE") && !shown.contains("PRIVATE KEY"),
+            "{shown}"
+        );
     }
 
     #[test]

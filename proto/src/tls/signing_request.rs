@@ -5,6 +5,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer;
+use zeroize::Zeroize as _;
 
 use crate::fingerprint::Fingerprint;
 use crate::names::ClientId;
@@ -16,6 +17,13 @@ const MAX_REQUEST: usize = 4096;
 /// A key that was made on this device.
 #[derive(Debug)]
 pub struct NewKey(KeyPair);
+
+/// The encoded key is wiped from memory.
+impl Drop for NewKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl NewKey {
     /// Makes a key: ECDSA on the curve P-256.
