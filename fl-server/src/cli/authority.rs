@@ -102,7 +102,7 @@ fn rotate(config: &ServerConfig) -> Outcome {
             all.len()
         )));
     }
-    if !config.authority_key.exists() {
+    if !config.authority_key.exists() && !next_key.exists() {
         return Err(Failure::usage(anyhow!(
             "{} is missing: rotate where the authority's key is, then copy authority.pem and server.pem to the server",
             config.authority_key.display()
@@ -115,10 +115,21 @@ fn rotate(config: &ServerConfig) -> Outcome {
         replace(&next_key, &new.key)?;
         replace(&config.authority, &(before + &new.certificate))?;
     }
-    // The old key signs nothing more. The server's certificate stays as it is until the end.
-    rename(&config.authority_key, &beside(&config.authority_key, ".old"))?;
-    rename(&next_key, &config.authority_key)?;
+    // Before the new key signs: a running server must trust what it signs.
     reload(config)?;
+    // The old key signs nothing more. The server's certificate stays as it is until the end.
+    let old_key = beside(&config.authority_key, ".old");
+    if !old_key.exists() {
+        let kept = std::fs::hard_link(&config.authority_key, &old_key);
+        kept.with_context(|| {
+            format!(
+                "cannot keep {} as {}",
+                config.authority_key.display(),
+                old_key.display()
+            )
+        })?;
+    }
+    rename(&next_key, &config.authority_key)?;
     out::note(format_args!(
         "both authorities are trusted; clients get a certificate of the new one when they renew. `fl-server authority show` counts \
          them, `fl-server authority finish` ends the rotation"
@@ -127,7 +138,8 @@ fn rotate(config: &ServerConfig) -> Outcome {
 }
 
 fn finish(config: &ServerConfig, force: bool) -> Outcome {
-    let (authorities, _) = source::certificates(config)?;
+    // Not the server's own pair: a crash in this command may have left two files that do not fit.
+    let authorities = source::text(&config.authority)?;
     let key = source::text(&config.authority_key)?;
     let all = certificates_of(&authorities)?;
     let usable = |der: &&Vec<u8>| {

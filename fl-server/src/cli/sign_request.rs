@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// Days that the certificate is valid; default: `certificate_days` in server.toml.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: Option<u16>,
-    /// client: trains and evaluates; evaluator: only evaluates; operator: reads the data of the server's page.
+    /// client: trains and evaluates; evaluator: only evaluates; operator: takes no part in runs.
     #[arg(long, default_value_t = Role::Client)]
     role: Role,
     /// Sign another certificate for a client that has one. The earlier one stays valid until it expires or is revoked.

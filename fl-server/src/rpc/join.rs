@@ -22,7 +22,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let asked = JoinRequest::try_from(request.into_inner());
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
     if peer.role == Role::Operator {
-        let text = "this certificate is an operator's, which reads the server's page and takes part in no run; enroll this device as \
+        let text = "this certificate is an operator's, who takes part in no run; enroll this device as \
                     a client";
         turned_away(TurnedFor::Certificate, text);
         return Err(Status::permission_denied(text));

@@ -69,6 +69,26 @@ fn both_authorities_are_trusted_until_the_rotation_ends() {
 }
 
 #[test]
+fn a_rotation_that_was_interrupted_is_typed_again() {
+    let fed = found();
+    let authority = |command: &[&str]| fed.sim(&[&["server", "authority", "--fed", "fed"], command].concat());
+    let file = |name: &str| fed.path("fed").join(name);
+    done(authority(&["rotate"]));
+    // As a crash before the new key took its place leaves it.
+    std::fs::rename(file("authority.key"), file("authority.key.next")).unwrap();
+    std::fs::copy(file("authority.key.old"), file("authority.key")).unwrap();
+    done(authority(&["rotate"]));
+    assert!(!file("authority.key.next").exists() && file("authority.key.old").exists());
+    // As a crash between the server's key and its certificate leaves them.
+    let other = Fed::found();
+    std::fs::copy(other.path("fed/server.key"), file("server.key")).unwrap();
+    fails(authority(&["show"]), 2, &["cannot be used"]);
+    assert_eq!(done(authority(&["finish"])).lines().count(), 1);
+    assert!(!file("authority.key.old").exists());
+    fails(authority(&["finish"]), 2, &["no rotation is in progress"]);
+}
+
+#[test]
 fn a_reload_takes_new_certificates_and_refuses_broken_ones() {
     let fed = found();
     let (sender, lines) = channel();

@@ -14,7 +14,7 @@ pub enum Role {
     Client,
     /// Evaluates models, and is never asked to train.
     Evaluator,
-    /// Reads the data of the server's page, and takes no part in runs.
+    /// Takes no part in runs.
     Operator,
 }
 
