@@ -111,6 +111,12 @@ impl ClientRecord {
         self.certificates.iter().rev().find(usable)
     }
 
+    /// Certificates that could be used and never were.
+    pub(crate) fn unused(&self, now: Millis) -> usize {
+        let unused = |one: &&CertificateRecord| one.used.is_none() && one.expires > now && one.key.is_some();
+        self.certificates.iter().filter(unused).count()
+    }
+
     /// Whether the certificate for this key was used.
     pub(crate) fn has_used(&self, key: &Fingerprint) -> bool {
         self.certificates
@@ -256,7 +262,11 @@ mod tests {
                 client.certificates[3].revoked = Some(Revocation { at: 0, why });
             }
         }
-        assert_eq!(client.certificates.len(), CERTIFICATES);
+        assert_eq!(
+            (client.certificates.len(), client.unused(0)),
+            (CERTIFICATES, CERTIFICATES)
+        );
+        assert_eq!(client.unused(1_000), 0, "they have expired");
         assert!(
             client
                 .certificates

@@ -35,6 +35,11 @@ pub(crate) enum Refusal {
     NoName(NamePattern),
     #[error("the operator denied this device the name `{0}`; ask the operator")]
     Denied(ClientId),
+    #[error(
+        "`{0}` was given several certificates that it has not used; it renews again once one of them is used or has expired, or \
+         the operator makes a line with `fl-server enroll {0} --again`"
+    )]
+    Unused(ClientId),
     #[error("{0}")]
     Request(#[from] RequestError),
     #[error("{0}")]

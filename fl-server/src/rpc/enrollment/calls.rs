@@ -71,6 +71,7 @@ impl From<Refusal> for Status {
             Refusal::OtherName { .. } | Refusal::Denied(_) => Code::PermissionDenied,
             Refusal::Request(_) => Code::InvalidArgument,
             Refusal::Signer(_) => Code::FailedPrecondition,
+            Refusal::Unused(_) => Code::ResourceExhausted,
             Refusal::Store(_) => Code::Unavailable,
         };
         Self::new(code, refusal.to_string())
