@@ -46,7 +46,7 @@ pub use leave::{Departure, LeaveRequest};
 pub use limits::*;
 pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo};
 pub use metrics::{Metric, Metrics};
-pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader};
+pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader, PartialFrame};
 pub use names::{ClientId, RunName};
 pub use process::{make_new_files_private, make_private_file, make_private_folder, open_files, raise_open_files};
 pub use regular_file::open_regular;

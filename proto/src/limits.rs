@@ -10,7 +10,7 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
 /// `Renew`, `JoinRequest.software` and `JoinRequest.device`.
-pub const PROTOCOL_MINOR: u32 = 7;
+pub const PROTOCOL_MINOR: u32 = 8;
 /// First minor version in which a server renews certificates.
 pub const RENEWS_SINCE: u32 = 7;
 /// First minor version in which small updates and model updates travel on the stream of `Watch`, and evaluations with updates.

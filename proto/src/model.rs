@@ -1,6 +1,6 @@
 //! Fetching the model: the request, and the table of the frames that follow; and fetching its base.
 
-use fl_compress::Digest;
+use fl_compress::{Digest, FrameKind};
 
 use crate::error::ProtocolError;
 use crate::limits::MAX_CHAIN;
@@ -17,6 +17,17 @@ pub struct FetchRequest {
     pub held: Option<u64>,
     /// Version wanted.
     pub want: u64,
+    /// What an interrupted fetch has left.
+    pub partial: Option<PartialFrame>,
+}
+
+/// The first bytes of a frame, which an interrupted fetch has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialFrame {
+    /// Digest of the whole frame.
+    pub digest: Digest,
+    /// Bytes that the client has.
+    pub held: u64,
 }
 
 impl From<FetchRequest> for wire::FetchRequest {
@@ -25,6 +36,10 @@ impl From<FetchRequest> for wire::FetchRequest {
             run: request.run.to_string(),
             held: request.held,
             want: request.want,
+            partial: request.partial.map(|partial| wire::PartialFrame {
+                digest: partial.digest.0.to_vec().into(),
+                held: partial.held,
+            }),
         }
     }
 }
@@ -33,10 +48,17 @@ impl TryFrom<wire::FetchRequest> for FetchRequest {
     type Error = ProtocolError;
 
     fn try_from(request: wire::FetchRequest) -> Result<Self, ProtocolError> {
+        let partial = |partial: wire::PartialFrame| {
+            Ok::<_, ProtocolError>(PartialFrame {
+                digest: digest("partial", &partial.digest)?,
+                held: partial.held,
+            })
+        };
         Ok(Self {
             run: request.run.parse()?,
             held: request.held,
             want: request.want,
+            partial: request.partial.map(partial).transpose()?,
         })
     }
 }
@@ -85,22 +107,71 @@ pub struct FramePart {
     pub digest: Digest,
 }
 
-/// What a fetch sends: a snapshot, or the model updates after the version held.
+/// What a fetch sends: frames of consecutive versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModelHeader {
-    /// The whole model.
-    Snapshot(FramePart),
-    /// Model updates of consecutive versions; empty if the client is up to date.
-    Steps(Vec<FramePart>),
+pub struct ModelHeader {
+    frames: Vec<FramePart>,
+    snapshot: bool,
+    offset: u64,
 }
 
 impl ModelHeader {
+    /// The whole model.
+    pub fn snapshot(part: FramePart) -> Self {
+        Self::after_snapshot(part, Vec::new())
+    }
+
+    /// The whole model of a version, and the model updates of the versions after it.
+    pub fn after_snapshot(part: FramePart, steps: Vec<FramePart>) -> Self {
+        Self {
+            frames: [vec![part], steps].concat(),
+            snapshot: true,
+            offset: 0,
+        }
+    }
+
+    /// Model updates; none if the client is up to date.
+    pub fn steps(frames: Vec<FramePart>) -> Self {
+        Self {
+            frames,
+            snapshot: false,
+            offset: 0,
+        }
+    }
+
+    /// Leaves out the first `offset` bytes of the frame that the request names as partial.
+    pub fn resumed(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
     /// The frames in sending order.
     pub fn frames(&self) -> &[FramePart] {
-        match self {
-            Self::Snapshot(part) => std::slice::from_ref(part),
-            Self::Steps(parts) => parts,
-        }
+        &self.frames
+    }
+
+    /// Whether the first frame is a snapshot. All others are model updates.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot
+    }
+
+    /// The frames in sending order, with what each is.
+    pub fn parts(&self) -> impl Iterator<Item = (FrameKind, FramePart)> {
+        let kind = |at| match self.snapshot && at == 0 {
+            true => FrameKind::Snapshot,
+            false => FrameKind::ModelUpdate,
+        };
+        self.frames.iter().enumerate().map(move |(at, part)| (kind(at), *part))
+    }
+
+    /// Bytes of the partial frame that are not sent.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes of all frames that are sent.
+    pub fn sent_bytes(&self) -> u64 {
+        let bytes = self.frames.iter().fold(0u64, |sum, part| sum.saturating_add(part.len));
+        bytes.saturating_sub(self.offset)
     }
 }
 
@@ -112,8 +183,9 @@ impl From<&ModelHeader> for wire::ModelHeader {
             digest: p.digest.0.to_vec().into(),
         };
         Self {
-            frames: header.frames().iter().map(part).collect(),
-            snapshot: matches!(header, ModelHeader::Snapshot(_)),
+            frames: header.frames.iter().map(part).collect(),
+            snapshot: header.snapshot,
+            offset: header.offset,
         }
     }
 }
@@ -135,22 +207,25 @@ impl TryFrom<wire::ModelHeader> for ModelHeader {
                 digest: digest("digest", &p.digest)?,
             })
         };
-        let parts = header
+        let frames = header
             .frames
             .into_iter()
             .map(part)
             .collect::<Result<Vec<_>, ProtocolError>>()?;
-        if !parts
+        if !frames
             .windows(2)
             .all(|pair| pair[0].version.checked_add(1) == Some(pair[1].version))
         {
             return Err(ProtocolError::invalid("frames", "versions are not consecutive"));
         }
-        match (header.snapshot, parts.as_slice()) {
-            (true, [part]) => Ok(Self::Snapshot(*part)),
-            (true, _) => Err(ProtocolError::invalid("frames", "a snapshot is exactly one frame")),
-            (false, _) => Ok(Self::Steps(parts)),
+        if header.snapshot && frames.is_empty() {
+            return Err(ProtocolError::invalid("frames", "a snapshot is at least one frame"));
         }
+        Ok(Self {
+            frames,
+            snapshot: header.snapshot,
+            offset: header.offset,
+        })
     }
 }
 
@@ -169,20 +244,47 @@ mod tests {
     #[test]
     fn headers_survive_the_wire() {
         for header in [
-            ModelHeader::Snapshot(part(3)),
-            ModelHeader::Steps(vec![part(4), part(5)]),
-            ModelHeader::Steps(vec![]),
+            ModelHeader::snapshot(part(3)),
+            ModelHeader::after_snapshot(part(3), vec![part(4), part(5)]).resumed(6),
+            ModelHeader::steps(vec![part(4), part(5)]),
+            ModelHeader::steps(vec![]),
         ] {
             assert_eq!(ModelHeader::try_from(wire::ModelHeader::from(&header)).unwrap(), header);
         }
     }
 
     #[test]
-    fn gaps_and_double_snapshots_are_refused() {
-        let gap = wire::ModelHeader::from(&ModelHeader::Steps(vec![part(4), part(6)]));
+    fn requests_survive_the_wire() {
+        let partial = PartialFrame {
+            digest: Digest::of(b"frame"),
+            held: 9,
+        };
+        for partial in [None, Some(partial)] {
+            let request = FetchRequest {
+                run: "r".parse().unwrap(),
+                held: Some(1),
+                want: 2,
+                partial,
+            };
+            let received = FetchRequest::try_from(wire::FetchRequest::from(request.clone())).unwrap();
+            assert_eq!(received, request);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_comes_first_and_model_updates_follow() {
+        let header = ModelHeader::after_snapshot(part(3), vec![part(4)]).resumed(5);
+        let kinds: Vec<_> = header.parts().map(|(kind, part)| (kind, part.version)).collect();
+        assert_eq!(kinds, [(FrameKind::Snapshot, 3), (FrameKind::ModelUpdate, 4)]);
+        assert_eq!(header.sent_bytes(), 9);
+    }
+
+    #[test]
+    fn gaps_and_snapshots_without_a_frame_are_refused() {
+        let gap = wire::ModelHeader::from(&ModelHeader::steps(vec![part(4), part(6)]));
         assert!(ModelHeader::try_from(gap).is_err());
-        let mut double = wire::ModelHeader::from(&ModelHeader::Steps(vec![part(4), part(5)]));
-        double.snapshot = true;
-        assert!(ModelHeader::try_from(double).is_err());
+        let mut none = wire::ModelHeader::from(&ModelHeader::steps(vec![]));
+        none.snapshot = true;
+        assert!(ModelHeader::try_from(none).is_err());
     }
 }

@@ -105,7 +105,11 @@ impl Model {
             return;
         };
         match state.save_model(self.version, digest, &self.values) {
-            Ok(()) => self.on_disk = true,
+            Ok(()) => {
+                self.on_disk = true;
+                // What led to this version is not needed again.
+                state.drop_partial_frame();
+            }
             Err(error) => tracing::warn!(%error, "the model was not kept; a restart will fetch it again"),
         }
     }

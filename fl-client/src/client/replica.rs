@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, FrameKind};
-use fl_proto::{Assembler, FramePart, ModelDigest};
+use fl_proto::{Assembler, FramePart, ModelDigest, PartialFrame};
 
 use super::model::Model;
 use super::state::ClientState;
 use crate::error::Error;
 use crate::learner::Progress;
+use crate::state::PartialFile;
 
 /// How the held model relates to the one that the server names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +105,46 @@ impl ClientState {
             .and_then(|bytes| run.apply(part.version, kind, bytes));
         applied.map_err(|why| {
             run.model = None;
+            run.state.drop_partial_frame();
             Error::Protocol(format!("the frame of model version {}: {why}", part.version))
         })
+    }
+
+    /// What an interrupted fetch has left of a frame.
+    ///
+    /// # Errors
+    /// `NotNow` if no run is joined.
+    pub(crate) fn partial_frame(&mut self) -> Result<Option<PartialFrame>, Error> {
+        Ok(self.run()?.state.partial_frame())
+    }
+
+    /// Begins to keep a frame of which nothing is held.
+    ///
+    /// # Errors
+    /// `NotNow` if no run is joined.
+    pub(crate) fn begin_partial_frame(&mut self, digest: &Digest) -> Result<Option<PartialFile>, Error> {
+        Ok(self.run()?.state.begin_partial_frame(digest))
+    }
+
+    /// Gives what is held of a frame to `frame`.
+    ///
+    /// # Errors
+    /// `NotNow` if no run is joined; `State` if the file cannot be read.
+    pub(crate) fn resume_partial_frame(
+        &mut self,
+        partial: PartialFrame,
+        frame: &mut Assembler,
+    ) -> Result<PartialFile, Error> {
+        self.run()?.state.resume_partial_frame(partial, frame)
+    }
+
+    /// Writes the held model to disk: a download that took long is not repeated after a crash.
+    ///
+    /// # Errors
+    /// `NotNow` if no run is joined.
+    pub(crate) fn keep_model(&mut self) -> Result<(), Error> {
+        self.run()?.keep_model();
+        Ok(())
     }
 
     /// Keeps a model update that the held version contains, if the run averages versions.

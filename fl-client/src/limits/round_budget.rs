@@ -13,8 +13,8 @@ use crate::conditions::{Moment, Reading};
 /// Bytes of a client's memory for each value of a run's model, at least: the model, the update, the residual and its copies while
 /// it is encoded and written, and the weights, gradients and moments of a learner, four bytes each.
 const MEMORY_A_VALUE: u64 = 32;
-/// Bytes of the state folder for each value: the model, and twice the residual with a frame.
-const DISK_A_VALUE: u64 = 20;
+/// Bytes of the state folder for each value: the model, the snapshot that it came from, and twice the residual with a frame.
+const DISK_A_VALUE: u64 = 24;
 /// Bytes of a round beside its frames: states, headers, TLS, pings, and joining.
 const OVERHEAD: u64 = 32 * 1024;
 

@@ -3,14 +3,20 @@
 use bytes::Bytes;
 use fl_compress::{Digest, FrameKind};
 use fl_proto::wire::model_chunk::Part;
-use fl_proto::{Assembler, FetchRequest, FramePart, Joined, ModelHeader, RoundState, max_frame, wire};
+use fl_proto::{
+    Assembler, CHUNK, FetchRequest, FramePart, Joined, ModelHeader, PartialFrame, RoundState, max_frame, wire,
+};
 use tonic::Streaming;
 
 use super::stop_on_drop::StopOnDrop;
-use crate::client::{ClientActor, Held};
+use crate::client::{ClientActor, ClientState, Held};
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
+use crate::state::PartialFile;
+
+/// Frames up to this length are not kept while they are received: the connection is quick to bring them again.
+const KEPT_FROM: u64 = 2 * CHUNK as u64;
 
 /// Updates the client's model to that of `state`. Frames that were applied before the call fails or is dropped stay
 /// applied.
@@ -33,6 +39,7 @@ pub(super) async fn fetch_model(
         Held::Version(held) => held.filter(|held| *held < version),
     };
     events.send(Event::Fetching { version });
+    let had_partial = actor.call(ClientState::partial_frame).await??.is_some();
     if let Some(from) = held {
         let advanced = match !state.step.is_empty() && from + 1 == version {
             true => apply_step(actor, joined, state).await,
@@ -51,7 +58,19 @@ pub(super) async fn fetch_model(
         }
         actor.call(|client| client.drop_model()).await?;
     }
-    if fetch_frames(rpc, actor, joined, None, state).await? {
+    let fetched = match fetch_frames(rpc, actor, joined, None, state).await {
+        // What an earlier fetch left may be damaged. It is removed by now.
+        Err(Error::Protocol(why)) if had_partial => {
+            tracing::warn!(
+                version,
+                why,
+                "what an earlier download left cannot be used; fetching all of it"
+            );
+            fetch_frames(rpc, actor, joined, None, state).await?
+        }
+        fetched => fetched?,
+    };
+    if fetched {
         events.send(Event::Fetched { version });
         return Ok(());
     }
@@ -85,35 +104,52 @@ async fn fetch_frames(
     state: &RoundState,
 ) -> Result<bool, Error> {
     let (want, model) = (state.version, state.model);
+    let partial = actor.call(ClientState::partial_frame).await??;
     let mut chunks = Chunks {
         stream: rpc
             .fetch(FetchRequest {
                 run: joined.run.clone(),
                 held,
                 want,
+                partial,
             })
             .await?,
         rpc: rpc.clone(),
         rest: Bytes::new(),
     };
     let header = chunks.header().await?;
-    let (kind, parts) = match &header {
-        ModelHeader::Snapshot(part) => (FrameKind::Snapshot, std::slice::from_ref(part)),
-        ModelHeader::Steps(parts) => (FrameKind::ModelUpdate, parts.as_slice()),
-    };
-    if parts.last().is_none_or(|last| last.version != want) {
+    if header.frames().last().is_none_or(|last| last.version != want) {
         return Err(Error::Protocol(format!(
             "the server sent frames that do not end at model version {want}"
         )));
     }
+    // Until its frame comes, the file is not written over.
+    let mut partial = resumed(partial, &header)?;
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
     let mut is_wanted = false;
-    for part in parts.iter().copied() {
+    for (kind, part) in header.parts() {
         let mut frame = Assembler::new(part.len, max, part.digest)?;
-        while frame.missing() > 0 {
-            let data = chunks.data().await?;
-            chunks.rest = frame.push(data);
+        let file;
+        if let Some(partial) = partial.take_if(|partial| partial.digest == part.digest) {
+            let resume = move |client: &mut ClientState| {
+                let file = client.resume_partial_frame(partial, &mut frame)?;
+                Ok::<_, Error>((frame, Some(file)))
+            };
+            (frame, file) = actor.call(resume).await??;
+            tracing::info!(
+                version = part.version,
+                held = partial.held,
+                of = part.len,
+                "the download is resumed"
+            );
+        } else if partial.is_none() && part.len > KEPT_FROM {
+            file = actor
+                .call(move |client| client.begin_partial_frame(&part.digest))
+                .await??;
+        } else {
+            file = None;
         }
+        let frame = chunks.receive(frame, file, actor).await?;
         let applied = actor.call(move |client| {
             client.apply(part, kind, frame)?;
             // Versions on the way are not hashed.
@@ -121,7 +157,26 @@ async fn fetch_frames(
         });
         is_wanted = applied.await??;
     }
+    if is_wanted && header.is_snapshot() && header.frames()[0].len > KEPT_FROM {
+        actor.call(ClientState::keep_model).await??;
+    }
     Ok(is_wanted)
+}
+
+/// The partial frame that the server continues, if it does.
+fn resumed(partial: Option<PartialFrame>, header: &ModelHeader) -> Result<Option<PartialFrame>, Error> {
+    match partial {
+        _ if header.offset() == 0 => Ok(None),
+        Some(partial)
+            if partial.held == header.offset() && header.frames().iter().any(|part| part.digest == partial.digest) =>
+        {
+            Ok(Some(partial))
+        }
+        _ => Err(Error::Protocol(format!(
+            "the server leaves out {} bytes that this client does not have",
+            header.offset()
+        ))),
+    }
 }
 
 /// The chunks of one fetch. A chunk may end anywhere in a frame.
@@ -150,6 +205,24 @@ impl Chunks {
             Part::Header(header) => Ok(header.try_into()?),
             Part::Data(_) => Err(Error::Protocol("a fetch must begin with its header".to_owned())),
         }
+    }
+
+    /// Receives the rest of a frame, and writes it to `file` as it comes.
+    async fn receive(
+        &mut self,
+        mut frame: Assembler,
+        mut file: Option<PartialFile>,
+        actor: &ClientActor,
+    ) -> Result<Assembler, Error> {
+        while frame.missing() > 0 {
+            let data = self.data().await?;
+            self.rest = frame.push(data.clone());
+            if let Some(begun) = file {
+                let taken = data.slice(..data.len() - self.rest.len());
+                file = actor.call(move |_| begun.append(&taken)).await?;
+            }
+        }
+        Ok(frame)
     }
 
     async fn data(&mut self) -> Result<Bytes, Error> {

@@ -6,6 +6,7 @@
 //! state/runs/NAME/memory    residual and pending frame, as they were when the frame was made
 //! state/runs/NAME/verdict   the server's answer to that frame; absent until the answer is known
 //! state/runs/NAME/model     a model version; fetched again if it is missing or broken
+//! state/runs/NAME/partial-frame  the long frame that a fetch is receiving; fetched again if it is missing or broken
 //! state/runs/NAME/step      the model update that made that version, if updates are encoded against it; may be missing
 //! state/runs/NAME/model-updates/VERSION  the model updates of the last versions, if the run averages versions; may be missing
 //! state/runs/NAME/optimizer       moments of the local optimizer, if the run keeps them
@@ -29,6 +30,7 @@ mod memory;
 mod model;
 mod model_updates;
 mod optimizer;
+mod partial_frame;
 mod run_state;
 mod state_dir;
 mod step;
@@ -37,5 +39,6 @@ pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
 pub(crate) use optimizer::{Owner, most_moments};
+pub(crate) use partial_frame::PartialFile;
 pub(crate) use run_state::RunState;
 pub(crate) use state_dir::StateDir;

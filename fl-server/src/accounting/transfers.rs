@@ -126,6 +126,11 @@ impl DownloadAccount {
         }
     }
 
+    /// The chunks that follow belong to a frame of this kind.
+    pub(crate) fn sends(&mut self, kind: Sent) {
+        self.kind = kind;
+    }
+
     /// A chunk was handed to the connection.
     pub(crate) fn chunk(&self, bytes: u64) {
         self.counters.sent(self.kind, bytes);

@@ -1,6 +1,7 @@
 //! Requests to the coordinator, from calls and from the admin address.
 
 use crate::state_machine::{Input, Reply};
+use fl_compress::Digest;
 use fl_proto::{Availability, ClientId, Departure, FramePart, Role, SectionFidelity};
 use tokio::sync::oneshot;
 
@@ -39,6 +40,11 @@ pub(crate) enum Command {
     /// The frame of the whole model. The reply is `None` if a newer version exists.
     Snapshot {
         version: u64,
+        reply: oneshot::Sender<Option<FramePart>>,
+    },
+    /// The kept snapshot with this digest, if there is one.
+    KeptSnapshot {
+        digest: Digest,
         reply: oneshot::Sender<Option<FramePart>>,
     },
     /// The disk failed outside of the store: the server must stop before it acknowledges anything else.

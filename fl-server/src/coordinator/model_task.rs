@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::error::ServeError;
+use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::{GlobalModel, RoundResult, sum_frames};
 use crate::state_machine::PendingWork;
@@ -40,8 +41,7 @@ pub(crate) struct ModelTask {
     close: Option<PendingWork>,
     roll_back: Option<RollBack>,
     wanted: Vec<Wanted>,
-    /// The snapshot of the current version, if one was made.
-    snapshot: Option<FramePart>,
+    snapshots: KeptSnapshots,
     checkpoint_due: bool,
     keeper: Arc<ModelStore>,
     /// Rounds and updates since the older checkpoint.
@@ -52,7 +52,8 @@ pub(crate) struct ModelTask {
 struct Done {
     global: Box<GlobalModel>,
     closed: Option<Closed>,
-    snapshot: Option<FramePart>,
+    /// With the one that a snapshot job has made.
+    snapshots: Option<KeptSnapshots>,
     /// Rounds and updates that a checkpoint job has left in place.
     used: Vec<(u64, Digest)>,
 }
@@ -62,7 +63,7 @@ impl From<Box<GlobalModel>> for Done {
         Self {
             global,
             closed: None,
-            snapshot: None,
+            snapshots: None,
             used: Vec::new(),
         }
     }
@@ -72,7 +73,7 @@ impl ModelTask {
     /// `used`: rounds and updates that the older checkpoint does not include.
     pub(crate) fn new(
         global: GlobalModel,
-        snapshot: Option<FramePart>,
+        snapshots: KeptSnapshots,
         keeper: ModelStore,
         used: Vec<(u64, Digest)>,
     ) -> Self {
@@ -84,7 +85,7 @@ impl ModelTask {
             close: None,
             roll_back: None,
             wanted: Vec::new(),
-            snapshot,
+            snapshots,
             checkpoint_due: false,
             keeper,
             used,
@@ -101,10 +102,14 @@ impl ModelTask {
     /// Requests a rollback, before any other job. A job in progress finishes and its outcome is dropped.
     pub(crate) fn want_roll_back(&mut self, wanted: RollBack) {
         self.version = wanted.version;
-        self.drop_snapshot();
         self.close = None;
         self.roll_back = Some(wanted);
         self.checkpoint_due = true;
+    }
+
+    /// The snapshot with this digest, if it is kept.
+    pub(crate) fn kept_snapshot(&self, digest: &Digest) -> Option<FramePart> {
+        self.snapshots.find(digest)
     }
 
     /// Requests the frame of the whole model.
@@ -125,7 +130,8 @@ impl ModelTask {
                 .extend(wanted.updates.iter().map(|update| (wanted.round, update.frame)));
             tokio::task::spawn_blocking(move || close(global, &keeper, &wanted))
         } else if !self.wanted.is_empty() {
-            tokio::task::spawn_blocking(move || snapshot(global, &keeper))
+            let kept = self.snapshots.clone();
+            tokio::task::spawn_blocking(move || snapshot(global, &keeper, kept))
         } else if self.checkpoint_due {
             self.checkpoint_due = false;
             let used = std::mem::take(&mut self.used);
@@ -158,9 +164,10 @@ impl ModelTask {
         if let Some((round, _)) = done.closed {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
-            self.drop_snapshot();
         }
-        self.snapshot = done.snapshot.or(self.snapshot.take());
+        if let Some(snapshots) = done.snapshots {
+            self.snapshots = snapshots;
+        }
         Ok(done.closed)
     }
 
@@ -190,7 +197,8 @@ impl ModelTask {
 
     /// Replies to requests for the snapshot that exists, and to those for versions that are no longer the newest.
     fn answer(&mut self) {
-        let (version, snapshot) = (self.version, self.snapshot);
+        let version = self.version;
+        let snapshot = self.snapshots.of_version(version);
         let waiting = std::mem::take(&mut self.wanted)
             .into_iter()
             .filter_map(|(wanted, reply)| {
@@ -202,14 +210,6 @@ impl ModelTask {
                 None
             });
         self.wanted = waiting.collect();
-    }
-
-    /// Removes the snapshot of the previous version: clients always fetch the newest.
-    fn drop_snapshot(&mut self) {
-        let old = self.snapshot.take().filter(|old| old.digest != self.keeper.initial);
-        if let Some(Err(error)) = old.map(|old| self.keeper.blobs.remove(&old.digest)) {
-            tracing::warn!(%error, "old snapshot stays");
-        }
     }
 }
 
@@ -248,10 +248,17 @@ fn roll_back(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &RollBac
     Ok(global.into())
 }
 
-fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore) -> Result<Done, ServeError> {
-    let part = put_snapshot(&global, &keeper.blobs)?;
+/// Makes the snapshot of the current version and removes the oldest one that is kept no longer.
+fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore, mut kept: KeptSnapshots) -> Result<Done, ServeError> {
+    let stale = kept.add(put_snapshot(&global, &keeper.blobs)?);
+    kept.store(&keeper.run)?;
+    for old in stale.iter().filter(|old| old.digest != keeper.initial) {
+        if let Err(error) = keeper.blobs.remove(&old.digest) {
+            tracing::warn!(%error, "an old snapshot stays until the next start");
+        }
+    }
     Ok(Done {
-        snapshot: Some(part),
+        snapshots: Some(kept),
         ..global.into()
     })
 }

@@ -119,6 +119,10 @@ impl Coordinator {
                 }
             },
             Command::Snapshot { version, reply } => self.model_task.want_snapshot(version, reply),
+            Command::KeptSnapshot { digest, reply } => {
+                // The client may have disconnected.
+                let _ = reply.send(self.model_task.kept_snapshot(&digest));
+            }
             Command::Change { change, reply } => match change.record(&self.state, self.clock.now()) {
                 Ok(record) => {
                     let text = self.change(record, batch)?;

@@ -14,6 +14,7 @@ mod decoded_ahead;
 pub(crate) mod decoded_updates;
 mod error;
 mod global_model;
+pub(crate) mod kept_snapshots;
 mod limited;
 mod methods;
 pub(crate) mod model_store;

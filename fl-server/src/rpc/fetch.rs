@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fl_compress::FrameKind;
 use fl_proto::{FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,14 +35,10 @@ pub(super) async fn fetch(
     };
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
-        let kind = match header {
-            ModelHeader::Snapshot(_) => Sent::Snapshot,
-            ModelHeader::Steps(_) => Sent::Steps,
-        };
-        let account = DownloadAccount::begin(&peer.counters, kind);
+        let mut account = DownloadAccount::begin(&peer.counters, Sent::Steps);
         let span = service.tracer.download(&peer.client, asked.want, &header);
         let sent = tokio::select! {
-            sent = send(&service, &peer, &header, &account, &chunks) => sent,
+            sent = send(&service, &peer, &asked, &header, &mut account, &chunks) => sent,
             status = turn.over() => Err(status),
         };
         match sent {
@@ -55,19 +52,49 @@ pub(super) async fn fetch(
     Ok(ReceiverStream::new(stream))
 }
 
-/// The smaller of the two forms. Snapshots exist only of the current version.
+/// The form with the fewest bytes. Snapshots are made of the current version only; an older one is continued if the client has
+/// a part of it and the server still has it.
 async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
     let state = service.state();
     let version = state.version();
-    match form(&state, service.layout.len(), asked).map_err(Status::failed_precondition)? {
-        Form::Steps(parts) => Ok(ModelHeader::Steps(parts)),
+    if let Some(partial) = &asked.partial {
+        let digest = partial.digest;
+        let kept = service.ask(|reply| Command::KeptSnapshot { digest, reply }).await?;
+        if let Some(header) = kept.and_then(|kept| continued(&state, service.layout.len(), asked, kept)) {
+            return Ok(header);
+        }
+    }
+    let header = match form(&state, service.layout.len(), asked).map_err(Status::failed_precondition)? {
+        Form::Steps(parts) => ModelHeader::steps(parts),
         Form::Smaller(steps) => {
             let snapshot = service.ask(|reply| Command::Snapshot { version, reply }).await?;
             let Some(part) = snapshot else {
                 return Err(Status::failed_precondition(superseded(version)));
             };
-            Ok(smaller(steps, part))
+            smaller(steps, part)
         }
+    };
+    Ok(resumed(header, asked))
+}
+
+/// The rest of the snapshot that the client has a part of, and the model updates after it, if these are fewer bytes than the
+/// other forms.
+fn continued(state: &State, values: usize, asked: &FetchRequest, kept: FramePart) -> Option<ModelHeader> {
+    let after = version_path(state, kept.version, asked.want).filter(|after| after.len() < MAX_CHAIN)?;
+    let header = resumed(ModelHeader::after_snapshot(kept, after), asked);
+    let other = steps(state, asked).map_or(4 * values as u64, |steps| cost(&steps));
+    (header.offset() > 0 && header.sent_bytes() <= other).then_some(header)
+}
+
+/// Leaves out what the client has of one of the frames.
+fn resumed(header: ModelHeader, asked: &FetchRequest) -> ModelHeader {
+    let partial = asked.partial.filter(|partial| {
+        let mut frames = header.frames().iter();
+        frames.any(|part| part.digest == partial.digest && partial.held <= part.len)
+    });
+    match partial {
+        Some(partial) => header.resumed(partial.held),
+        None => header,
     }
 }
 
@@ -102,8 +129,8 @@ pub(crate) fn form(state: &State, values: usize, asked: &FetchRequest) -> Result
 /// The smaller of the model updates, if they lead there, and a snapshot.
 pub(crate) fn smaller(steps: Option<Vec<FramePart>>, snapshot: FramePart) -> ModelHeader {
     match steps {
-        Some(parts) if cost(&parts) <= snapshot.len => ModelHeader::Steps(parts),
-        _ => ModelHeader::Snapshot(snapshot),
+        Some(parts) if cost(&parts) <= snapshot.len => ModelHeader::steps(parts),
+        _ => ModelHeader::snapshot(snapshot),
     }
 }
 
@@ -127,22 +154,28 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
 async fn send(
     service: &Arc<Service>,
     peer: &Peer,
+    asked: &FetchRequest,
     header: &ModelHeader,
-    account: &DownloadAccount,
+    account: &mut DownloadAccount,
     chunks: &Chunks,
 ) -> Result<(), Status> {
-    let bytes: u64 = header.frames().iter().map(|part| part.len).sum();
     let first = wire::ModelChunk {
         part: Some(Part::Header(header.into())),
     };
     peer.counters.answered(&first);
-    let mut download = Download::begin(service, peer, bytes, chunks);
+    let mut download = Download::begin(service, peer, header.sent_bytes(), chunks);
     download.give(first).await?;
     let chunk = |data| wire::ModelChunk {
         part: Some(Part::Data(data)),
     };
-    for part in header.frames() {
-        download.send_blob(&part.digest, 0..part.len, account, chunk).await?;
+    for (kind, part) in header.parts() {
+        account.sends(match kind {
+            FrameKind::Snapshot => Sent::Snapshot,
+            _ => Sent::Steps,
+        });
+        let is_partial = asked.partial.is_some_and(|partial| partial.digest == part.digest);
+        let from = if is_partial { header.offset() } else { 0 };
+        download.send_blob(&part.digest, from..part.len, account, chunk).await?;
     }
     Ok(())
 }

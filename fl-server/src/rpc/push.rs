@@ -31,7 +31,7 @@ impl<'a> Steps<'a> {
         let part = due(&self.service.state(), view, self.peer.counters.version())?;
         Some(Step {
             account: DownloadAccount::begin(&self.peer.counters, Sent::Steps),
-            span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::Steps(vec![part])),
+            span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::steps(vec![part])),
             part,
             // The error is in the log; the client fetches, and gets it.
             bytes: self.service.frame(&part.digest).await.ok()?,

@@ -177,7 +177,7 @@ impl LocalRun {
     pub fn fetch(&mut self, client: &ClientId, asked: &FetchRequest) -> Result<(ModelHeader, Vec<Bytes>), ServeError> {
         let start = |why: String| crate::model::ModelError::Start(why);
         let (header, frames) = match form(&self.state, self.layout.len(), asked).map_err(start)? {
-            Form::Steps(parts) => (ModelHeader::Steps(parts), Vec::new()),
+            Form::Steps(parts) => (ModelHeader::steps(parts), Vec::new()),
             Form::Smaller(steps) => {
                 let frame = Bytes::from(self.global.snapshot()?);
                 let part = FramePart {
@@ -188,11 +188,11 @@ impl LocalRun {
                 (smaller(steps, part), vec![frame])
             }
         };
-        let frames = match &header {
-            ModelHeader::Snapshot(_) => frames,
-            ModelHeader::Steps(parts) => {
+        let frames = match header.is_snapshot() {
+            true => frames,
+            false => {
                 let frame = |part: &FramePart| self.frames.get(&part.digest).cloned();
-                let found: Option<Vec<Bytes>> = parts.iter().map(frame).collect();
+                let found: Option<Vec<Bytes>> = header.frames().iter().map(frame).collect();
                 found.ok_or_else(|| start("a model update is missing".to_owned()))?
             }
         };

@@ -19,6 +19,7 @@ use crate::config::server::Tuning;
 use crate::coordinator::model_task::ModelTask;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
+use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::restore::{Restored, restore};
 use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
@@ -100,7 +101,7 @@ pub(crate) fn start(
     noted?;
     let clock = Clock::new(wall, last.get());
     let (mut damage, mut used) = (None, Vec::new());
-    let (mut global, snapshot, facts) = if state.is_started() {
+    let (mut global, snapshots, facts) = if state.is_started() {
         let Restored {
             global,
             facts,
@@ -112,7 +113,9 @@ pub(crate) fn start(
         }
         // Only after recovery succeeded: the blobs that a damaged store does not name may be all that is left.
         used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
-        (global, None, facts)
+        let mut snapshots = KeptSnapshots::load(&run)?;
+        snapshots.retain_stored(&blobs)?;
+        (global, snapshots, facts)
     } else {
         let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;
         let first = Record::Started {
@@ -123,7 +126,9 @@ pub(crate) fn start(
         run.append(std::slice::from_ref(&first), &[])?;
         chain.record(&first);
         note(&mut state, &first)?;
-        (global, Some(snapshot), facts)
+        let mut snapshots = KeptSnapshots::default();
+        snapshots.add(snapshot);
+        (global, snapshots, facts)
     };
     let tail = stored_tail(&run)?;
     if !tail.is_empty() {
@@ -166,7 +171,7 @@ pub(crate) fn start(
     };
     global.set_threads(std::thread::available_parallelism().map_or(1, usize::from));
     let updates = Arc::clone(global.decoded());
-    let model_task = ModelTask::new(global, snapshot, keeper, used);
+    let model_task = ModelTask::new(global, snapshots, keeper, used);
     Ok(Started {
         state,
         store,
@@ -261,6 +266,7 @@ fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
         named.blobs.insert(digest(&facts.initial)?);
         named.blobs.extend(facts.aside()?.base);
     }
+    named.blobs.extend(KeptSnapshots::load(run)?.digests());
     named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));
     for record in run.records() {
         match record? {

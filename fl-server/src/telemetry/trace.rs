@@ -110,19 +110,15 @@ impl Tracer {
         // Version v is what round v + 1 begins with; the last is only evaluated.
         let round = version.saturating_add(1).min(self.plan.rounds);
         self.transfer(|start| {
-            let bytes = header
-                .frames()
-                .iter()
-                .fold(0u64, |sum, part| sum.saturating_add(part.len));
-            let form = match header {
-                ModelHeader::Snapshot(_) => "snapshot",
-                ModelHeader::Steps(_) => "steps",
+            let form = match header.is_snapshot() {
+                true => "snapshot",
+                false => "steps",
             };
             self.part("download", round, client.as_str(), start, start)
                 .with("fl.client", client.as_str())
                 .with("fl.version", version)
                 .with("fl.form", form)
-                .with("fl.bytes", bytes)
+                .with("fl.bytes", header.sent_bytes())
         })
     }
 

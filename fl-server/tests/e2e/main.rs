@@ -12,6 +12,7 @@ mod absent;
 mod books;
 mod cli;
 mod clock;
+mod downloads;
 mod fidelity;
 mod health;
 mod hostile;

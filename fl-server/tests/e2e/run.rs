@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fl_compress::{Digest, Frame};
-use fl_proto::{ModelHeader, Phase, RoundState, UpdateReply};
+use fl_proto::{Phase, RoundState, UpdateReply};
 use fl_server::{Ending, Event};
 
 fn drain(server: &mut Server) -> Vec<Event> {
@@ -106,12 +106,12 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     all_take_part(&mut hands).await;
     let late = &mut hands[0];
     let (header, frames) = late.fetch(Some(2), 4).await.unwrap();
-    assert!(matches!(header, ModelHeader::Steps(_)));
+    assert!(!header.is_snapshot());
     assert_eq!(frames.len(), 2);
     let (header, _) = late.fetch(None, 4).await.unwrap();
-    assert!(matches!(header, ModelHeader::Snapshot(_)));
+    assert!(header.is_snapshot());
     let (header, frames) = late.fetch(Some(4), 4).await.unwrap();
-    assert!(matches!(header, ModelHeader::Steps(_)) && frames.is_empty());
+    assert!(!header.is_snapshot() && frames.is_empty());
     assert_eq!(
         late.fetch(None, 5).await.unwrap_err().code(),
         tonic::Code::FailedPrecondition
@@ -133,9 +133,9 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let (header, _) = hands[0].fetch(Some(0), 2).await.unwrap();
-    assert!(matches!(header, ModelHeader::Snapshot(_)));
+    assert!(header.is_snapshot());
     let (header, _) = hands[0].fetch(Some(1), 2).await.unwrap();
-    assert!(matches!(header, ModelHeader::Steps(_)));
+    assert!(!header.is_snapshot());
     server.stop().await;
 }
 

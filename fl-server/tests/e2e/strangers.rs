@@ -347,6 +347,7 @@ async fn a_download_that_nobody_reads_takes_no_place() {
         run: "test".parse().unwrap(),
         held: None,
         want: 0,
+        partial: None,
     };
     // Only the response head arrives, because headers need no window.
     let unread = calls.fetch(wire::FetchRequest::from(request)).await.unwrap();

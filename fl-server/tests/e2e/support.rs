@@ -309,17 +309,9 @@ impl TestClient {
             run: self.run_name(),
             held,
             want,
+            partial: None,
         };
-        let mut stream = self.calls.fetch(wire::FetchRequest::from(request)).await?.into_inner();
-        let mut header = None;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = stream.message().await? {
-            match chunk.part.unwrap() {
-                wire::model_chunk::Part::Header(part) => header = Some(ModelHeader::try_from(part).unwrap()),
-                wire::model_chunk::Part::Data(data) => bytes.extend_from_slice(&data),
-            }
-        }
-        let header = header.unwrap();
+        let (header, mut bytes) = self.fetch_bytes(request).await?;
         let mut frames = Vec::new();
         for part in header.frames() {
             let rest = bytes.split_off(part.len as usize);
@@ -330,11 +322,25 @@ impl TestClient {
         Ok((header, frames))
     }
 
+    /// The header and the bytes after it.
+    pub async fn fetch_bytes(&mut self, request: FetchRequest) -> Result<(ModelHeader, Vec<u8>), Status> {
+        let mut stream = self.calls.fetch(wire::FetchRequest::from(request)).await?.into_inner();
+        let mut header = None;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = stream.message().await? {
+            match chunk.part.unwrap() {
+                wire::model_chunk::Part::Header(part) => header = Some(ModelHeader::try_from(part).unwrap()),
+                wire::model_chunk::Part::Data(data) => bytes.extend_from_slice(&data),
+            }
+        }
+        Ok((header.unwrap(), bytes))
+    }
+
     /// Updates the model to version `want`; returns its digest.
     pub async fn try_update_model(&mut self, want: u64) -> Result<Digest, Status> {
         let (header, frames) = self.fetch(self.version, want).await?;
         let layout = &self.run.as_ref().unwrap().layout;
-        let snapshot = matches!(header, ModelHeader::Snapshot(_));
+        let snapshot = header.is_snapshot();
         self.model.resize(layout.len(), 0.0);
         for frame in &frames {
             let frame = Frame::parse(frame, layout).unwrap();

@@ -1,5 +1,6 @@
 //! The bytes of one client's messages: their own length, and what they take on a socket.
 
+use fl_compress::FrameKind;
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
     CHUNK, CLIENT_WINDOW, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_PUSH, ModelHeader, ProtocolError,
@@ -77,15 +78,14 @@ impl Traffic {
         let chunk = |part| wire::ModelChunk { part: Some(part) };
         let header_len = len(&chunk(model_chunk::Part::Header(header.into())));
         let mut bytes = costs::FETCH.1 + costs::message(header_len);
-        for part in header.frames() {
+        for (kind, part) in header.parts() {
             bytes += chunks(part.len);
-            match header {
-                ModelHeader::Snapshot(_) => self.flow.snapshot += part.len,
-                ModelHeader::Steps(_) => self.flow.steps += part.len,
+            match kind {
+                FrameKind::Snapshot => self.flow.snapshot += part.len,
+                _ => self.flow.steps += part.len,
             }
         }
-        let frames: u64 = header.frames().iter().map(|part| part.len).sum();
-        self.up(costs::windows(frames, CLIENT_WINDOW.into()));
+        self.up(costs::windows(header.sent_bytes(), CLIENT_WINDOW.into()));
         self.down(bytes);
     }
 

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use fl_client::{Detached, Tasks};
 use fl_compress::FrameKind;
-use fl_proto::{ClientId, EvaluationReport, FetchRequest, Joined, ModelHeader, Phase, RoundState, UpdateHeader};
+use fl_proto::{ClientId, EvaluationReport, FetchRequest, Joined, Phase, RoundState, UpdateHeader};
 use fl_server::LocalRun;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -103,18 +103,15 @@ pub(super) fn bring(
                     run: lane.joined.run.clone(),
                     held,
                     want,
+                    partial: None,
                 };
                 let (header, frames) = run.fetch(&lane.name, &request)?;
                 lane.traffic.fetch(&request, &header);
-                let kind = match header {
-                    ModelHeader::Snapshot(_) => {
-                        averaged = run.averaged_updates();
-                        FrameKind::Snapshot
-                    }
-                    ModelHeader::Steps(_) => FrameKind::ModelUpdate,
-                };
-                let parts = header.frames().iter().zip(frames);
-                parts.map(|(part, frame)| (part.version, kind, frame)).collect()
+                if header.is_snapshot() {
+                    averaged = run.averaged_updates();
+                }
+                let parts = header.parts().zip(frames);
+                parts.map(|((kind, part), frame)| (part.version, kind, frame)).collect()
             }
         };
         lane.held = Some(want);

@@ -1,24 +1,27 @@
 //! The frozen tensors of a model: fetched from the server once over TLS, whatever breaks meanwhile, or found on the device.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fl_compress::weights::{BasePlan, FilePlan, Notes};
 use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
 use fl_server::report::Report;
 
 use crate::fake::{Script, act};
-use crate::fixtures::fed::Fed;
-use crate::fixtures::process::{Line, Process, done, fails, wait_for};
-use crate::fixtures::proxy::{Act, Proxy};
+use crate::fixtures::process::{done, fails};
+use crate::fixtures::proxy::Act;
+use crate::fixtures::stage::{Stage as Behind, number};
 
 const TASK: &str = "lora";
 /// Frozen values: a base of 1.2 MB, about 18 chunks.
 const FROZEN: usize = 300_000;
 /// Bytes on a connection beside those of the base: handshake, layout, models and messages.
 const BESIDE: u64 = 60_000;
-const SERVER: usize = 0;
-const CLIENT: usize = 1;
+
+/// Keys of `[model]`: only the adapter is trained.
+fn with_roles(keys: &str) -> String {
+    format!("trained = [\"lora.*\"]\n{keys}")
+}
 
 /// A trainer, if the environment says so.
 #[test]
@@ -59,19 +62,25 @@ fn model_file(frozen: &[f32]) -> Vec<u8> {
 }
 
 /// A federation of one client, whose trainer has another base than the run, behind a proxy.
-struct Stage {
-    fed: Fed,
-    proxy: Proxy,
-    lines: Receiver<Line>,
-    sender: Sender<Line>,
-    server: Option<Process>,
+struct Stage(Behind);
+
+impl Deref for Stage {
+    type Target = Behind;
+
+    fn deref(&self) -> &Behind {
+        &self.0
+    }
+}
+
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut Behind {
+        &mut self.0
+    }
 }
 
 impl Stage {
     /// `keys`: more keys of `[model]`.
     fn set(keys: &str, acts: impl IntoIterator<Item = Act>) -> Self {
-        let fed = Fed::found();
-        std::fs::write(fed.path("init.safetensors"), model_file(&frozen())).unwrap();
         let tensors = [
             ("lora.weight".to_owned(), "F32", vec![8, 5]),
             ("base.weight".to_owned(), "F32", vec![FROZEN]),
@@ -80,67 +89,9 @@ impl Stage {
             tensors: tensors.to_vec(),
             ..Script::default()
         };
-        let words = serde_json::to_string(&script.command("base::fake_trainer")).unwrap();
-        fed.issue("anna", &format!("[tasks.{TASK}]\nlearner = {{ command = {words} }}"));
-        let proxy = Proxy::start(&fed.address, acts);
-        let (sender, lines) = channel();
-        let stage = Self {
-            fed,
-            proxy,
-            lines,
-            sender,
-            server: None,
-        };
-        stage.plan("first", keys);
-        stage.edit_client(|text| text.replace(&stage.fed.address, &stage.proxy.address));
-        stage
-    }
-
-    /// Writes the run.toml of a run.
-    fn plan(&self, name: &str, keys: &str) {
-        let run = format!(
-            "name = \"{name}\"\ntask = \"{TASK}\"\nrounds = 2\nseed = 3\n[cohort]\nmin = 1\ntarget = 1\n[model]\n\
-             weights = \"init.safetensors\"\ntrained = [\"lora.*\"]\n{keys}\n"
-        );
-        std::fs::write(self.fed.path("run.toml"), run).unwrap();
-    }
-
-    fn edit_client(&self, edit: impl FnOnce(String) -> String) {
-        let path = self.fed.path("anna/client.toml");
-        let text = edit(std::fs::read_to_string(&path).unwrap());
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn serve(&mut self) {
-        self.server = Some(Process::start(self.fed.serve(&[]), SERVER, 1, &self.sender));
-        wait_for(&self.lines, SERVER, "serving `");
-    }
-
-    fn client(&self) -> Process {
-        Process::start(self.fed.client("anna"), CLIENT, 1, &self.sender)
-    }
-
-    /// Waits for a line of the client that contains `part`.
-    fn client_says(&self, part: &str) -> String {
-        wait_for(&self.lines, CLIENT, part)
-    }
-
-    fn stop(&mut self) {
-        let mut server = self.server.take().unwrap();
-        server.terminate();
-        assert!(server.end().success());
-    }
-
-    /// Runs the client until the run is over and stops the server.
-    fn finish(&mut self) -> Report {
-        assert!(self.client().end().success());
-        self.stop();
-        self.report("first")
-    }
-
-    fn report(&self, run: &str) -> Report {
-        let report = done(self.fed.sim(&["server", "report", "fed", run, "--format", "json"]));
-        serde_json::from_str(&report).unwrap()
+        let command = script.command("base::fake_trainer");
+        let keys = with_roles(keys);
+        Self(Behind::set(TASK, &model_file(&frozen()), &command, &keys, acts))
     }
 
     /// The client's file of the base, or of its part.
@@ -154,19 +105,6 @@ impl Stage {
         let name = format!("fed/data/blobs/first/{}", Digest::of(&base_file()));
         self.fed.path(&name)
     }
-}
-
-/// The number after `name=` in a line of the log.
-fn number(line: &str, name: &str) -> u64 {
-    let rest = line
-        .split_once(&format!("{name}="))
-        .unwrap_or_else(|| panic!("{line}"))
-        .1;
-    rest.split(|c: char| !c.is_ascii_digit())
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
 }
 
 /// The trainer got the run's frozen values: their sum is a metric of every training.
@@ -198,7 +136,7 @@ fn a_base_is_fetched_once_and_the_ledger_equals_the_socket() {
     assert!(table.lines().next().unwrap().contains(" base "), "{table}");
 
     // Another run with the same base.
-    stage.plan("second", "serve_base = true");
+    stage.plan("second", &with_roles("serve_base = true"));
     stage.serve();
     assert!(stage.client().end().success());
     stage.stop();
@@ -315,7 +253,7 @@ fn a_part_that_is_not_the_beginning_of_the_base_is_deleted_and_fetched_again() {
 fn a_damaged_file_of_the_server_is_named_by_client_server_and_verify() {
     let mut stage = Stage::set("serve_base = true", []);
     stage.serve();
-    let verify = || stage.fed.sim(&["server", "verify", "fed"]);
+    let verify = |stage: &Stage| stage.fed.sim(&["server", "verify", "fed"]);
     let mut damaged = base_file();
     damaged[700_000] ^= 1;
     std::fs::write(stage.blob(), &damaged).unwrap();
@@ -329,20 +267,18 @@ fn a_damaged_file_of_the_server_is_named_by_client_server_and_verify() {
     // Too short: nothing is sent.
     std::fs::write(stage.blob(), &damaged[..1_000]).unwrap();
     let waiting = stage.client();
-    let line = wait_for(&stage.lines, CLIENT, "not connected");
+    let line = stage.client_says("not connected");
     assert!(line.contains("has 1000 bytes"), "{line}");
     std::fs::write(stage.blob(), base_file()).unwrap();
-    wait_for(&stage.lines, CLIENT, "fetched the frozen tensors");
+    stage.client_says("fetched the frozen tensors");
     let mut waiting = waiting;
     assert!(waiting.end().success());
-    let mut server = stage.server.take().unwrap();
-    server.terminate();
-    assert!(server.end().success());
-    assert!(done(verify()).contains("; base ok\n"));
+    stage.stop();
+    assert!(done(verify(&stage)).contains("; base ok\n"));
     std::fs::write(stage.blob(), &damaged).unwrap();
-    fails(verify(), 4, &["is not what was recorded"]);
+    fails(verify(&stage), 4, &["is not what was recorded"]);
     std::fs::remove_file(stage.blob()).unwrap();
-    fails(verify(), 4, &["is not what was recorded"]);
+    fails(verify(&stage), 4, &["is not what was recorded"]);
 }
 
 #[test]

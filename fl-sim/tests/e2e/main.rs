@@ -21,6 +21,7 @@ mod conditions;
 mod defaults;
 #[cfg(unix)]
 mod demo;
+mod downloads;
 mod enrollment;
 mod fashion;
 mod hapt;

@@ -257,7 +257,7 @@ impl World {
                 &self.versions[want as usize].0
             };
             let frame = snapshot(&self.layout, model, want).unwrap();
-            return (fl_proto::ModelHeader::Snapshot(part(want, &frame)), vec![frame]);
+            return (fl_proto::ModelHeader::snapshot(part(want, &frame)), vec![frame]);
         };
         let frames: Vec<Vec<u8>> = (held + 1..=want)
             .map(|version| match self.tamper {
@@ -278,6 +278,6 @@ impl World {
             .zip(&frames)
             .map(|(version, frame)| part(version, frame))
             .collect();
-        (fl_proto::ModelHeader::Steps(parts), frames)
+        (fl_proto::ModelHeader::steps(parts), frames)
     }
 }

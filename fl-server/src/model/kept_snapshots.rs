@@ -1,0 +1,143 @@
+//! The snapshots that clients may be fetching. A client with a slow or broken connection continues the one that it began, also
+//! after newer versions were made: the model updates after it follow.
+
+use fl_compress::Digest;
+use fl_compress::wire::{Reader, Writer};
+use fl_proto::FramePart;
+
+use super::persistence_error::PersistenceError;
+use crate::storage::blobs::Blobs;
+use crate::storage::store::RunStore;
+
+/// Most snapshots that are kept. Each takes four bytes per parameter on the disk.
+const KEPT: usize = 4;
+
+/// Name of the list in the store.
+const SNAPSHOTS: &str = "snapshots";
+
+/// The snapshots that were made last, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeptSnapshots(Vec<FramePart>);
+
+impl KeptSnapshots {
+    /// The list that was stored last; empty if there is none.
+    ///
+    /// # Errors
+    /// The store's; `Stored` if the list is damaged.
+    pub(crate) fn load(run: &RunStore) -> Result<Self, PersistenceError> {
+        let bytes = run.meta(SNAPSHOTS)?.unwrap_or_default();
+        parse(&bytes).map_err(|e| PersistenceError::stored(SNAPSHOTS, e))
+    }
+
+    /// Stores the list.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn store(&self, run: &RunStore) -> Result<(), PersistenceError> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        for part in &self.0 {
+            writer.u64(part.version);
+            writer.u64(part.len);
+            writer.bytes(&part.digest.0);
+        }
+        Ok(run.set_meta(SNAPSHOTS, &bytes)?)
+    }
+
+    /// Adds the newest. Returns those that are kept no longer.
+    pub(crate) fn add(&mut self, part: FramePart) -> Vec<FramePart> {
+        self.0.retain(|kept| kept.digest != part.digest);
+        self.0.push(part);
+        let stale = self.0.len().saturating_sub(KEPT);
+        self.0.drain(..stale).collect()
+    }
+
+    /// Forgets those whose files are missing.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn retain_stored(&mut self, blobs: &Blobs) -> Result<(), PersistenceError> {
+        let mut stored = Vec::new();
+        for part in &self.0 {
+            if blobs.len(&part.digest)? == Some(part.len) {
+                stored.push(*part);
+            }
+        }
+        self.0 = stored;
+        Ok(())
+    }
+
+    /// The snapshot of a version.
+    pub(crate) fn of_version(&self, version: u64) -> Option<FramePart> {
+        self.0.iter().find(|part| part.version == version).copied()
+    }
+
+    /// The snapshot with this digest.
+    pub(crate) fn find(&self, digest: &Digest) -> Option<FramePart> {
+        self.0.iter().find(|part| part.digest == *digest).copied()
+    }
+
+    pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.0.iter().map(|part| part.digest)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<KeptSnapshots, fl_compress::Error> {
+    let mut reader = Reader::new(bytes);
+    let mut kept = Vec::new();
+    while kept.len() < KEPT && reader.left() > 0 {
+        kept.push(FramePart {
+            version: reader.u64("version")?,
+            len: reader.u64("len")?,
+            digest: reader.array("digest").map(Digest)?,
+        });
+    }
+    reader.finish("bytes after the snapshots")?;
+    Ok(KeptSnapshots(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::disk::Disk;
+    use crate::storage::store::Store;
+
+    fn part(version: u64) -> FramePart {
+        FramePart {
+            version,
+            len: 7,
+            digest: Digest::of(&version.to_le_bytes()),
+        }
+    }
+
+    #[test]
+    fn the_last_snapshots_are_kept_and_found_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = Store::open(dir.path(), Disk::default())
+            .unwrap()
+            .run(&"r".parse().unwrap())
+            .unwrap();
+        assert_eq!(KeptSnapshots::load(&run).unwrap(), KeptSnapshots::default());
+        let mut kept = KeptSnapshots::default();
+        let dropped: Vec<_> = [3, 4, 7, 7, 9, 12]
+            .into_iter()
+            .flat_map(|version| kept.add(part(version)))
+            .collect();
+        assert_eq!(dropped, [part(3)]);
+        kept.store(&run).unwrap();
+        let loaded = KeptSnapshots::load(&run).unwrap();
+        assert_eq!(loaded, kept);
+        assert_eq!(loaded.find(&part(7).digest), Some(part(7)));
+        assert_eq!(loaded.find(&part(3).digest), None);
+        assert_eq!(loaded.of_version(12), Some(part(12)));
+        assert_eq!(loaded.of_version(11), None);
+    }
+
+    #[test]
+    fn a_damaged_list_is_an_error() {
+        for bytes in [&[1; 47][..], &[1; 49], &[1; 5 * 48]] {
+            assert!(parse(bytes).is_err());
+        }
+        assert!(parse(&[1; 4 * 48]).is_ok());
+    }
+}

@@ -1,0 +1,126 @@
+//! The model of a run: fetched over TLS by a client without one, whatever breaks meanwhile.
+
+use std::path::PathBuf;
+
+use fl_compress::Layout;
+use fl_compress::weights::{FilePlan, Notes};
+use fl_server::report::Report;
+
+use crate::fake::{Script, act};
+use crate::fixtures::proxy::Act;
+use crate::fixtures::stage::{Stage, number};
+
+/// Values of the model: a snapshot of 1.2 MB, about 18 chunks.
+const VALUES: usize = 300_000;
+/// Bytes on a connection beside those of the snapshot: handshake, layout, updates and messages.
+const BESIDE: u64 = 60_000;
+/// Most bytes that a cut may cost.
+const REPEATED: u64 = 128 * 1024;
+
+/// A trainer, if the environment says so.
+#[test]
+fn fake_trainer() {
+    act();
+}
+
+fn layout() -> Layout {
+    Layout::new([("w", vec![VALUES])]).unwrap()
+}
+
+/// First weights that the trainer does not have: it fetches them.
+fn stage(acts: impl IntoIterator<Item = Act>) -> Stage {
+    let plan = FilePlan::new(&layout(), &[], &Notes::from([("format".into(), "pt".into())])).unwrap();
+    let mut model = vec![0; plan.len()];
+    let values: Vec<f32> = (0..VALUES).map(|i| (i as f32).sin()).collect();
+    plan.write::<[u8; 0]>(&values, &[], &mut model).unwrap();
+    let script = Script {
+        tensors: vec![("w".to_owned(), "F32", vec![VALUES])],
+        ..Script::default()
+    };
+    let command = script.command("downloads::fake_trainer");
+    Stage::set("large", &model, &command, "", acts)
+}
+
+fn partial(stage: &Stage) -> PathBuf {
+    stage.fed.path("anna/state/runs/first/partial-frame")
+}
+
+fn took_part(stage: &Stage, report: &Report) {
+    assert_eq!(report.rounds.len(), 2);
+    assert!(report.rounds.iter().all(|round| round.updates == 1));
+    assert!(report.balanced, "{:?}", report.totals);
+    assert!(!partial(stage).exists(), "the model itself is kept");
+}
+
+#[test]
+fn a_snapshot_that_is_cut_at_any_byte_is_continued_where_it_stopped() {
+    // In the handshake, in the reply to `Join`, within and at the ends of chunks.
+    let cuts = [1, 900, 3_000, 20_000, 65_536, 70_001, 131_072, 500_000, 300_000];
+    let mut stage = stage(cuts.map(Act::CutAfter));
+    stage.serve();
+    let mut client = stage.client();
+    assert!(client.end().success());
+    let resumed = stage.client_said("the download is resumed");
+    let held: Vec<u64> = resumed.iter().map(|line| number(line, "held")).collect();
+    let of = number(&resumed[0], "of");
+    stage.stop();
+    assert_eq!(stage.proxy.acts_left(), 0, "{held:?}");
+    assert!(held.is_sorted() && held.last() > Some(&700_000), "{held:?}");
+    assert!((4 * VALUES as u64..4 * VALUES as u64 + 1_000).contains(&of));
+    let report = stage.report("first");
+    took_part(&stage, &report);
+    // What the client received: the rest is what the server had sent into a connection that was cut.
+    let updates = report.totals.steps;
+    let received = stage.proxy.counted().1 - updates;
+    let once = of + (cuts.len() as u64 + 1) * BESIDE;
+    assert!(
+        received <= once + cuts.len() as u64 * REPEATED,
+        "{received} bytes, {once} without cuts; {held:?}"
+    );
+}
+
+#[test]
+fn a_server_and_a_client_that_are_killed_in_the_middle_continue_there() {
+    let mut stage = stage([Act::HoldAfter(400_000), Act::HoldAfter(400_000)]);
+    stage.serve();
+    let client = stage.client();
+    stage.proxy.wait_until_held();
+    stage.server.take().unwrap().kill();
+    stage.proxy.release();
+    stage.client_says("not connected");
+    let first = partial(&stage).metadata().unwrap().len();
+    assert!((300_000..400_000).contains(&first), "{first}");
+    stage.serve();
+    stage.proxy.wait_until_held();
+    client.kill();
+    stage.proxy.release();
+    let second = partial(&stage).metadata().unwrap().len();
+    // What the killed client had not read is lost.
+    assert!(second >= first, "{second} after {first}");
+    let mut client = stage.client();
+    assert!(client.end().success());
+    stage.stop();
+    let report = stage.report("first");
+    took_part(&stage, &report);
+    let resumed = stage.client_said("the download is resumed");
+    let held: Vec<u64> = resumed.iter().map(|line| number(line, "held")).collect();
+    assert!(held.is_sorted() && held.len() == 2, "{held:?}");
+}
+
+#[test]
+fn a_damaged_part_of_a_snapshot_costs_one_download() {
+    // The first cut leaves a part; the others keep it as it is until the client is killed.
+    let mut stage = stage([400_000, 1, 1, 1].map(Act::CutAfter));
+    stage.serve();
+    let client = stage.client();
+    stage.client_says("not connected");
+    client.kill();
+    let mut bytes = std::fs::read(partial(&stage)).unwrap();
+    bytes[100_000] ^= 1;
+    std::fs::write(partial(&stage), bytes).unwrap();
+    let mut client = stage.client();
+    stage.client_says("what an earlier download left cannot be used");
+    assert!(client.end().success());
+    stage.stop();
+    took_part(&stage, &stage.report("first"));
+}
