@@ -19,6 +19,7 @@ mod hostile;
 mod ledger;
 mod live;
 mod metrics;
+mod registered;
 mod run;
 mod storage;
 mod strangers;

@@ -7,6 +7,7 @@ use fl_compress::weights::{FilePlan, Notes};
 use fl_server::report::Report;
 
 use crate::fake::{Script, act};
+use crate::fixtures::EXACT;
 use crate::fixtures::proxy::Act;
 use crate::fixtures::stage::{Stage, number};
 
@@ -23,22 +24,24 @@ fn fake_trainer() {
     act();
 }
 
-fn layout() -> Layout {
-    Layout::new([("w", vec![VALUES])]).unwrap()
-}
-
 /// First weights that the trainer does not have: it fetches them.
 fn stage(acts: impl IntoIterator<Item = Act>) -> Stage {
-    let plan = FilePlan::new(&layout(), &[], &Notes::from([("format".into(), "pt".into())])).unwrap();
+    stage_of(VALUES, "", acts)
+}
+
+/// As [`stage`], of so many values. `tables`: more tables of run.toml.
+fn stage_of(values: usize, tables: &str, acts: impl IntoIterator<Item = Act>) -> Stage {
+    let layout = Layout::new([("w", vec![values])]).unwrap();
+    let plan = FilePlan::new(&layout, &[], &Notes::from([("format".into(), "pt".into())])).unwrap();
     let mut model = vec![0; plan.len()];
-    let values: Vec<f32> = (0..VALUES).map(|i| (i as f32).sin()).collect();
-    plan.write::<[u8; 0]>(&values, &[], &mut model).unwrap();
+    let weights: Vec<f32> = (0..values).map(|i| (i as f32).sin()).collect();
+    plan.write::<[u8; 0]>(&weights, &[], &mut model).unwrap();
     let script = Script {
-        tensors: vec![("w".to_owned(), "F32", vec![VALUES])],
+        tensors: vec![("w".to_owned(), "F32", vec![values])],
         ..Script::default()
     };
     let command = script.command("downloads::fake_trainer");
-    Stage::set("large", &model, &command, "", acts)
+    Stage::set("large", &model, &command, tables, acts)
 }
 
 fn partial(stage: &Stage) -> PathBuf {
@@ -123,4 +126,36 @@ fn a_damaged_part_of_a_snapshot_costs_one_download() {
     assert!(client.end().success());
     stage.stop();
     took_part(&stage, &stage.report("first"));
+}
+
+/// SplitMix64.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut x = *state;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[test]
+#[ignore = "400 MB down and 400 MB up with 50 cuts each: some minutes, 8 GB of memory and of disk"]
+fn four_hundred_megabytes_cut_fifty_times_each_way() {
+    const CUTS: usize = 50;
+    let values = 100_000_000;
+    // On average, the cuts leave a fifth of each direction to the last connection.
+    let most = 4 * values as u64 * 8 / 5 / CUTS as u64;
+    let mut seed = 5;
+    let down: Vec<_> = (0..CUTS).map(|_| Act::CutAfter(draw(&mut seed) % most)).collect();
+    let up: Vec<_> = (0..CUTS).map(|_| Act::CutUpAfter(draw(&mut seed) % most)).collect();
+    let mut stage = stage_of(values, EXACT, [down, up].concat());
+    stage.serve();
+    let mut client = stage.client();
+    assert!(client.end().success());
+    stage.stop();
+    assert_eq!(stage.proxy.acts_left(), 0);
+    let report = stage.report("first");
+    took_part(&stage, &report);
+    let (received_up, received_down) = stage.proxy.counted();
+    let frames = (report.totals.update, report.totals.snapshot + report.totals.steps);
+    println!("passed the proxy: {received_up} up, {received_down} down; frames: {frames:?}");
 }

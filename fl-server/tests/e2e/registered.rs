@@ -1,0 +1,48 @@
+//! How many clients a federation has, where the run.toml does not say: the registry knows when the run begins.
+
+use fl_compress::Memory;
+use fl_server::{RunPlan, Serve};
+
+use crate::support::*;
+
+/// `memory = "auto"`, for a cohort of `target`.
+fn options(fed: &Fed, name: &str, target: usize) -> Serve {
+    let run = Run {
+        rounds: 2,
+        clients: target,
+        compression: "[compression.uplink]\nmemory = \"auto\"\ndefault = { quantize = { uniform = 8 } }",
+        ..Run::default()
+    };
+    let text = fed.toml(&run).replace("\"test\"", &format!("\"{name}\""));
+    let mut options = fed.options(&run);
+    options.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    options
+}
+
+/// The memory of updates that the server names to `names`, who join.
+async fn memory(fed: &Fed, options: Serve, names: &[&str]) -> Memory {
+    let server = Server::start(options).await;
+    let mut memories = Vec::new();
+    for name in names {
+        let client = fed.client(name, &server).await;
+        memories.push(client.run.as_ref().unwrap().uplink.memory);
+    }
+    server.stop().await;
+    memories.dedup();
+    assert_eq!(memories.len(), 1);
+    memories[0]
+}
+
+#[tokio::test]
+async fn a_run_begins_with_the_number_of_registered_clients_and_keeps_what_it_decided() {
+    let fed = Fed::new();
+    let everyone = Memory::Auto.resolved(true);
+    // Nobody is registered yet.
+    assert_eq!(memory(&fed, options(&fed, "first", 3), &NAMES).await, Memory::Cafe);
+    assert_eq!(memory(&fed, options(&fed, "second", 3), &NAMES).await, everyone);
+    assert_eq!(memory(&fed, options(&fed, "fewer", 2), &NAMES).await, Memory::Cafe);
+    // A fourth client changes no run that has begun.
+    assert_eq!(memory(&fed, options(&fed, "first", 3), &["dora"]).await, Memory::Cafe);
+    assert_eq!(memory(&fed, options(&fed, "second", 3), &["dora"]).await, everyone);
+    assert_eq!(memory(&fed, options(&fed, "third", 3), &["dora"]).await, Memory::Cafe);
+}
