@@ -41,6 +41,7 @@ pub(crate) struct Reloader {
     read: Option<Reload>,
     main: watch::Sender<Arc<ServerConfig>>,
     enrollment: watch::Sender<Arc<ServerConfig>>,
+    authority: watch::Sender<String>,
 }
 
 impl Reloader {
@@ -49,7 +50,13 @@ impl Reloader {
     pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued) -> Result<Self, TlsError> {
         let (main, _) = watch::channel(server_tls(authority, own)?);
         let (enrollment, _) = watch::channel(enrollment_tls(authority, own)?);
-        Ok(Self { read, main, enrollment })
+        let (authority, _) = watch::channel(authority.to_owned());
+        Ok(Self {
+            read,
+            main,
+            enrollment,
+            authority,
+        })
     }
 
     /// The side of the main port.
@@ -60,6 +67,11 @@ impl Reloader {
     /// The side of the enrollment port.
     pub(crate) fn enrollment(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.enrollment.subscribe()
+    }
+
+    /// The authorities' certificates, PEM.
+    pub(crate) fn authority(&self) -> watch::Receiver<String> {
+        self.authority.subscribe()
     }
 
     /// Reads the certificates again. Blocks. Connections that are open stay as they are; new ones take the new certificates.
@@ -85,6 +97,7 @@ impl Reloader {
         );
         self.main.send_replace(main);
         self.enrollment.send_replace(enrollment);
+        self.authority.send_replace(authority);
         let mut done = "the certificates were read again; new connections use them".to_owned();
         if !ignored.is_empty() {
             done.push_str("; restart the server to change ");

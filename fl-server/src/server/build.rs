@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::connections::Connections;
 use crate::accounting::sample::Booked;
-use crate::admin::page::listener::{Live, expiries};
+use crate::admin::page::listener::expiries;
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::{Clock, Wall};
@@ -125,6 +125,7 @@ impl Server {
         });
         let (port, listening) = port.unzip();
         let service = Arc::new(shared.service(&started, options.revoked, registry.clone())?);
+        let admission = service.admission.clone();
         let admin = shared.admin(
             &options.data,
             listen.to_string(),
@@ -132,9 +133,10 @@ impl Server {
             listening,
             Arc::clone(&reloader),
         )?;
-        let page = options
-            .live
-            .map(|page| shared.page(page, &options.authority, &options.own, options.costs));
+        let page = options.live.map(|page| {
+            let sources = shared.page_sources(&options.authority, &options.own, options.costs, admission);
+            Task::spawn(page.serve(sources, reloader.authority()))
+        });
         let turn_away = turn_away(shared.events.clone());
         let traffic = Arc::clone(&shared.traffic);
         let (door, seats, incoming) = Door::new(
@@ -288,8 +290,14 @@ impl Shared {
         Ok(Task::spawn(admin.serve(sources)))
     }
 
-    fn page(&self, page: Live, authority: &str, own: &Issued, costs: Option<CostsPlan>) -> Task<()> {
-        let sources = PageSources {
+    fn page_sources(
+        &self,
+        authority: &str,
+        own: &Issued,
+        costs: Option<CostsPlan>,
+        admission: Admission,
+    ) -> PageSources {
+        PageSources {
             store: self.store.clone(),
             plan: Arc::clone(&self.plan),
             state: self.state.clone(),
@@ -301,8 +309,8 @@ impl Shared {
             clock: self.clock,
             own: expiries(authority, own),
             costs,
-        };
-        Task::spawn(page.serve(sources))
+            admission,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::*;
-use fl_proto::Issued;
+use fl_proto::{Issued, Role, client_tls};
 use fl_server::{Ending, Live, LiveError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -24,17 +24,26 @@ fn page(own: &Issued) -> (Live, String) {
 }
 
 /// Status, head and body of one request over its own stream.
-async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str, body: &str) -> (u16, String, String) {
+async fn ask<S: AsyncRead + AsyncWrite + Unpin>(stream: S, head: &str, body: &str) -> (u16, String, String) {
+    try_ask(stream, head, body).await.unwrap()
+}
+
+/// As [`ask`]; `None` if there is no response.
+async fn try_ask<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    head: &str,
+    body: &str,
+) -> Option<(u16, String, String)> {
     let len = body.len();
     let request = format!("{head}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     // A server that closes TLS without an alert has still sent the whole response.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, head.to_lowercase(), body.to_owned())
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, head.to_lowercase(), body.to_owned()))
 }
 
 async fn get(address: &str, path: &str) -> (u16, String, String) {
@@ -217,6 +226,52 @@ async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
+    let url = live.url();
+    let address = url
+        .trim_start_matches("https://0.0.0.0")
+        .trim_end_matches('/')
+        .to_owned();
+    let address = format!("127.0.0.1{address}");
+    options.live = Some(live);
+    let server = Server::start(options).await;
+    let metrics = async |authority: &str, own: &Issued| {
+        // The page speaks HTTP/1.1 and names no protocol.
+        let mut tls = client_tls(authority, own).unwrap();
+        Arc::make_mut(&mut tls).alpn_protocols.clear();
+        let stream = TcpStream::connect(&address).await.unwrap();
+        let name = ServerName::try_from("fl-server").unwrap();
+        let stream = tokio_rustls::TlsConnector::from(tls)
+            .connect(name, stream)
+            .await
+            .unwrap();
+        try_ask(stream, "GET /metrics HTTP/1.1\r\nHost: fl-server", "")
+            .await
+            .map(|(status, ..)| status)
+    };
+    let root = &fed.root.certificate;
+    let (operator, other) = (
+        fed.issue_as("otto", Role::Operator),
+        fed.issue_as("olga", Role::Operator),
+    );
+    assert_eq!(metrics(root, &operator).await, Some(200));
+    assert_eq!(metrics(root, &other).await, Some(200));
+    for role in [Role::Client, Role::Evaluator] {
+        assert_eq!(metrics(root, &fed.issue_as("eve", role)).await, Some(401), "{role}");
+    }
+    // Another federation's operator is refused in the handshake.
+    let stranger = Fed::new().issue_as("otto", Role::Operator);
+    assert_eq!(metrics(root, &stranger).await, None);
+    std::fs::write(fed.dir.path().join("revoked"), "otto\n").unwrap();
+    assert_eq!(metrics(root, &operator).await, Some(401), "revoked");
+    assert_eq!(metrics(root, &other).await, Some(200));
     server.stop().await;
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
-    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, PROTOCOL_MINOR,
-    Phase, RoundState, SectionFidelity, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
+    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, NewKey,
+    PROTOCOL_MINOR, Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId, UpdateReply,
+    certificate_pem, client_tls, dial, wire,
 };
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
@@ -146,6 +147,21 @@ impl Fed {
         self.authority
             .issue_client(&name.parse().unwrap(), now, Duration::days(1))
             .unwrap()
+    }
+
+    /// A key of this role and its certificate, as enrollment makes them.
+    pub fn issue_as(&self, name: &str, role: Role) -> Issued {
+        let key = NewKey::generate().unwrap();
+        let request = SigningRequest::from_der(&key.request(None).unwrap()).unwrap();
+        let (name, now) = (name.parse().unwrap(), OffsetDateTime::now_utc());
+        let signed = self
+            .authority
+            .sign(&request, &name, role, now, Duration::days(1))
+            .unwrap();
+        Issued {
+            certificate: certificate_pem(&signed),
+            key: key.to_pem(),
+        }
     }
 
     pub async fn client(&self, name: &str, server: &Server) -> TestClient {

@@ -155,7 +155,14 @@ fn four_hundred_megabytes_cut_fifty_times_each_way() {
     assert_eq!(stage.proxy.acts_left(), 0);
     let report = stage.report("first");
     took_part(&stage, &report);
-    let (received_up, received_down) = stage.proxy.counted();
-    let frames = (report.totals.update, report.totals.snapshot + report.totals.steps);
-    println!("passed the proxy: {received_up} up, {received_down} down; frames: {frames:?}");
+    // Two updates up; the first weights and two model updates down.
+    let frames = [2, 3].map(|count| count * 4 * values as u64);
+    let (up, down) = stage.proxy.counted();
+    for (name, passed, frames) in [("up", up, frames[0]), ("down", down, frames[1])] {
+        // TLS, HTTP/2 and gRPC add 0.25 %, and each connection its handshake.
+        let once = frames + frames / 400 + 2 * CUTS as u64 * 10_000;
+        let repeated = passed.saturating_sub(frames) / CUTS as u64;
+        println!("{name}: {passed} bytes passed the proxy for frames of {frames}, {repeated} more for each cut");
+        assert!(passed <= once + CUTS as u64 * REPEATED, "{name}");
+    }
 }

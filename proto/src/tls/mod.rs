@@ -19,5 +19,5 @@ pub use certificate::{
 };
 pub use pinned::{ForeignAuthority, pinned_client_tls};
 pub use role::Role;
-pub use sides::{client_tls, enrollment_tls, server_tls};
+pub use sides::{client_tls, enrollment_tls, page_tls, server_tls};
 pub use signing_request::{NewKey, RequestError, SigningRequest, is_pair};

@@ -60,6 +60,28 @@ pub fn enrollment_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>
     Ok(Arc::new(config))
 }
 
+/// The server's side of TLS 1.3 for a page: a caller may show a certificate of `authority`, or none. Arguments are PEM.
+///
+/// # Errors
+/// As [`server_tls`].
+pub fn page_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, TlsError> {
+    let (chain, key) = own.read()?;
+    let provider = provider();
+    // The hints name the authority, so that a browser asks its user only for a certificate of this federation.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authority)?), Arc::clone(&provider))
+        .allow_unauthenticated();
+    let verifier = verifier
+        .build()
+        .map_err(|e| TlsError::pem("the authority's certificate", &e))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&VERSIONS)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    // Each connection shows its certificate, so that one that expired is noticed.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
 /// The client's side of mutual TLS 1.3, which accepts only the server of `authority`. All arguments are PEM. Whoever connects
 /// with the same value again resumes the session, if the server remembers it.
 ///

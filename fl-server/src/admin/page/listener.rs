@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use fl_proto::{Issued, expiry};
+use fl_proto::{Issued, TlsError, expiry, page_tls};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use crate::admin::page::auth_guard::{self, AuthGuard};
 use crate::admin::page::connection_limit::Limit;
+use crate::admin::page::operator::ReadsCertificate;
 use crate::admin::page::sources::Sources;
 use crate::admin::page::{routes, snapshot};
 use crate::config::server::PAGE_CONNECTIONS;
@@ -25,7 +27,8 @@ pub struct Live {
     listener: TcpListener,
     address: SocketAddr,
     gate: AuthGuard,
-    tls: Option<RustlsConfig>,
+    /// The certificate and key of a page with TLS.
+    own: Option<Issued>,
 }
 
 /// Why the page cannot be served.
@@ -54,7 +57,8 @@ impl Live {
     /// # Errors
     /// `Address` if it cannot be listened on; `Token`; `Certificate`.
     pub fn bind(address: SocketAddr, token: Option<&str>, own: &Issued) -> Result<Self, LiveError> {
-        let (gate, tls) = Self::check(address, token, own)?;
+        let gate = Self::check(address, token, own)?;
+        let own = matches!(gate, AuthGuard::Token { .. }).then(|| own.clone());
         let failed = |error: std::io::Error| {
             let why = match error.kind() {
                 std::io::ErrorKind::AddrInUse => {
@@ -71,7 +75,7 @@ impl Live {
             listener,
             address,
             gate,
-            tls,
+            own,
         })
     }
 
@@ -79,13 +83,9 @@ impl Live {
     ///
     /// # Errors
     /// `Token`, `Certificate`.
-    pub(crate) fn check(
-        address: SocketAddr,
-        token: Option<&str>,
-        own: &Issued,
-    ) -> Result<(AuthGuard, Option<RustlsConfig>), LiveError> {
+    pub(crate) fn check(address: SocketAddr, token: Option<&str>, own: &Issued) -> Result<AuthGuard, LiveError> {
         Ok(if address.ip().is_loopback() {
-            (AuthGuard::Loopback, None)
+            AuthGuard::Loopback
         } else {
             let token = token.map(str::trim).filter(|token| token.len() >= auth_guard::LEAST);
             let short = || {
@@ -95,19 +95,26 @@ impl Live {
                 );
                 LiveError::Token(text)
             };
-            (AuthGuard::with_token(token.ok_or_else(short)?), Some(tls(own)?))
+            let token = token.ok_or_else(short)?;
+            check_certificate(own)?;
+            AuthGuard::with_token(token)
         })
     }
 
     /// The address of the page: `http://127.0.0.1:7071/`.
     pub fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.own.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/", self.address)
     }
 
-    /// Serves the page until the server stops, then closes every connection, so that none keeps the store open.
-    pub(crate) async fn serve(self, sources: Sources) {
+    /// Serves the page until the server stops, then closes every connection, so that none keeps the store open. `authority`:
+    /// the newest certificates of the authority that signs operators', PEM.
+    pub(crate) async fn serve(self, sources: Sources, authority: watch::Receiver<String>) {
         let url = self.url();
+        let tls = match self.own.map(|own| operators_tls(own, authority)).transpose() {
+            Ok(tls) => tls,
+            Err(error) => return tracing::error!(%error, url, "the admin page is not served"),
+        };
         let mut stopping = sources.stopping.clone();
         let app = snapshot::start(sources, self.gate);
         let service = routes::router(app).into_make_service();
@@ -124,7 +131,7 @@ impl Live {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_WITHIN);
         };
-        let served = match self.tls {
+        let served = match tls {
             None => match axum_server::from_tcp(self.listener) {
                 Ok(server) => {
                     let mut server = server.acceptor(limit).handle(handle).http1_only();
@@ -135,7 +142,10 @@ impl Live {
             },
             Some(tls) => match axum_server::from_tcp_rustls(self.listener, tls) {
                 Ok(server) => {
-                    let mut server = server.map(|tls| tls.acceptor(limit)).handle(handle).http1_only();
+                    let mut server = server
+                        .map(|tls| ReadsCertificate(tls.acceptor(limit)))
+                        .handle(handle)
+                        .http1_only();
                     impatient(server.http_builder());
                     server.serve(service).await
                 }
@@ -148,8 +158,24 @@ impl Live {
     }
 }
 
-/// TLS 1.3 with a certificate and its key, PEM, without client certificates.
-fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
+/// TLS 1.3 that asks for an operator's certificate, and follows changes of the authority.
+fn operators_tls(own: Issued, mut authority: watch::Receiver<String>) -> Result<RustlsConfig, TlsError> {
+    let first = page_tls(&authority.borrow_and_update(), &own)?;
+    let config = RustlsConfig::from_config(first);
+    let changed = config.clone();
+    tokio::spawn(async move {
+        while authority.changed().await.is_ok() {
+            match page_tls(&authority.borrow_and_update(), &own) {
+                Ok(newer) => changed.reload_from_config(newer),
+                Err(error) => tracing::warn!(%error, "the admin page keeps the authority of before"),
+            }
+        }
+    });
+    Ok(config)
+}
+
+/// Whether a certificate and its key (PEM) can be used.
+fn check_certificate(own: &Issued) -> Result<(), LiveError> {
     let bad = |why: &dyn std::fmt::Display| LiveError::Certificate(why.to_string());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect();
     let chain = chain.map_err(|e| bad(&e))?;
@@ -159,7 +185,7 @@ fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
     let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes());
     let key = key.map_err(|e| bad(&format!("the key's file holds none ({e})")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| bad(&e))?
         .with_no_client_auth()
@@ -169,7 +195,7 @@ fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
                 "the key is not that of the certificate, or neither can be used ({e})"
             ))
         })?;
-    Ok(RustlsConfig::from_config(Arc::new(config)))
+    Ok(())
 }
 
 /// When a server's certificates (PEM) expire; unreadable ones are left out.

@@ -19,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::auth_guard::Entry;
 use super::connection_limit::Place;
 use super::metrics::{self, Measured, Process};
+use super::operator::Shown;
 use super::snapshot::Dashboard;
 
 /// Content type of OpenMetrics.
@@ -49,7 +50,10 @@ pub(super) fn router(app: Arc<Dashboard>) -> Router {
 /// Checks access, and sets the security headers.
 async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let entry = app.gate.entry(request.headers());
+    let entry = match request.extensions().get::<Shown>() {
+        Some(shown) if shown.is_admitted(&app.sources.admission) => Entry::Allowed,
+        _ => app.gate.entry(request.headers()),
+    };
     if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
         place.let_in();
     }
@@ -59,7 +63,7 @@ async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) 
         Entry::Login if path == "/" => Redirect::to(LOGIN).into_response(),
         Entry::Login => plain(
             StatusCode::UNAUTHORIZED,
-            "show the token: `Authorization: Bearer TOKEN`, or log in at /login",
+            "show the token (`Authorization: Bearer TOKEN`) or an operator's certificate, or log in at /login",
         ),
         Entry::Foreign => plain(
             StatusCode::MISDIRECTED_REQUEST,
@@ -168,11 +172,11 @@ async fn form() -> Response {
 }
 
 #[derive(Debug, Deserialize)]
-struct Shown {
+struct LoginForm {
     token: String,
 }
 
-async fn login(State(app): State<Arc<Dashboard>>, Form(Shown { token }): Form<Shown>) -> Response {
+async fn login(State(app): State<Arc<Dashboard>>, Form(LoginForm { token }): Form<LoginForm>) -> Response {
     if let Some(cookie) = app.gate.cookie().filter(|_| app.gate.is_token(&token)) {
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }

@@ -11,6 +11,7 @@ use crate::accounting::connections::Connections;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
+use crate::rpc::admission::Admission;
 use crate::state_machine::State;
 use crate::storage::store::Store;
 use crate::telemetry::status::LiveStatus;
@@ -29,6 +30,8 @@ pub(crate) struct Sources {
     /// Values of the model.
     pub(crate) parameters: usize,
     pub(crate) clock: Clock,
+    /// Decides about operators' certificates.
+    pub(crate) admission: Admission,
     /// When the certificates of the authority and the server expire.
     pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
     /// Prices, for the page of costs.
