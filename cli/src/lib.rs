@@ -4,6 +4,7 @@
 
 pub mod args;
 pub mod exit;
+pub mod findings;
 pub mod log;
 pub mod out;
 pub mod service;

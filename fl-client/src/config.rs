@@ -118,7 +118,7 @@ impl ClientConfig {
     /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
     /// valid: only the server can decide that.
     pub(crate) fn own_fault(&self) -> Option<String> {
-        own_fault(&self.own, &self.authority)
+        own_fault(&self.own, &self.authority, (self.clock)())
     }
 }
 

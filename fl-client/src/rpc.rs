@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fl_proto::wire::federation_client::FederationClient;
-use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
+use fl_proto::wire::{ProbeRequest, UpdateChunk, WatchRequest, probe_request, update_chunk};
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
-    MAX_MESSAGE, PUSHES_SINCE, ProtocolError, RunName, SignedCertificate, UpdateHeader, UpdateReply, chunks,
-    client_tls, wire,
+    MAX_MESSAGE, PROBES_SINCE, PROTOCOL_MAJOR, PUSHES_SINCE, ProbeHeader, ProtocolError, RunName, SignedCertificate,
+    UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::config::{ClientConfig, check_address};
 use crate::error::Error;
@@ -63,13 +63,41 @@ impl Rpc {
         let channel = fl_proto::dial(dial)
             .await
             .map_err(|e| error_mapping::transport(&e, config))?;
+        Ok(Self::over(channel, config))
+    }
+
+    /// The calls over a channel.
+    pub(crate) fn over(channel: Channel, config: &Arc<ClientConfig>) -> Self {
         let client = FederationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Ok(Self {
+        Self {
             client,
             config: Arc::clone(config),
-        })
+        }
+    }
+
+    /// Sends `header` and `data`, which the server discards. Completes when the server has read all of it; the replies follow.
+    ///
+    /// # Errors
+    /// `NotNow` if this server measures nothing, or nothing now; those of any call.
+    pub(crate) async fn probe(
+        &mut self,
+        header: ProbeHeader,
+        data: Bytes,
+    ) -> Result<Streaming<wire::ProbeReply>, Error> {
+        let first = probe_request::Part::Header(header.into());
+        let parts = std::iter::once(first).chain(chunks(data, 0).map(probe_request::Part::Data));
+        let requests = tokio_stream::iter(parts.map(|part| ProbeRequest { part: Some(part) }));
+        let reply = self.client.probe(requests).await;
+        let reply = reply.map_err(|status| match status.code() {
+            Code::Unimplemented => Error::NotNow(format!(
+                "the server speaks a version of the protocol before {PROTOCOL_MAJOR}.{PROBES_SINCE} and measures nothing"
+            )),
+            Code::ResourceExhausted => Error::NotNow(status.message().to_owned()),
+            _ => error_mapping::first_call(self.error_of(&status), &self.config),
+        })?;
+        Ok(reply.into_inner())
     }
 
     pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {

@@ -354,6 +354,7 @@ impl Federation for Calls {
     type WatchStream = Chunks<wire::RoundState>;
     type FetchStream = Chunks<wire::ModelChunk>;
     type FetchBaseStream = Chunks<wire::BaseChunk>;
+    type ProbeStream = Chunks<wire::ProbeReply>;
 
     async fn fetch(&self, _: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
         let (messages, stream) = mpsc::channel(1);
@@ -381,6 +382,10 @@ impl Federation for Calls {
     }
 
     async fn watch(&self, _: Request<Streaming<wire::WatchRequest>>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(absent())
+    }
+
+    async fn probe(&self, _: Request<Streaming<wire::ProbeRequest>>) -> Result<Response<Self::ProbeStream>, Status> {
         Err(absent())
     }
 

@@ -22,6 +22,7 @@ mod meter;
 mod metrics;
 mod model;
 mod names;
+mod probe;
 mod process;
 mod regular_file;
 mod round;
@@ -48,6 +49,7 @@ pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo};
 pub use metrics::{Metric, Metrics};
 pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader, PartialFrame};
 pub use names::{ClientId, RunName};
+pub use probe::{ProbeHeader, Probed};
 pub use process::{make_new_files_private, make_private_file, make_private_folder, open_files, raise_open_files};
 pub use regular_file::open_regular;
 pub use round::{ModelDigest, Phase, RoundState};
@@ -61,6 +63,7 @@ pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
 pub use transport::{
-    CLIENT_WINDOW, Dial, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, server_builder,
+    CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, handshake,
+    server_builder,
 };
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

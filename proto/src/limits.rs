@@ -9,8 +9,10 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
-/// `Renew`, `JoinRequest.software` and `JoinRequest.device`.
+/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`.
 pub const PROTOCOL_MINOR: u32 = 8;
+/// First minor version in which a server measures connections.
+pub const PROBES_SINCE: u32 = 8;
 /// First minor version in which a server renews certificates.
 pub const RENEWS_SINCE: u32 = 7;
 /// First minor version in which small updates and model updates travel on the stream of `Watch`, and evaluations with updates.
@@ -43,6 +45,9 @@ pub const MAX_METRICS: usize = 32;
 pub const MAX_METRIC_NAME: usize = 64;
 /// Longest `[train.extra]` as JSON, in bytes: the reply to `Join` carries it beside the layout.
 pub const MAX_EXTRA: usize = 64 * 1024;
+
+/// Most bytes of a `Probe` in each direction: enough to see the rate of a link, little beside a model.
+pub const MAX_PROBE: usize = 256 * 1024;
 
 /// Idle time after which a connection is pinged.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper_util::rt::TokioIo;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, CommonState, HandshakeKind, ServerConfig};
@@ -44,18 +44,79 @@ pub struct Dial {
     pub paces: Paces,
 }
 
+/// A connection whose TLS handshake is done: the server has proved its certificate, and sees this client's.
+#[derive(Debug)]
+pub struct Handshaken {
+    io: TlsStream<Lingering<Paced<TcpStream>>>,
+    address: String,
+    paces: Paces,
+}
+
+impl Handshaken {
+    /// The certificates that the server sent, DER; its own first.
+    pub fn server_certificates(&self) -> Vec<Vec<u8>> {
+        let certificates = self.io.get_ref().1.peer_certificates().unwrap_or_default();
+        certificates.iter().map(|der| der.as_ref().to_vec()).collect()
+    }
+
+    /// Begins HTTP/2. As with [`dial`], the channel's calls fail when the connection breaks.
+    ///
+    /// # Errors
+    /// Why the connection failed; the `source` chain has the cause.
+    pub async fn channel(self) -> Result<Channel, tonic::transport::Error> {
+        let (address, paces) = (self.address.clone(), self.paces.clone());
+        channel(&address, &paces, async move { Ok(self) }).await
+    }
+}
+
+/// The client's side of the TLS handshake over a connection to the server.
+///
+/// # Errors
+/// As [`dial`], as far as the handshake: a rustls error is inside.
+pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
+    let Dial {
+        address,
+        tls,
+        meter,
+        paces,
+    } = dial;
+    io.set_nodelay(true)?;
+    let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
+    let clock = Arc::clone(&tls.time_provider);
+    let io = Lingering::new(Paced::new(io, paces.clone()), meter);
+    let io = within(TlsConnector::from(tls).connect(name, io)).await?;
+    let session = io.get_ref().1;
+    if session.alpn_protocol() != Some(HTTP2) {
+        return Err(io::Error::other("the server does not speak HTTP/2"));
+    }
+    not_expired(session, clock.as_ref())?;
+    Ok(Handshaken { io, address, paces })
+}
+
 /// Opens one connection to the server. When the connection breaks, the channel's calls fail and the caller dials again: the
 /// result of joining holds for one connection only, because another server or another run may listen at the address by then.
 ///
 /// # Errors
 /// Why the connection failed; the `source` chain has the cause.
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
+    let (address, paces) = (dial.address.clone(), dial.paces.clone());
+    let connect = async move {
+        let io = TcpStream::connect(&dial.address).await?;
+        handshake(dial, io).await
+    };
+    channel(&address, &paces, connect).await
+}
+
+/// A channel over the connection that `connect` makes, and over no other.
+async fn channel(
+    address: &str,
+    paces: &Paces,
+    connect: impl Future<Output = io::Result<Handshaken>> + Send + 'static,
+) -> Result<Channel, tonic::transport::Error> {
     // The connector below speaks TLS. tonic gets a plain address, and requests name the true scheme.
-    let endpoint = Endpoint::from_shared(format!("http://{}", dial.address))?;
-    let origin = Endpoint::from_shared(format!("https://{}", dial.address))?
-        .uri()
-        .clone();
-    let window = window(&dial.paces);
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let origin = Endpoint::from_shared(format!("https://{address}"))?.uri().clone();
+    let window = window(paces);
     let endpoint = endpoint
         .origin(origin)
         .connect_timeout(CONNECT_TIMEOUT)
@@ -64,26 +125,13 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
         .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let made = Arc::new(AtomicBool::new(false));
+    let once = Arc::new(Mutex::new(Some(Box::pin(connect))));
     let connect = tower::service_fn(move |_: tonic::transport::Uri| {
-        let (dial, made) = (dial.clone(), Arc::clone(&made));
+        let connect = once.lock().unwrap_or_else(PoisonError::into_inner).take();
         async move {
-            if made.swap(true, Ordering::AcqRel) {
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection broke"));
-            }
-            let io = TcpStream::connect(dial.address).await?;
-            io.set_nodelay(true)?;
-            let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
-            let clock = Arc::clone(&dial.tls.time_provider);
-            let handshake =
-                TlsConnector::from(dial.tls).connect(name, Lingering::new(Paced::new(io, dial.paces), dial.meter));
-            let io = within(handshake).await?;
-            let session = io.get_ref().1;
-            if session.alpn_protocol() != Some(HTTP2) {
-                return Err(io::Error::other("the server does not speak HTTP/2"));
-            }
-            not_expired(session, clock.as_ref())?;
-            Ok(TokioIo::new(io))
+            let connect =
+                connect.ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionAborted, "the connection broke"))?;
+            Ok::<_, io::Error>(TokioIo::new(connect.await?.io))
         }
     });
     endpoint.connect_with_connector(connect).await
@@ -176,7 +224,7 @@ async fn within<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,9 +4,7 @@
 
 mod beside;
 mod check;
-mod conditions;
 mod data;
-mod dry_run;
 mod enroll;
 mod evaluate;
 mod export;
@@ -14,7 +12,6 @@ mod generate;
 mod health;
 mod init;
 mod install;
-mod limits;
 mod pulse;
 mod request;
 mod run;

@@ -176,7 +176,7 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
 ///
 /// # Errors
 /// `Learner` if its model is another.
-pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<PathBuf>) -> Result<Arc<Layout>, Error> {
+pub(crate) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<PathBuf>) -> Result<Arc<Layout>, Error> {
     let layout = Arc::new(joined.layout.clone());
     let tensors = RunTensors {
         run: joined.run.clone(),

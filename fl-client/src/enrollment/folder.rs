@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use fl_proto::{
     ClientId, Fingerprint, Issued, NewKey, SignedCertificate, certificate_pem, certificates_of, open_regular,
 };
+use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::signed::{Done, checked};
@@ -69,7 +70,7 @@ impl ClientFolder {
     /// What is wrong with the certificate in the folder, or `None` if nothing evident is.
     pub(crate) fn fault(&self, own: &Issued) -> Option<String> {
         match self.read(&self.files.authority) {
-            Ok(Some(authority)) => own_fault(own, &authority),
+            Ok(Some(authority)) => own_fault(own, &authority, OffsetDateTime::now_utc()),
             Ok(None) => Some(format!("{} is missing", self.files.authority.display())),
             Err(error) => Some(error.to_string()),
         }

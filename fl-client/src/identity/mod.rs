@@ -13,9 +13,9 @@ use x509_parser::pem::parse_x509_pem;
 
 /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
 /// valid: only the server can decide that.
-pub(crate) fn own_fault(own: &Issued, authority: &str) -> Option<String> {
+pub(crate) fn own_fault(own: &Issued, authority: &str, now: OffsetDateTime) -> Option<String> {
     let ends = expiry(&own.certificate).ok()?;
-    if ends < OffsetDateTime::now_utc() {
+    if ends < now {
         return Some(format!(
             "this client's certificate expired on {}; ask the operator for a line (`fl-server enroll NAME --again`), then type \
              `fl-client enroll LINE --again` in the folder of client.toml",

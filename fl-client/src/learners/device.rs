@@ -66,6 +66,24 @@ fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T> + UnwindSafe) -> Re
     }
 }
 
+impl DeviceChoice {
+    /// The device that would be used, and why it is not a GPU if this program could use one.
+    ///
+    /// # Errors
+    /// As for a learner that is built: a GPU is asked for, and cannot be used.
+    pub(crate) fn found(self) -> anyhow::Result<(&'static str, Option<String>)> {
+        let gpu = |at| cuda(at).err();
+        match self {
+            Self::Auto if candle_core::utils::cuda_is_available() => Ok(match gpu(0) {
+                None => ("GPU", None),
+                Some(why) => ("CPU", Some(why)),
+            }),
+            Self::Auto | Self::Cpu => Ok(("CPU", None)),
+            Self::Cuda(_) => self.open().map(|_| ("GPU", None)),
+        }
+    }
+}
+
 impl FromStr for DeviceChoice {
     type Err = String;
 

@@ -135,12 +135,17 @@ pub(crate) fn unfit(limits: &Limits, values: u64, used: u64) -> Vec<(&'static st
             format!("the run needs {need} MiB or more, and `limits.{key}` is {limit} MiB: raise it"),
         ))
     };
-    let disk = values.saturating_mul(DISK_A_VALUE).saturating_add(used);
+    let disk = disk_of(values).saturating_add(used);
     let both = [
         check("memory", limits.memory, values.saturating_mul(MEMORY_A_VALUE)),
         check("disk", limits.disk, disk),
     ];
     both.into_iter().flatten().collect()
+}
+
+/// Bytes of the state folder for a run with a model of so many values, at least.
+pub(crate) fn disk_of(values: u64) -> u64 {
+    values.saturating_mul(DISK_A_VALUE)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

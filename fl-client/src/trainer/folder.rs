@@ -19,7 +19,7 @@ static PROCESS: LazyLock<String> = LazyLock::new(|| {
 
 /// A private folder that is deleted at the end.
 #[derive(Debug)]
-pub(super) struct WorkFolder {
+pub(crate) struct WorkFolder {
     path: PathBuf,
 }
 
@@ -31,7 +31,7 @@ impl WorkFolder {
     ///
     /// # Errors
     /// If the folder cannot be created.
-    pub(super) fn create(parent: &Path, state: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn create(parent: &Path, state: Option<&Path>) -> anyhow::Result<Self> {
         let context = || format!("cannot create a work folder in {}", parent.display());
         fs::create_dir_all(parent).with_context(context)?;
         let parent = parent.canonicalize().with_context(context)?;
@@ -45,7 +45,7 @@ impl WorkFolder {
         Ok(Self { path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

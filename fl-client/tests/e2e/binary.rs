@@ -118,7 +118,7 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
     assert!(with("cpu").output().unwrap().status.success());
     let missing = match cfg!(feature = "cuda") {
         true => "device `cuda:4096` cannot be used",
-        false => "device `cuda:4096` needs a program built with `--features cuda`; this one has only `cpu`\n",
+        false => "device `cuda:4096` needs a program built with `--features cuda`; this one has only `cpu`",
     };
     fails(with("cuda:4096"), 2, missing);
     fails(with("gpu"), 2, "device is `auto`, `cpu` or `cuda:0`");

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
 use crate::rpc::context::Service;
-use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, renew, submit, watch};
+use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, probe, renew, submit, watch};
 
 /// The service, with the protocol's message limits.
 pub(crate) fn federation(service: Arc<Service>) -> FederationServer<Calls> {
@@ -25,6 +25,7 @@ impl Federation for Calls {
     type WatchStream = ReceiverStream<Result<wire::RoundState, Status>>;
     type FetchStream = ReceiverStream<Result<wire::ModelChunk, Status>>;
     type FetchBaseStream = ReceiverStream<Result<wire::BaseChunk, Status>>;
+    type ProbeStream = ReceiverStream<Result<wire::ProbeReply, Status>>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
         join::join(&self.0, request).map(Response::new)
@@ -64,6 +65,13 @@ impl Federation for Calls {
 
     async fn renew(&self, request: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
         renew::renew(&self.0, request).await.map(Response::new)
+    }
+
+    async fn probe(
+        &self,
+        request: Request<Streaming<wire::ProbeRequest>>,
+    ) -> Result<Response<Self::ProbeStream>, Status> {
+        probe::probe(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn evaluate(

@@ -21,36 +21,9 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let minor = request.get_ref().protocol_minor;
     let asked = JoinRequest::try_from(request.into_inner());
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
-    if peer.role == Role::Operator {
-        let text = "this certificate is an operator's, who takes part in no run; enroll this device as \
-                    a client";
-        turned_away(TurnedFor::Certificate, text);
-        return Err(Status::permission_denied(text));
-    }
-    let plan = &service.plan;
-    if !asked.tasks.contains(&plan.task) {
-        let text = format!(
-            "this run needs task `{}`; bind it in client.toml (there: {:?})",
-            plan.task, asked.tasks
-        );
-        turned_away(TurnedFor::Task, &text);
-        return Err(Status::failed_precondition(text));
-    }
-    if let Some(what) = misread_by(minor, &service.layout, &service.aside.tensors) {
-        let text = format!(
-            "this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no types and roles of tensors, and \
-             {what} in this run; update the client"
-        );
-        turned_away(TurnedFor::Protocol, &text);
-        return Err(Status::failed_precondition(text));
-    }
-    if let Some(key) = plan.training.ignored_by(minor) {
-        let text = format!(
-            "this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no `train.{key}`, and this run sets \
-             it; update the client"
-        );
-        turned_away(TurnedFor::Protocol, &text);
-        return Err(Status::failed_precondition(text));
+    if let Some((reason, status)) = refusal(service, peer.role, minor, &asked.tasks) {
+        turned_away(reason, status.message());
+        return Err(status);
     }
     // An outcome that is not known yet is left out: the client asks again with `Offer`.
     let pending = asked
@@ -76,17 +49,47 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         service.events.status.certificate(&peer.client, ends);
     }
     tracing::debug!(client = %peer.client, "joined");
-    let run = Run {
-        plan,
+    let joined = run_of(service).joined(peer.client, &service.state(), pending);
+    let reply = joined.to_wire()?;
+    peer.counters.answered(&reply);
+    Ok(reply)
+}
+
+/// Why a client with this role, minor version and tasks cannot take part in the run, if so.
+pub(super) fn refusal(service: &Service, role: Role, minor: u32, tasks: &[String]) -> Option<(TurnedFor, Status)> {
+    if role == Role::Operator {
+        let text = "this certificate is an operator's, who takes part in no run; enroll this device as \
+                    a client";
+        return Some((TurnedFor::Certificate, Status::permission_denied(text)));
+    }
+    let plan = &service.plan;
+    if !tasks.contains(&plan.task) {
+        let text = format!(
+            "this run needs task `{}`; bind it in client.toml (there: {tasks:?})",
+            plan.task
+        );
+        return Some((TurnedFor::Task, Status::failed_precondition(text)));
+    }
+    let speaks = format!("this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no");
+    let text = match misread_by(minor, &service.layout, &service.aside.tensors) {
+        Some(what) => format!("{speaks} types and roles of tensors, and {what} in this run; update the client"),
+        None => {
+            let key = plan.training.ignored_by(minor)?;
+            format!("{speaks} `train.{key}`, and this run sets it; update the client")
+        }
+    };
+    Some((TurnedFor::Protocol, Status::failed_precondition(text)))
+}
+
+/// The run as its clients are told of it.
+pub(super) fn run_of(service: &Service) -> Run<'_> {
+    Run {
+        plan: &service.plan,
         layout: &service.layout,
         aside: &service.aside,
         initial: service.initial,
         instance: service.instance,
-    };
-    let joined = run.joined(peer.client, &service.state(), pending);
-    let reply = joined.to_wire()?;
-    peer.counters.answered(&reply);
-    Ok(reply)
+    }
 }
 
 /// What every client of a run is told when it joins.

@@ -20,6 +20,8 @@ mod offer;
 mod pace;
 mod peer;
 pub(crate) mod predictor;
+mod probe;
+pub(crate) mod probes;
 pub(crate) mod push;
 pub(crate) mod reload;
 mod renew;

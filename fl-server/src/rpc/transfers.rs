@@ -8,6 +8,7 @@ use tonic::Status;
 
 use crate::config::server::Tuning;
 use crate::rpc::buffers::Buffers;
+use crate::rpc::probes::Probes;
 use crate::storage::blobs::LONGEST;
 
 /// Bounds on concurrent work.
@@ -20,6 +21,7 @@ pub(crate) struct Limits {
     /// One permit for each frame being verified.
     pub(super) verifications: Semaphore,
     pub(super) buffers: Buffers,
+    pub(super) probes: Probes,
 }
 
 /// Transfers up to this size have permits of their own, so that they do not wait for larger ones.
@@ -75,6 +77,7 @@ impl Limits {
             downloads: Transfers::new(tuning.transfers_at_once),
             verifications: Semaphore::new(tuning.verify_at_once),
             buffers: Buffers::default(),
+            probes: Probes::default(),
         }
     }
 }

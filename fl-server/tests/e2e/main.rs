@@ -19,6 +19,7 @@ mod hostile;
 mod ledger;
 mod live;
 mod metrics;
+mod probe;
 mod registered;
 mod run;
 mod storage;

@@ -17,6 +17,8 @@ mod averaged;
 #[cfg(target_os = "linux")]
 mod base;
 mod budgets;
+#[cfg(unix)]
+mod check;
 mod conditions;
 mod defaults;
 #[cfg(unix)]

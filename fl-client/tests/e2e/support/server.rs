@@ -155,6 +155,7 @@ impl Service {
 impl Federation for Service {
     type WatchStream = Replies<wire::RoundState>;
     type FetchBaseStream = Replies<wire::BaseChunk>;
+    type ProbeStream = Replies<wire::ProbeReply>;
     type FetchStream = Replies<wire::ModelChunk>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Answer<wire::JoinReply> {
@@ -322,6 +323,10 @@ impl Federation for Service {
 
     async fn renew(&self, _: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
         Err(Status::unimplemented("the scripted server renews no certificate"))
+    }
+
+    async fn probe(&self, _: Request<Streaming<wire::ProbeRequest>>) -> Answer<Self::ProbeStream> {
+        Err(Status::unimplemented("the scripted server measures no connection"))
     }
 
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Answer<wire::LeaveReply> {

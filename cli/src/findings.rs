@@ -1,0 +1,203 @@
+//! What a `check` command found: lines, each good, a warning or wrong, with what to do.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::exit::printable;
+use crate::{Format, out};
+
+/// How good a line is. The order is that of severity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Good,
+    /// It works, but somebody should look at it.
+    Warning,
+    /// It does not work.
+    Wrong,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// What was found of one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The thing: `certificate`, `task digits`.
+    pub check: String,
+    /// How good it is.
+    pub level: Level,
+    /// What was found.
+    pub text: String,
+    /// What to do; absent from a good line, and where the text says it.
+    #[serde(rename = "do")]
+    pub todo: Option<String>,
+    /// Further lines of text, such as the rows of a table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+}
+
+impl Line {
+    /// A line about something that is as it should be.
+    pub fn good(check: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            check: check.into(),
+            level: Level::Good,
+            text: text.into(),
+            todo: None,
+            details: Vec::new(),
+        }
+    }
+
+    /// A line about something that somebody should look at.
+    pub fn warning(check: impl Into<String>, text: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self {
+            level: Level::Warning,
+            todo: Some(todo.into()),
+            ..Self::good(check, text)
+        }
+    }
+
+    /// A line about something that does not work.
+    pub fn wrong(check: impl Into<String>, text: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self {
+            level: Level::Wrong,
+            ..Self::warning(check, text, todo)
+        }
+    }
+
+    /// A line about something that does not work, whose `error` says what to do.
+    pub fn failed(check: impl Into<String>, error: impl Into<String>) -> Self {
+        Self {
+            level: Level::Wrong,
+            ..Self::good(check, error)
+        }
+    }
+
+    /// With further lines of text.
+    #[must_use]
+    pub fn with_details(self, details: Vec<String>) -> Self {
+        Self { details, ..self }
+    }
+
+    fn shown(&self) -> String {
+        let mut shown = format!("{:<7}  {}: {}\n", self.level.name(), self.check, self.text);
+        if let Some(todo) = &self.todo {
+            let _ = writeln!(shown, "         -> {todo}");
+        }
+        for detail in &self.details {
+            let _ = writeln!(shown, "  {detail}");
+        }
+        printable(&shown)
+    }
+
+    /// The line as an error text.
+    fn fault(&self) -> String {
+        match &self.todo {
+            Some(todo) => format!("{}: {}; {todo}", self.check, self.text),
+            None => format!("{}: {}", self.check, self.text),
+        }
+    }
+}
+
+/// The lines of a `check` command: text is printed line by line, JSON as one object at the end.
+#[derive(Debug)]
+pub struct Findings {
+    format: Format,
+    lines: Vec<Line>,
+}
+
+impl Findings {
+    /// None yet.
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds lines.
+    ///
+    /// # Errors
+    /// As [`out::line()`].
+    pub fn extend(&mut self, lines: impl IntoIterator<Item = Line>) -> anyhow::Result<()> {
+        for line in lines {
+            if self.format == Format::Text {
+                out::text(format_args!("{}", line.shown()))?;
+            }
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// As [`out::line()`].
+    pub fn push(&mut self, line: Line) -> anyhow::Result<()> {
+        self.extend([line])
+    }
+
+    /// The lines so far.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The worst level of the lines so far.
+    pub fn verdict(&self) -> Level {
+        self.lines.iter().map(|line| line.level).max().unwrap_or(Level::Good)
+    }
+
+    /// The lines from number `from` on that are wrong, as one error text; `None` if none is.
+    pub fn faults(&self, from: usize) -> Option<String> {
+        let wrong = self.lines.iter().skip(from).filter(|line| line.level == Level::Wrong);
+        let faults: Vec<_> = wrong.map(Line::fault).collect();
+        (!faults.is_empty()).then(|| faults.join("\n       "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_its_level_what_was_found_what_to_do_and_details() {
+        let line = Line::warning("disk", "1 MiB is free", "free some space");
+        assert_eq!(
+            line.with_details(vec!["a  b".to_owned()]).shown(),
+            "warning  disk: 1 MiB is free\n         -> free some space\n  a  b\n"
+        );
+        assert_eq!(Line::good("clock", "is right").shown(), "good     clock: is right\n");
+        let text = Line::good("run", "\x1b[2J").shown();
+        assert_eq!(
+            text, "good     run: \\u{1b}[2J\n",
+            "what a server sends moves no cursor"
+        );
+    }
+
+    #[test]
+    fn faults_are_the_wrong_lines_of_one_part() {
+        let mut findings = Findings::new(Format::Json);
+        assert_eq!((findings.verdict(), findings.faults(0)), (Level::Good, None));
+        let wrong = |check: &str| Line::wrong(check, "is wrong", "change it");
+        findings
+            .extend([wrong("a"), Line::warning("b", "is odd", "look")])
+            .unwrap();
+        findings.push(wrong("c")).unwrap();
+        assert_eq!(findings.verdict(), Level::Wrong);
+        assert_eq!(findings.faults(1), Some("c: is wrong; change it".to_owned()));
+        assert_eq!(
+            findings.faults(0),
+            Some("a: is wrong; change it\n       c: is wrong; change it".to_owned())
+        );
+    }
+}

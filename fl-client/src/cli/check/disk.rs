@@ -1,0 +1,107 @@
+//! The disk of the state folder: can be written, and has room for the model of each task.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fl_cli::findings::Line;
+
+use super::subject::Subject;
+use crate::limits::{bytes_below, disk_of};
+
+/// Whether the state folder can be written.
+pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
+    let state = &subject.file.config.state;
+    let folder = nearest(state);
+    vec![match try_write(&folder) {
+        Ok(()) => Line::good("state", format!("{} can be written", state.display())),
+        Err(error) => Line::wrong(
+            "state",
+            format!("nothing can be written in {}: {error}", folder.display()),
+            "the user that runs the client must own the folder, or name another one with `state`",
+        ),
+    }]
+}
+
+/// Whether there is room for the state of a run with a model of so many values.
+pub(super) fn room(check: &str, state: &Path, values: u64) -> Line {
+    let (need, folder) = (disk_of(values), nearest(state));
+    // What is there already is replaced.
+    let used = bytes_below(state, Path::new(""));
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    match free(&folder) {
+        Err(error) => Line::warning(
+            check,
+            format!("the free space of {} is not known: {error}", folder.display()),
+            "make sure that there is room for the model",
+        ),
+        Ok(free) if free.saturating_add(used) < need => Line::wrong(
+            check,
+            format!(
+                "{} MiB are free in {}, and a run with {values} parameters needs {} MiB",
+                free >> 20,
+                folder.display(),
+                mib(need)
+            ),
+            "free some space, or name another folder with `state`",
+        ),
+        Ok(free) => Line::good(
+            check,
+            format!(
+                "{} MiB are free; a run with {values} parameters needs {} MiB",
+                free >> 20,
+                mib(need)
+            ),
+        ),
+    }
+}
+
+/// The folder, or the first one above it that exists.
+fn nearest(folder: &Path) -> PathBuf {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let existing = absolute.ancestors().find(|folder| folder.is_dir());
+    existing.unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Creates and removes a file. Permissions alone say nothing of a file system that is mounted to be read only.
+pub(super) fn try_write(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".fl-client-check-{}", std::process::id()));
+    OpenOptions::new().write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)
+}
+
+fn free(folder: &Path) -> io::Result<u64> {
+    let about = rustix::fs::statvfs(folder)?;
+    Ok(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_cli::findings::Level;
+
+    use super::*;
+
+    #[test]
+    fn room_is_measured_where_the_folder_will_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("not/there/yet");
+        let line = room("disk", &state, 1_000);
+        assert!(
+            line.level == Level::Good && line.text.ends_with("needs 1 MiB"),
+            "{line:?}"
+        );
+        let line = room("disk", &state, 1 << 58);
+        assert!(line.level == Level::Wrong && line.todo.unwrap().contains("`state`"));
+        assert!(!folder.path().join("not").exists());
+        assert_eq!(nearest(&state), folder.path());
+    }
+
+    #[test]
+    fn writing_is_tried_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        try_write(folder.path()).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        // No file can be made there, whoever asks.
+        assert!(try_write(Path::new("/proc/self")).is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! The client's certificate and key: valid, for nobody else to read, and in a folder where a renewal can write.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use fl_cli::findings::Line;
+use fl_proto::{certificates_of, peer_lifetime, peer_name};
+use time::{Duration, OffsetDateTime};
+
+use super::disk::try_write;
+use super::subject::Subject;
+use crate::config::ClientConfig;
+use crate::identity::{IdentityFiles, own_fault};
+
+pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
+    let config = &subject.file.config;
+    let mut lines = vec![certificate(config, subject.now)];
+    if let Some(files) = &config.identity {
+        lines.push(key(&files.key));
+        lines.push(renewal(files));
+    }
+    lines
+}
+
+fn certificate(config: &ClientConfig, now: OffsetDateTime) -> Line {
+    const CHECK: &str = "certificate";
+    if let Err(error) = crate::check_certificates(config) {
+        return Line::failed(CHECK, error.to_string());
+    }
+    let read = |der: &[u8]| Some((peer_name(der).ok()?, peer_lifetime(der).ok()?));
+    let der = certificates_of(&config.own.certificate).unwrap_or_default();
+    let Some((name, (issued, expires))) = der.first().and_then(|der| read(der)) else {
+        return Line::wrong(
+            CHECK,
+            "it names no client",
+            "`certificate` is the client.pem of this device: enroll it again (`fl-client enroll LINE --again`)",
+        );
+    };
+    if now < issued - Duration::DAY {
+        let text = format!(
+            "this device's clock says {}, and the certificate was issued on {}",
+            now.date(),
+            issued.date()
+        );
+        return Line::wrong(CHECK, text, "set the clock (`timedatectl set-ntp true`)");
+    }
+    if let Some(fault) = own_fault(&config.own, &config.authority, now) {
+        let clock = match expires < now {
+            true => format!(" (this device's clock says {})", now.date()),
+            false => String::new(),
+        };
+        return Line::failed(CHECK, fault + &clock);
+    }
+    if let Err(error) = fl_proto::client_tls(&config.authority, &config.own) {
+        return Line::wrong(
+            CHECK,
+            format!("`certificate` and `key`: {error}"),
+            "both must be of the same enrollment: restore the one that was replaced, or enroll this device again",
+        );
+    }
+    let due: OffsetDateTime = issued + (expires - issued) * 2 / 3;
+    let valid = format!("of client `{name}`, good until {}", expires.date());
+    match now > due + Duration::DAY {
+        true => Line::warning(
+            CHECK,
+            format!("{valid}; it should have been renewed on {}", due.date()),
+            "start the client (`fl-client run`), which renews it, and look at its log",
+        ),
+        false => Line::good(CHECK, format!("{valid}; the client renews it from {} on", due.date())),
+    }
+}
+
+fn key(path: &Path) -> Line {
+    let shown = path.display();
+    match path.metadata() {
+        Err(error) => Line::wrong(
+            "key",
+            format!("{shown}: {error}"),
+            "restore it, or enroll this device again",
+        ),
+        Ok(about) => match about.permissions().mode() & 0o777 {
+            mode if mode & 0o077 == 0 => Line::good("key", format!("{shown} is for its owner only")),
+            mode => Line::warning(
+                "key",
+                format!("{shown} has mode {mode:04o}: other users may read or replace it"),
+                format!("chmod 600 {shown}"),
+            ),
+        },
+    }
+}
+
+/// Whether a renewal could write beside the files.
+fn renewal(files: &IdentityFiles) -> Line {
+    for file in [&files.certificate, &files.key] {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let shown = folder.display();
+        if let Err(error) = try_write(folder) {
+            return Line::warning(
+                "renewal",
+                format!("nothing can be written in {shown}: {error}; the certificate cannot be renewed there"),
+                format!("the user that runs the client must own {shown}, on a disk that can be written"),
+            );
+        }
+        let mode = folder.metadata().map_or(0, |about| about.permissions().mode());
+        if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+            return Line::warning(
+                "renewal",
+                format!(
+                    "{shown} has mode {:04o}: every user may replace the certificate and the key",
+                    mode & 0o777
+                ),
+                format!("chmod 700 {shown}"),
+            );
+        }
+    }
+    Line::good("renewal", "a new certificate and key can be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_cli::findings::Level;
+    use fl_proto::Authority;
+
+    use super::*;
+
+    fn begin() -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_judged_by_the_given_clock() {
+        let (authority, root) = Authority::create("fed", begin(), Duration::days(9999)).unwrap();
+        let own = authority.issue_client(&"anna".parse().unwrap(), begin(), Duration::days(30));
+        let config = ClientConfig::new("a:1", root.certificate.clone(), own.unwrap(), "state");
+        let at = |days: i64| certificate(&config, begin() + Duration::days(days));
+        for (days, level, part) in [
+            (
+                0,
+                Level::Good,
+                "of client `anna`, good until 2027-02-14; the client renews it from 2027-02-04 on",
+            ),
+            (20, Level::Good, "renews it from"),
+            (22, Level::Warning, "should have been renewed on 2027-02-04"),
+            (31, Level::Wrong, "expired on 2027-02-14"),
+            (
+                -3653,
+                Level::Wrong,
+                "clock says 2017-01-14, and the certificate was issued on 2027-01-15",
+            ),
+        ] {
+            let line = at(days);
+            assert!(line.level == level && line.text.contains(part), "{days}: {line:?}");
+        }
+        let other = Authority::create("other", begin(), Duration::days(99)).unwrap().1;
+        let config = ClientConfig {
+            authority: other.certificate.clone(),
+            ..config
+        };
+        let line = certificate(&config, begin());
+        assert!(
+            line.level == Level::Wrong && line.text.contains("is of `CN=fed"),
+            "{line:?}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_and_a_folder_that_cannot_be_written_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("client.key");
+        fl_proto::make_private_file(&path).unwrap();
+        assert_eq!(key(&path).level, Level::Good);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let line = key(&path);
+        assert!(
+            line.level == Level::Warning && line.text.contains("mode 0640"),
+            "{line:?}"
+        );
+        assert_eq!(key(&folder.path().join("none")).level, Level::Wrong);
+        let files = |folder: &Path| {
+            let [a, b, c] = ["authority.pem", "client.pem", "client.key"].map(|name| folder.join(name));
+            IdentityFiles::new(a, b, c)
+        };
+        assert_eq!(renewal(&files(folder.path())).level, Level::Good);
+        let line = renewal(&files(Path::new("/proc/self")));
+        assert!(
+            line.level == Level::Warning && line.text.contains("cannot be renewed there"),
+            "{line:?}"
+        );
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(renewal(&files(folder.path())).level, Level::Warning);
+    }
+}

@@ -1,0 +1,99 @@
+//! `Probe`: a client measures its connection, and learns whether it could join. Nothing of the run changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fl_proto::{CHUNK, MAX_PROBE, ProbeHeader, Probed, ProtocolError, wire};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+use wire::{probe_reply, probe_request};
+
+use super::join;
+use super::pace::{Pace, TooSlow};
+use super::peer::Peer;
+use crate::rpc::context::Service;
+
+/// What is sent; its content is of no importance.
+static ZEROS: [u8; CHUNK] = [0; CHUNK];
+
+type Replies = ReceiverStream<Result<wire::ProbeReply, Status>>;
+
+pub(super) async fn probe(
+    service: Arc<Service>,
+    request: Request<Streaming<wire::ProbeRequest>>,
+) -> Result<Replies, Status> {
+    let peer = service.peer(&request)?;
+    let place = service.limits.probes.place(&peer.client, Instant::now())?;
+    let mut pace = Pace::up(&service.tuning, &peer.meter);
+    let header = receive(&peer, &mut pace, request.into_inner()).await?;
+    let result = probed(&service, &peer, &header)?.to_wire()?;
+    let (replies, stream) = mpsc::channel(1);
+    let mut pace = Pace::down(&service.tuning, &peer.meter);
+    tokio::spawn(async move {
+        let _place = place;
+        let data = (0..header.bytes).step_by(CHUNK).map(|at| {
+            let len = CHUNK.min(header.bytes - at);
+            probe_reply::Part::Data(Bytes::from_static(&ZEROS[..len]))
+        });
+        for part in std::iter::once(probe_reply::Part::Result(result)).chain(data) {
+            let reply = wire::ProbeReply { part: Some(part) };
+            peer.counters.answered(&reply);
+            // A client that is gone, or slower than the least rate, has no more interest.
+            match pace.wait(replies.send(Ok(reply))).await {
+                Ok(Ok(())) => pace.moved(CHUNK as u64),
+                Ok(Err(_)) | Err(TooSlow) => return,
+            }
+        }
+    });
+    Ok(ReceiverStream::new(stream))
+}
+
+/// Reads the header, and discards what follows it.
+async fn receive(
+    peer: &Peer,
+    pace: &mut Pace,
+    mut stream: Streaming<wire::ProbeRequest>,
+) -> Result<ProbeHeader, Status> {
+    let (mut header, mut received) = (None, 0);
+    loop {
+        let slow = |_| Status::deadline_exceeded("the connection is slower than this server waits for (`least_rate`)");
+        let Some(message) = pace.wait(stream.next()).await.map_err(slow)?.transpose()? else {
+            break;
+        };
+        peer.counters.asked(&message);
+        match (message.part, &header) {
+            (Some(probe_request::Part::Header(first)), None) => header = Some(ProbeHeader::try_from(first)?),
+            (Some(probe_request::Part::Data(data)), Some(_)) => {
+                received += data.len();
+                pace.moved(data.len() as u64);
+            }
+            _ => return Err(ProtocolError::Missing("header").into()),
+        }
+        if received > MAX_PROBE {
+            let why = format!("{received} bytes are above {MAX_PROBE}");
+            return Err(ProtocolError::invalid("data", why).into());
+        }
+    }
+    header.ok_or_else(|| ProtocolError::Missing("header").into())
+}
+
+fn probed(service: &Service, peer: &Peer, header: &ProbeHeader) -> Result<Probed, Status> {
+    // The certificate may have been revoked meanwhile.
+    service.admit(peer)?;
+    let refusal = join::refusal(service, peer.role, header.minor, &header.tasks);
+    let state = service.state();
+    let rounds = state.rounds();
+    let last = rounds.len().checked_sub(1).and_then(|at| rounds.get(at));
+    Ok(Probed {
+        clock: Duration::from_millis(service.clock.wall()),
+        refusal: refusal.map(|(_, status)| status.message().to_owned()),
+        run: join::run_of(service).joined(peer.client.clone(), &state, None),
+        deadline: Duration::from_millis(service.plan.cohort.deadline),
+        update_bytes: last.and_then(|round| round.up.checked_div(u64::from(round.answered))),
+        step_bytes: last.map(|round| round.frame_len),
+    })
+}

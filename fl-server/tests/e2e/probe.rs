@@ -1,0 +1,62 @@
+//! Measuring a connection: what is refused, and that every byte is booked.
+
+use crate::support::*;
+use fl_proto::wire;
+use tonic::Code;
+
+#[tokio::test]
+async fn a_probe_beyond_its_limits_is_refused_and_its_bytes_are_booked() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut hand = fed.clients(&server).await.remove(0);
+    let header = |bytes| {
+        let header = fl_proto::ProbeHeader::new(vec!["toy".to_owned()], bytes);
+        wire::probe_request::Part::Header(header.into())
+    };
+    let data = |bytes: usize| wire::probe_request::Part::Data(vec![7; bytes].into());
+    let mut probe = async |parts: Vec<wire::probe_request::Part>| {
+        let parts = parts.into_iter().map(|part| wire::ProbeRequest { part: Some(part) });
+        hand.calls.probe(tokio_stream::iter(parts.collect::<Vec<_>>())).await
+    };
+    let chunk = fl_proto::CHUNK;
+    for (parts, named) in [
+        (vec![], "header"),
+        (vec![data(1)], "header"),
+        (vec![header(0), header(0)], "header"),
+        (vec![header(fl_proto::MAX_PROBE + 1)], "bytes"),
+        (
+            vec![header(0), data(chunk), data(chunk), data(chunk), data(chunk), data(1)],
+            "262145 bytes are above 262144",
+        ),
+    ] {
+        let refused = probe(parts).await.unwrap_err();
+        assert!(
+            refused.code() == Code::InvalidArgument && refused.message().contains(named),
+            "{named}: {refused}"
+        );
+    }
+    let mut replies = probe(vec![header(chunk + 1), data(3)]).await.unwrap().into_inner();
+    let mut received = 0;
+    let mut run = None;
+    while let Some(reply) = replies.message().await.unwrap() {
+        match reply.part.unwrap() {
+            wire::probe_reply::Part::Result(result) => run = Some(fl_proto::Probed::try_from(result).unwrap()),
+            wire::probe_reply::Part::Data(data) => received += data.len(),
+        }
+    }
+    let probed = run.unwrap();
+    assert_eq!(
+        (received, probed.refusal, probed.run.task.as_str()),
+        (chunk + 1, None, "toy")
+    );
+    for _ in 0..6 {
+        probe(vec![header(0)]).await.unwrap();
+    }
+    let refused = probe(vec![header(0)]).await.unwrap_err();
+    assert!(
+        refused.code() == Code::ResourceExhausted && refused.message().contains("12 times"),
+        "{refused}"
+    );
+    server.stop().await;
+    assert!(fed.ledger().is_balanced());
+}
