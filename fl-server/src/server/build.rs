@@ -97,7 +97,7 @@ impl Server {
         let (stopping, stop) = watch::channel(false);
         let (commands, queue) = mpsc::channel(QUEUE);
         let tuning = options.tuning;
-        let plan = Arc::new(started.plan.clone().with_layout(&started.layout));
+        let plan = Arc::new(RunPlan::clone(&started.plan).with_layout(&started.layout));
         let (tracer, exporter) = trace::start(options.otlp.as_ref(), &plan, started.instance);
         let shared = Shared {
             model_values: model_values(StoredSpace::of(&plan), &started.layout, &started.aside.tensors),

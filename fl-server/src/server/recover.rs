@@ -36,7 +36,7 @@ use crate::storage::store::{RunStore, Store};
 #[derive(Debug)]
 pub(crate) struct Started {
     /// The plan, with what it leaves open decided.
-    pub(crate) plan: RunPlan,
+    pub(crate) plan: Box<RunPlan>,
     pub(crate) state: State,
     pub(crate) store: Store,
     pub(crate) run: RunStore,
@@ -180,7 +180,7 @@ pub(crate) fn start(
     let updates = Arc::clone(global.decoded());
     let model_task = ModelTask::new(global, snapshots, keeper, used);
     Ok(Started {
-        plan: plan.clone(),
+        plan: Box::new(plan.clone()),
         state,
         store,
         run,

@@ -146,7 +146,7 @@ fn four_hundred_megabytes_cut_fifty_times_each_way() {
     let most = 4 * values as u64 * 8 / 5 / CUTS as u64;
     let mut seed = 5;
     let down: Vec<_> = (0..CUTS).map(|_| Act::CutAfter(draw(&mut seed) % most)).collect();
-    let up: Vec<_> = (0..CUTS).map(|_| Act::CutUpAfter(draw(&mut seed) % most)).collect();
+    let up: Vec<_> = (0..CUTS).map(|_| Act::CutUploadAt(draw(&mut seed) % most)).collect();
     let mut stage = stage_of(values, EXACT, [down, up].concat());
     stage.serve();
     let mut client = stage.client();
