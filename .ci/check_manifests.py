@@ -70,10 +70,16 @@ def images():
         check(entry[0] in copied, f"{file.name}: {entry[0]} is not in the image")
         folders = [name for name in copied if name.endswith("/") and name != "/"]
         for path in check_command(entry + command, file.name) + check_command(probe, file.name):
-            check(under(path, [*folders, "/config", "/state"]), f"{file.name}: nothing is mounted at {path}")
+            check(under(path, [*folders, "/state"]), f"{file.name}: nothing is mounted at {path}")
         name = "fl-" + file.suffix[1:]
-        found[name] = {"entry": entry, "command": command, "folders": folders, "port": last.get("EXPOSE"), "probe": probe}
+        found[name] = {"entry": entry, "command": command, "folders": folders, "ports": last.get("EXPOSE", "").split(), "probe": probe}
     return found
+
+
+def check_enrollment(words, images, where):
+    """`enroll` writes the client.toml that the image runs."""
+    folder = words[words.index("--to") + 1]
+    check(images["fl-client"]["command"][1] == f"{folder}/client.toml", f"{where}: {folder} is not what the client reads")
 
 
 def compose(images):
@@ -92,15 +98,14 @@ def compose(images):
             check("setup" in service.get("profiles", []) or under(path, mounts), f"{where}: the probe's {path} is not mounted")
         check(set(service.get("depends_on", [])) <= set(services), f"{where}: depends on an unknown service")
         for ports in service.get("ports", []):
-            check(ports.split(":")[-1] == image["port"], f"{where}: port {ports} is not the image's {image['port']}")
-    clients = [service for name, service in services.items() if name.startswith("client-")]
-    issue = services["setup"]["command"]
-    check(f"--count={len(clients)}" in issue, "compose.yaml: another number of clients is issued")
-    for number, client in enumerate(clients):
-        check(client["command"][1] == f"/clients/{issue[1]}-{number:02}/client.toml", "compose.yaml: a client without a folder")
-    server = next(word for word in issue if word.startswith("--server=")).partition("=")[2]
-    check(server == f"server:{images['fl-server']['port']}", f"compose.yaml: no service is at {server}")
-    check(f"0.0.0.0:{images['fl-server']['port']}" in services["authority"]["command"], "compose.yaml: listens elsewhere")
+            check(ports.split(":")[-1] in image["ports"], f"{where}: port {ports} is none of the image's {image['ports']}")
+    check(len(services["server"]["ports"]) == len(images["fl-server"]["ports"]), "compose.yaml: a port of the server is closed")
+    for name, client in services.items():
+        if name.startswith("client-"):
+            enroll = services[name.replace("client", "enroll")]
+            check(enroll["volumes"] == client["volumes"], f"compose.yaml: {name} is enrolled into another volume")
+            check_enrollment(enroll["command"], images, f"compose.yaml: {name}")
+    check(f"0.0.0.0:{images['fl-server']['ports'][0]}" in services["authority"]["command"], "compose.yaml: listens elsewhere")
 
 
 def matches(selector, labels):
@@ -139,17 +144,31 @@ def kubernetes(images, objects, secrets):
             paths += check_command(container[probe]["exec"]["command"], f"{where}: {probe}")
         for path in paths:
             check(under(path, mounts), f"{where}: nothing is mounted at {path}")
+        for first in spec.get("initContainers", []):
+            paths = check_command(images[first["image"].split(":")[0].split("/")[-1]]["entry"] + first["args"], where)
+            check(first["volumeMounts"] == container["volumeMounts"], f"{where}: enrolled into another volume")
+            check(all(under(path, mounts) for path in paths), f"{where}: enrolled outside of {list(mounts)}")
+            check_enrollment(first["args"], images, where)
+            check(container["args"][:2] == image["command"][:2], f"{where}: runs another client than it enrolls")
+            variables = {f"$({one['name']})" for one in first["env"]}
+            check(variables == {word for word in first["args"] if word.startswith("$(")}, f"{where}: variables {variables}")
     server = workloads[0]
-    port = server["spec"]["template"]["spec"]["containers"][0]["ports"][0]
-    check(str(port["containerPort"]) == images["fl-server"]["port"], "kubernetes: not the image's port")
+    ports = server["spec"]["template"]["spec"]["containers"][0]["ports"]
+    numbers = [str(port["containerPort"]) for port in ports]
+    check(numbers == images["fl-server"]["ports"], "kubernetes: not the image's ports")
     service = of("Service")[0]
     check(service["metadata"]["name"] == server["spec"]["serviceName"], "kubernetes: the set has no service")
     check(matches(service["spec"]["selector"], labels[0]), "kubernetes: the service selects no server")
-    check(service["spec"]["ports"][0]["targetPort"] == port["name"], "kubernetes: the service has no such port")
+    names = [port["name"] for port in ports]
+    check([port["targetPort"] for port in service["spec"]["ports"]] == names, "kubernetes: the service has other ports")
     for policy in of("NetworkPolicy"):
         selected = [one for one in labels if matches(policy["spec"]["podSelector"], one)]
         check(selected, f"kubernetes: the policy {policy['metadata']['name']} selects nothing")
+        for rule in policy["spec"].get("ingress", []):
+            check([port["port"] for port in rule["ports"]] == names, "kubernetes: the policy closes a port of the server")
         for rule in policy["spec"].get("egress", []):
+            if "to" in rule:
+                check([str(port["port"]) for port in rule["ports"]] == numbers, "kubernetes: clients may not reach a port")
             for peer in rule.get("to", []):
                 check(matches(peer["podSelector"], labels[0]), "kubernetes: clients may not reach the server")
     check(sum(len([one for one in labels if matches(policy["spec"]["podSelector"], one)]) for policy in of("NetworkPolicy")) == 3,

@@ -59,7 +59,11 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
-    let line: EnrollmentLine = args.line.parse().map_err(|error| Error::Config(format!("{error}")))?;
+    // A folder that is enrolled needs no line: containers repeat the command at each start, when the line has long expired.
+    let line = || {
+        let line = args.line.parse::<EnrollmentLine>();
+        line.map_err(|error| Error::Config(format!("{error}")))
+    };
     let task = args.task.table()?;
     let fault = args
         .fault
@@ -69,6 +73,7 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
         .map_err(Error::Config)?;
     let folder = ClientFolder::new(&args.to, fault);
     if args.again {
+        line()?;
         folder.clear()?;
     }
     if let Some(own) = folder.issued()? {
@@ -84,6 +89,7 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
             args.to.display()
         ));
     } else {
+        let line = line()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the runtime")?;
         let told = |progress| match progress {

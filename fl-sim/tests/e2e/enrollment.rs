@@ -223,6 +223,14 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
         &["is for `anna`, not for `berta`"],
     );
     done(enroll(&fed, &good, "anna", &[]));
+    // A folder that is enrolled needs no line, unless it is to be enrolled again: then nothing is deleted for a wrong one.
+    assert!(done(enroll(&fed, "$(LINE)", "anna", &[])).contains("ready: "));
+    fails(
+        enroll(&fed, "$(LINE)", "anna", &["--again"]),
+        2,
+        &["must begin with `fl1:`"],
+    );
+    assert!(done(enroll(&fed, "", "anna", &[])).contains("ready: "));
     fails(
         enroll(&fed, &good, "b", &[]),
         3,
