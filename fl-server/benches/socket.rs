@@ -249,7 +249,8 @@ impl Round {
         let accepting = async move {
             for _ in 0..self.clients {
                 let (io, from) = listener.accept().await.unwrap();
-                let accepted = fl_proto::accept(io, from, Arc::default(), Arc::clone(&tls)).await;
+                let accepted =
+                    fl_proto::accept(io, from, Arc::default(), Arc::clone(&tls), fl_proto::CONNECT_TIMEOUT).await;
                 connections.send(accepted).await.unwrap();
             }
             std::future::pending().await
@@ -258,7 +259,7 @@ impl Round {
         let calls = FederationServer::new(calls)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let serving = fl_proto::server_builder()
+        let serving = fl_proto::server_builder(fl_proto::MAX_STREAMS)
             .add_service(calls)
             .serve_with_incoming(ReceiverStream::new(incoming));
         tokio::select! {

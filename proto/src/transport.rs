@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use time::OffsetDateTime;
@@ -147,12 +148,13 @@ fn window(paces: &Paces) -> u32 {
     })
 }
 
-/// A gRPC server with the limits of this protocol. The caller adds services and passes connections made by [`accept`].
-pub fn server_builder() -> Server {
+/// A gRPC server with the limits of this protocol and at most `streams` calls of a connection at once. The caller adds services
+/// and passes connections made by [`accept`].
+pub fn server_builder(streams: u32) -> Server {
     Server::builder()
         .initial_stream_window_size(SERVER_WINDOW)
         .initial_connection_window_size(SERVER_WINDOW)
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(streams)
         .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
 }
@@ -161,18 +163,19 @@ pub fn server_builder() -> Server {
 /// byte on.
 ///
 /// # Errors
-/// If the client does not speak TLS 1.3, presents no certificate of the authority, resumes a session with one that has expired
-/// since, or takes longer than [`CONNECT_TIMEOUT`].
+/// If the client does not speak TLS 1.3, presents no certificate of the authority, or resumes a session with one that has
+/// expired since; of kind `TimedOut` if it takes longer than `timeout`.
 pub async fn accept(
     io: TcpStream,
     address: SocketAddr,
     meter: Arc<Meter>,
     tls: Arc<ServerConfig>,
+    timeout: Duration,
 ) -> io::Result<Accepted> {
     io.set_nodelay(true)?;
     let io = Lingering::new(io, Arc::clone(&meter));
     let clock = Arc::clone(&tls.time_provider);
-    let io = within(TlsAcceptor::from(tls).accept(io)).await?;
+    let io = within(timeout, TlsAcceptor::from(tls).accept(io)).await?;
     not_expired(io.get_ref().1, clock.as_ref())?;
     let certificate = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     // The verifier requires a certificate, so there is one.
@@ -189,15 +192,16 @@ pub async fn accept(
 /// first byte on.
 ///
 /// # Errors
-/// If the client does not speak TLS 1.3, or takes longer than [`CONNECT_TIMEOUT`].
+/// If the client does not speak TLS 1.3; of kind `TimedOut` if it takes longer than `timeout`.
 pub async fn accept_uncertified(
     io: TcpStream,
     address: SocketAddr,
     meter: Arc<Meter>,
     tls: Arc<ServerConfig>,
+    timeout: Duration,
 ) -> io::Result<Accepted<SocketAddr>> {
     io.set_nodelay(true)?;
-    let io = within(TlsAcceptor::from(tls).accept(Lingering::new(io, meter))).await?;
+    let io = within(timeout, TlsAcceptor::from(tls).accept(Lingering::new(io, meter))).await?;
     Ok(Accepted::new(io, address))
 }
 
@@ -217,9 +221,9 @@ fn not_expired(session: &CommonState, clock: &dyn TimeProvider) -> io::Result<()
 }
 
 /// A handshake with a time limit.
-async fn within<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let done = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
-    done.unwrap_or_else(|_| Err(io::Error::other("the TLS handshake timed out")))
+async fn within<T>(timeout: Duration, handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let done = tokio::time::timeout(timeout, handshake).await;
+    done.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out")))
 }
 
 #[cfg(test)]
@@ -288,7 +292,7 @@ mod tests {
             };
             let serve = async {
                 let (io, from) = listener.accept().await?;
-                let mut io = accept(io, from, Arc::clone(&meter), Arc::clone(&self.server)).await?;
+                let mut io = accept(io, from, Arc::clone(&meter), Arc::clone(&self.server), CONNECT_TIMEOUT).await?;
                 io.read_u8().await?;
                 io.write_u8(8).await?;
                 io.flush().await?;

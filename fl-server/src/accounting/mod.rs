@@ -4,6 +4,7 @@ pub(crate) mod baseline;
 pub(crate) mod client_counters;
 mod connection_counters;
 pub(crate) mod connections;
+pub(crate) mod edge;
 pub(crate) mod hash_chain;
 pub mod ledger;
 pub(crate) mod sample;

@@ -4,3 +4,4 @@ pub(crate) mod limits;
 pub mod plan;
 pub(crate) mod revoked;
 pub(crate) mod server;
+mod tuning;

@@ -8,6 +8,8 @@ use fl_proto::trace::{Collector, collector};
 use fl_report::CostsPlan;
 use serde::Deserialize;
 
+pub use crate::config::tuning::Tuning;
+
 /// Settings of a server: paths are resolved against the file's folder, numbers are in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
@@ -44,54 +46,6 @@ pub struct ServerConfig {
 
 /// Concurrent connections, at most.
 pub(crate) const PAGE_CONNECTIONS: usize = 64;
-
-/// Limits on memory, disk, connections and waiting times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuning {
-    /// Whether updates stay on disk after a checkpoint has made them unnecessary.
-    pub keep_updates: bool,
-    /// Rounds between two checkpoints of the model, at least 1.
-    pub checkpoint_every: u64,
-    /// Frames verified at once, at least 1: each is in memory completely.
-    pub verify_at_once: usize,
-    /// Large uploads at once, and large downloads at once, at least 1; small transfers do not wait.
-    pub transfers_at_once: usize,
-    /// Timeout of a transfer without bytes. The received part of an upload is kept, and the upload resumes.
-    pub stall: Duration,
-    /// Least rate of a transfer in bytes per second; a transfer that is slower for `stall` is aborted.
-    pub least_rate: u64,
-    /// Connections of clients at once, at least 1; fewer if the system allows fewer open files.
-    pub connections: usize,
-    /// Connections of one client, at least 1: a further one closes the oldest.
-    pub connections_per_client: usize,
-    /// Connections at once before the TLS handshake is complete, at least 1.
-    pub handshakes: usize,
-    /// The same for one address.
-    pub handshakes_per_address: usize,
-    /// Timeout of a client's connection without a call.
-    pub idle: Duration,
-    /// Time for running calls to finish when the server stops.
-    pub stop_within: Duration,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self {
-            keep_updates: false,
-            checkpoint_every: 10,
-            verify_at_once: 4,
-            transfers_at_once: 8,
-            stall: Duration::from_secs(30),
-            least_rate: 1024,
-            connections: 10_000,
-            connections_per_client: 4,
-            handshakes: 512,
-            handshakes_per_address: 256,
-            idle: Duration::from_secs(60),
-            stop_within: Duration::from_secs(5),
-        }
-    }
-}
 
 /// An error in a `server.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -196,6 +150,13 @@ struct Raw {
     connections_per_client: u64,
     handshakes: u64,
     handshakes_per_address: u64,
+    handshake_timeout: String,
+    calls_per_client: u64,
+    call_rate: u64,
+    enroll_connections: u64,
+    enroll_connections_per_address: u64,
+    enroll_timeout: String,
+    enroll_rate: u64,
     idle: String,
     stop_within: String,
     otlp: String,
@@ -230,6 +191,13 @@ impl Default for Raw {
             connections_per_client: tuning.connections_per_client as u64,
             handshakes: tuning.handshakes as u64,
             handshakes_per_address: tuning.handshakes_per_address as u64,
+            handshake_timeout: "10s".into(),
+            calls_per_client: tuning.calls_per_client as u64,
+            call_rate: tuning.call_rate.into(),
+            enroll_connections: tuning.enroll_connections as u64,
+            enroll_connections_per_address: tuning.enroll_connections_per_address as u64,
+            enroll_timeout: "20s".into(),
+            enroll_rate: tuning.enroll_rate.into(),
             idle: "60s".into(),
             stop_within: "5s".into(),
             otlp: "off".into(),
@@ -269,6 +237,17 @@ impl Raw {
             handshakes: within("handshakes", self.handshakes, 1..=100_000)? as usize,
             handshakes_per_address: within("handshakes_per_address", self.handshakes_per_address, 1..=100_000)?
                 as usize,
+            handshake_timeout: duration("handshake_timeout", &self.handshake_timeout)?,
+            calls_per_client: within("calls_per_client", self.calls_per_client, 4..=1_000)? as usize,
+            call_rate: within("call_rate", self.call_rate, 1..=1_000_000)? as u32,
+            enroll_connections: within("enroll_connections", self.enroll_connections, 1..=10_000)? as usize,
+            enroll_connections_per_address: within(
+                "enroll_connections_per_address",
+                self.enroll_connections_per_address,
+                1..=10_000,
+            )? as usize,
+            enroll_timeout: duration("enroll_timeout", &self.enroll_timeout)?,
+            enroll_rate: within("enroll_rate", self.enroll_rate, 1..=1_000_000)? as u32,
             idle: duration("idle", &self.idle)?,
             stop_within: duration("stop_within", &self.stop_within)?,
         };
@@ -350,7 +329,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 32, "{bare}");
+        assert_eq!(bare.lines().count(), 39, "{bare}");
     }
 
     #[test]
@@ -358,6 +337,9 @@ mod tests {
         assert!(refused("speed = 3").contains("unknown field `speed`"));
         assert!(refused("verify_at_once = 0").contains("`verify_at_once` is 0, but it must be 1 to 256"));
         assert!(refused("connections = 0").contains("`connections` is 0, but it must be 1 to 1000000"));
+        assert!(refused("calls_per_client = 3").contains("`calls_per_client` is 3, but it must be 4 to 1000"));
+        assert!(refused("enroll_rate = 0").contains("`enroll_rate` is 0, but it must be 1 to 1000000"));
+        assert!(refused("handshake_timeout = \"0s\"").contains("`handshake_timeout`"));
         assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
         assert!(refused("listen = \"localhost\"").contains("`listen`"));

@@ -28,6 +28,7 @@ impl Federation for Calls {
     type ProbeStream = ReceiverStream<Result<wire::ProbeReply, Status>>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
+        self.0.turn(&request).await;
         join::join(&self.0, request).map(Response::new)
     }
 
@@ -35,20 +36,24 @@ impl Federation for Calls {
         &self,
         request: Request<Streaming<wire::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        self.0.turn(&request).await;
         watch::watch(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        self.0.turn(&request).await;
         fetch::fetch(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn fetch_base(&self, request: Request<wire::BaseRequest>) -> Result<Response<Self::FetchBaseStream>, Status> {
+        self.0.turn(&request).await;
         fetch_base::fetch_base(Arc::clone(&self.0), request)
             .await
             .map(Response::new)
     }
 
     async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
+        self.0.turn(&request).await;
         offer::offer(&self.0, request).map(Response::new)
     }
 
@@ -56,14 +61,17 @@ impl Federation for Calls {
         &self,
         request: Request<Streaming<wire::UpdateChunk>>,
     ) -> Result<Response<wire::UpdateReply>, Status> {
+        self.0.turn(&request).await;
         submit::submit(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
+        self.0.turn(&request).await;
         leave::leave(&self.0, request).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
+        self.0.turn(&request).await;
         renew::renew(&self.0, request).await.map(Response::new)
     }
 
@@ -78,6 +86,7 @@ impl Federation for Calls {
         &self,
         request: Request<wire::EvaluationReport>,
     ) -> Result<Response<wire::EvaluationReply>, Status> {
+        self.0.turn(&request).await;
         evaluate::evaluate(&self.0, request).await.map(Response::new)
     }
 }

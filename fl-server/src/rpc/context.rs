@@ -65,6 +65,20 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// Completes when it is the caller's turn to make a call: at once, unless it made many.
+    pub(super) fn turn<T>(&self, request: &Request<T>) -> impl Future<Output = ()> + use<T> {
+        let wait = request
+            .extensions()
+            .get::<Caller>()
+            .map(Caller::wait)
+            .unwrap_or_default();
+        async move {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
     /// The caller, if it is admitted.
     pub(super) fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
         let peer = peer::identify(request, &self.traffic, &self.admission);

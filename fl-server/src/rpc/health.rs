@@ -29,6 +29,7 @@ impl Health for Check {
 
     /// `SERVING` if the coordinator answers.
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        self.0.turn(&request).await;
         let peer = self.0.caller(&request)?;
         if !SERVICES.contains(&request.get_ref().service.as_str()) {
             return Err(Status::not_found("no such service; ask for `fl.v1.Federation`"));
@@ -44,6 +45,7 @@ impl Health for Check {
     }
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        self.0.turn(&request).await;
         self.0.caller(&request)?;
         Err(Status::unimplemented("call Check instead"))
     }

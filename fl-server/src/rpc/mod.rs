@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 mod buffers;
+mod call_rate;
 pub(crate) mod calls;
 mod chunks;
 pub(crate) mod context;

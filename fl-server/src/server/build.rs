@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::trace::Exporter;
-use fl_proto::{Issued, Meter, open_files, server_builder};
+use fl_proto::{Issued, open_files, server_builder};
 use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::connections::Connections;
+use crate::accounting::edge::Edge;
 use crate::accounting::sample::Booked;
 use crate::admin::page::listener::expiries;
 use crate::admin::page::sources::Sources as PageSources;
@@ -105,6 +106,7 @@ impl Server {
             layout: Arc::clone(&started.layout),
             store: started.store.clone(),
             traffic: Arc::new(Connections::new()),
+            edge: Arc::default(),
             events: Events {
                 channel: options.events,
                 status: Arc::new(LiveStatus::default()),
@@ -120,8 +122,8 @@ impl Server {
         };
         let registry = registry(&started.store, &options.enrollment, listen, options.clock)?;
         let port = options.enrollment.listen.map(|address| {
-            let meter = Arc::new(Meter::default());
-            EnrollmentPort::new(address, reloader.enrollment(), registry.clone(), meter)
+            let (tls, edge) = (reloader.enrollment(), Arc::clone(&shared.edge));
+            EnrollmentPort::new(address, tls, registry.clone(), edge, tuning)
         });
         let (port, listening) = port.unzip();
         let service = Arc::new(shared.service(&started, options.revoked, registry.clone())?);
@@ -143,8 +145,8 @@ impl Server {
             listener,
             reloader.main(),
             Arc::clone(&traffic),
-            &room,
-            tuning.idle,
+            room,
+            Arc::clone(&shared.edge.main),
             turn_away,
         );
         let door = Task::spawn(door.keep());
@@ -152,7 +154,8 @@ impl Server {
         let reloads = Task::spawn(reloader.keep());
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
-        let calls = server_builder()
+        let streams = u32::try_from(room.calls).unwrap_or(u32::MAX);
+        let calls = server_builder(streams)
             .add_service(health(Arc::clone(&service)))
             .add_service(federation(service));
         let calls = Task::spawn(calls.serve_with_incoming_shutdown(incoming, dropped(drained)));
@@ -198,6 +201,7 @@ struct Shared {
     model_values: usize,
     store: Store,
     traffic: Arc<Connections>,
+    edge: Arc<Edge>,
     events: Events,
     clock: Clock,
     state: watch::Receiver<Arc<State>>,
@@ -304,6 +308,7 @@ impl Shared {
             commands: self.commands.clone(),
             stopping: self.stopping.clone(),
             traffic: Arc::clone(&self.traffic),
+            edge: Arc::clone(&self.edge),
             status: Arc::clone(&self.events.status),
             parameters: self.model_values,
             clock: self.clock,

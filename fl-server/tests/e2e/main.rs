@@ -13,6 +13,7 @@ mod books;
 mod cli;
 mod clock;
 mod downloads;
+mod edge;
 mod fidelity;
 mod health;
 mod hostile;

@@ -120,14 +120,14 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
     let (total, tls) = (Arc::clone(&server), server_tls(&root.certificate, &own).unwrap());
     tokio::spawn(async move {
         let (io, address) = listener.accept().await.unwrap();
-        let accepted = accept(io, address, Arc::new(Meter::within(total)), tls).await;
+        let accepted = accept(io, address, Arc::new(Meter::within(total)), tls, crate::CONNECT_TIMEOUT).await;
         sender.send(accepted).await.unwrap();
         // The server closes its connections when no more can come.
         sender.closed().await;
     });
     let incoming = tokio_stream::wrappers::ReceiverStream::new(incoming);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = server_builder()
+    let serving = server_builder(crate::MAX_STREAMS)
         .http2_keepalive_interval(Some(std::time::Duration::from_millis(20)))
         .add_routes(Routes::default())
         .serve_with_incoming_shutdown(incoming, async { drop(stopped.await) });

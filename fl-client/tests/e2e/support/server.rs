@@ -53,7 +53,7 @@ impl TestServer {
             let listener = TcpListener::from_std(listener).unwrap();
             let (sender, incoming) = tokio::sync::mpsc::channel(1);
             tokio::spawn(let_in(listener, tls, sender));
-            let mut server = server_builder();
+            let mut server = server_builder(fl_proto::MAX_STREAMS);
             let server = server.add_service(service);
             server.serve_with_incoming(ReceiverStream::new(incoming)).await.unwrap();
         });
@@ -89,7 +89,8 @@ async fn let_in(
     while let Ok((io, address)) = listener.accept().await {
         let (tls, sender) = (Arc::clone(&tls), sender.clone());
         tokio::spawn(async move {
-            if let Ok(accepted) = accept(io, address, Arc::new(Meter::default()), tls).await {
+            if let Ok(accepted) = accept(io, address, Arc::new(Meter::default()), tls, fl_proto::CONNECT_TIMEOUT).await
+            {
                 let _ = sender.send(Ok(accepted)).await;
             }
         });

@@ -159,6 +159,7 @@ async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
         version: moment.state.version(),
         clients: &moment.clients,
         open: moment.pending.total(),
+        edge: &app.sources.edge,
         process: Process::now(app.since),
     };
     match metrics::text(&measured) {

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
 use crate::accounting::connections::Connections;
+use crate::accounting::edge::Edge;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
@@ -26,6 +27,8 @@ pub(crate) struct Sources {
     /// True when the server is about to stop.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) traffic: Arc<Connections>,
+    /// Connections and calls at the ports.
+    pub(crate) edge: Arc<Edge>,
     pub(crate) status: Arc<LiveStatus>,
     /// Values of the model.
     pub(crate) parameters: usize,

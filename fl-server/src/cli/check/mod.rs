@@ -54,7 +54,7 @@ const RUN: [&str; 15] = [
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml; a client.toml shares some.
-const SERVER: [&str; 28] = [
+const SERVER: [&str; 35] = [
     "listen",
     "admin",
     "admin_token",
@@ -80,6 +80,13 @@ const SERVER: [&str; 28] = [
     "connections_per_client",
     "handshakes",
     "handshakes_per_address",
+    "handshake_timeout",
+    "calls_per_client",
+    "call_rate",
+    "enroll_connections",
+    "enroll_connections_per_address",
+    "enroll_timeout",
+    "enroll_rate",
     "idle",
     "stop_within",
     "otlp",

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What the lobby asks of a connection.
-pub(super) trait Waiting {
+pub(crate) trait Waiting {
     /// Whether it has sent a byte.
     fn has_spoken(&self) -> bool;
 }
 
 /// Connections in the handshake, by number: the oldest first.
 #[derive(Debug)]
-pub(super) struct Lobby<W> {
+pub(crate) struct Lobby<W> {
     /// Connections in total and of one address, at most.
     places: usize,
     per_address: usize,
@@ -25,13 +25,20 @@ pub(super) struct Lobby<W> {
 
 /// Whether a new connection is admitted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entry<W> {
+pub(crate) enum Entry<W> {
     /// There is room.
     Room,
     /// Admitted; this one is evicted.
     Instead(W),
-    /// Not admitted: all others are too recent to be evicted.
-    Full,
+    /// Not admitted, because of this bound: all others are too recent to be evicted.
+    Full(Bound),
+}
+
+/// A bound of the lobby.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Total,
+    Address,
 }
 
 /// Timeout for the first byte: a client sends it right after TCP's handshake.
@@ -40,7 +47,7 @@ const SILENT: Duration = Duration::from_millis(100);
 const SPEAKING: Duration = Duration::from_secs(1);
 
 impl<W: Waiting> Lobby<W> {
-    pub(super) fn new(places: usize, per_address: usize) -> Self {
+    pub(crate) fn new(places: usize, per_address: usize) -> Self {
         Self {
             places,
             per_address,
@@ -52,7 +59,7 @@ impl<W: Waiting> Lobby<W> {
     /// Asks for a place for a connection from `address`. If there is none, evicts a connection that has had the time
     /// for its handshake: of this address if it has its maximum, otherwise of the address with the most connections; a
     /// silent one before one that has sent bytes, the oldest first.
-    pub(super) fn enter(&mut self, now: Instant, address: IpAddr) -> Entry<W> {
+    pub(crate) fn enter(&mut self, now: Instant, address: IpAddr) -> Entry<W> {
         let address = network(address);
         let mut of = BTreeMap::<IpAddr, usize>::new();
         self.waiting
@@ -70,34 +77,35 @@ impl<W: Waiting> Lobby<W> {
         });
         match due.min() {
             Some((.., number)) => self.leave(number).map_or(Entry::Room, Entry::Instead),
-            None => Entry::Full,
+            None if crowded => Entry::Full(Bound::Address),
+            None => Entry::Full(Bound::Total),
         }
     }
 
     /// The number of the next connection.
-    pub(super) fn next_number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.next
     }
 
     /// Adds a connection.
-    pub(super) fn waits(&mut self, now: Instant, address: IpAddr, who: W) {
+    pub(crate) fn waits(&mut self, now: Instant, address: IpAddr, who: W) {
         self.waiting.insert(self.next, (network(address), now, who));
         self.next += 1;
     }
 
     /// Removes a connection that finished its handshake or closed.
-    pub(super) fn leave(&mut self, number: u64) -> Option<W> {
+    pub(crate) fn leave(&mut self, number: u64) -> Option<W> {
         self.waiting.remove(&number).map(|(.., who)| who)
     }
 
     /// Evicts the oldest connection.
-    pub(super) fn oldest(&mut self) -> Option<W> {
+    pub(crate) fn oldest(&mut self) -> Option<W> {
         self.waiting.pop_first().map(|(_, (.., who))| who)
     }
 }
 
 /// The key of an address: an IPv6 host has a network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
         address => address,
@@ -126,7 +134,7 @@ mod tests {
 
     fn come(lobby: &mut Lobby<One>, now: Instant, from: u8, spoken: bool) -> Entry<One> {
         let entry = lobby.enter(now, address(from));
-        if entry != Entry::Full {
+        if !matches!(entry, Entry::Full(_)) {
             let number = lobby.next_number();
             lobby.waits(now, address(from), One(number, spoken));
         }
@@ -141,13 +149,13 @@ mod tests {
         }
         assert_eq!(
             come(&mut lobby, start, 1, false),
-            Entry::Full,
+            Entry::Full(Bound::Address),
             "no connection has reached its time limit"
         );
         let later = start + SILENT;
         assert_eq!(come(&mut lobby, later, 1, true), Entry::Instead(One(1, false)));
         assert_eq!(come(&mut lobby, later, 1, true), Entry::Instead(One(3, false)));
-        assert_eq!(come(&mut lobby, later, 1, true), Entry::Full);
+        assert_eq!(come(&mut lobby, later, 1, true), Entry::Full(Bound::Address));
         let later = start + SPEAKING;
         assert_eq!(come(&mut lobby, later, 1, true), Entry::Instead(One(0, true)));
     }

@@ -1,8 +1,10 @@
 //! Bounds on connections: those of the configuration, or less if the system allows fewer open files.
 
+use std::time::Duration;
+
 use crate::config::server::{PAGE_CONNECTIONS, Tuning};
 
-/// Concurrent connections, at most.
+/// Concurrent connections and calls, at most, and how long they may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Of clients that have shown their certificate.
@@ -13,6 +15,14 @@ pub(crate) struct Room {
     pub(crate) strangers: usize,
     /// Of those of one address.
     pub(crate) per_address: usize,
+    /// Open calls of one client.
+    pub(crate) calls: usize,
+    /// Calls in a second of one client.
+    pub(crate) call_rate: u32,
+    /// Timeout of a handshake.
+    pub(crate) handshake: Duration,
+    /// Timeout of a client's connection without a call.
+    pub(crate) idle: Duration,
 }
 
 /// File descriptors for everything but clients' connections and the files of transfers: store, model files, log, admin
@@ -30,6 +40,10 @@ impl Room {
             per_client: tuning.connections_per_client,
             strangers: tuning.handshakes,
             per_address: tuning.handshakes_per_address,
+            calls: tuning.calls_per_client,
+            call_rate: tuning.call_rate,
+            handshake: tuning.handshake_timeout,
+            idle: tuning.idle,
         };
         let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {
             return asked;

@@ -5,18 +5,25 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fl_proto::{ClientId, MAX_STREAMS};
+use fl_proto::ClientId;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::accounting::edge::{CallLimit, ClosedFor, PortCounters};
 use crate::rate_limited::RateLimited;
+use crate::rpc::call_rate::CallRate;
+use crate::rpc::door::room::Room;
 
 /// All seats of a server.
 #[derive(Debug)]
 pub(crate) struct Seats {
     places: usize,
     per_client: usize,
+    /// Open calls of one client, at most.
+    calls: usize,
+    rate: CallRate<ClientId>,
+    counters: Arc<PortCounters>,
     table: Mutex<Table>,
 }
 
@@ -40,11 +47,14 @@ struct Seat {
 }
 
 impl Seats {
-    /// At most `places` connections in total, and `per_client` of one client.
-    pub(super) fn new(places: usize, per_client: usize) -> Self {
+    /// Seats within the bounds of `room`.
+    pub(super) fn new(room: &Room, counters: Arc<PortCounters>) -> Self {
         Self {
-            places,
-            per_client,
+            places: room.clients,
+            per_client: room.per_client,
+            calls: room.calls,
+            rate: CallRate::new(room.call_rate),
+            counters,
             table: Mutex::default(),
         }
     }
@@ -57,6 +67,7 @@ impl Seats {
         let own = table.clients.get(client).map_or(0, Vec::len);
         if own >= self.per_client {
             table.remove_oldest(client);
+            self.counters.closed(ClosedFor::Newer);
             if let Some(times) = table.crowded.due(now) {
                 tracing::warn!(
                     %client,
@@ -66,8 +77,12 @@ impl Seats {
                 );
             }
         } else if table.taken >= self.places {
-            let (of, number) = table.idlest(now, Duration::ZERO)?;
+            let Some((of, number)) = table.idlest(now, Duration::ZERO) else {
+                self.counters.closed(ClosedFor::Full);
+                return None;
+            };
             table.remove(&of, number);
+            self.counters.closed(ClosedFor::Evicted);
         }
         let number = table.next;
         table.next += 1;
@@ -87,17 +102,29 @@ impl Seats {
         self.table().remove(client, number);
     }
 
+    /// How long a new call of `client` waits, because the client made many.
+    pub(super) fn wait(&self, client: &ClientId, now: Instant) -> Duration {
+        let wait = self.rate.reserve(client, now);
+        self.counters.called();
+        if !wait.is_zero() {
+            self.counters.limited(CallLimit::Rate);
+        }
+        wait
+    }
+
     /// Begins a call.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the client has [`MAX_STREAMS`] open; `UNAVAILABLE` if the connection has no seat any
+    /// `RESOURCE_EXHAUSTED` if the client has as many open as it may; `UNAVAILABLE` if the connection has no seat any
     /// more.
     pub(super) fn call(self: &Arc<Self>, client: &ClientId, number: u64) -> Result<Call, Status> {
         let mut table = self.table();
         let seats = table.clients.get_mut(client).map_or(&mut [][..], Vec::as_mut_slice);
-        if seats.iter().map(|seat| seat.calls).sum::<usize>() >= MAX_STREAMS as usize {
+        if seats.iter().map(|seat| seat.calls).sum::<usize>() >= self.calls {
+            self.counters.limited(CallLimit::Open);
             return Err(Status::resource_exhausted(format!(
-                "client `{client}` has {MAX_STREAMS} calls open; end some"
+                "client `{client}` has {} calls open; end some",
+                self.calls
             )));
         }
         let own = seats.iter_mut().find(|seat| seat.number == number);
@@ -116,6 +143,7 @@ impl Seats {
         let before = table.taken;
         while let Some((client, number)) = table.idlest(now, idle) {
             table.remove(&client, number);
+            self.counters.closed(ClosedFor::Idle);
         }
         before - table.taken
     }
@@ -187,6 +215,21 @@ impl Drop for Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::server::Tuning;
+
+    /// At most so many connections in total and of one client.
+    fn seats(clients: usize, per_client: usize) -> Seats {
+        let room = Room {
+            clients,
+            per_client,
+            ..Room::new(&Tuning::default(), None)
+        };
+        Seats::new(&room, Arc::default())
+    }
+
+    fn closed(seats: &Seats) -> Vec<(ClosedFor, u64)> {
+        seats.counters.closings().filter(|(_, count)| *count > 0).collect()
+    }
 
     fn client(name: &str) -> ClientId {
         name.parse().unwrap()
@@ -198,18 +241,19 @@ mod tests {
 
     #[test]
     fn a_clients_newest_connection_ends_its_oldest_and_nobody_elses() {
-        let (seats, now) = (Seats::new(10, 2), Instant::now());
+        let (seats, now) = (seats(10, 2), Instant::now());
         let (_, mut other) = seats.take(&client("b"), now).unwrap();
         let mut own: Vec<_> = (0..4).map(|_| seats.take(&client("a"), now).unwrap().1).collect();
         let open: Vec<_> = own.iter_mut().map(is_open).collect();
         assert_eq!(open, [false, false, true, true]);
         assert!(is_open(&mut other));
         assert_eq!(seats.table().taken, 3);
+        assert_eq!(closed(&seats), [(ClosedFor::Newer, 2)]);
     }
 
     #[test]
     fn when_all_places_are_taken_an_idle_connection_makes_room_and_one_in_use_never() {
-        let (seats, now) = (Arc::new(Seats::new(2, 2)), Instant::now());
+        let (seats, now) = (Arc::new(seats(2, 2)), Instant::now());
         let (first, mut a) = seats.take(&client("a"), now).unwrap();
         let (second, mut b) = seats.take(&client("b"), now).unwrap();
         let _in_use = seats.call(&client("a"), first).unwrap();
@@ -221,11 +265,12 @@ mod tests {
         );
         let _in_use_too = seats.call(&client("c"), third).unwrap();
         assert!(seats.take(&client("d"), now).is_none());
+        assert_eq!(closed(&seats), [(ClosedFor::Full, 1), (ClosedFor::Evicted, 1)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_call_is_cut_and_one_with_a_call_is_not() {
-        let seats = Arc::new(Seats::new(9, 9));
+        let seats = Arc::new(seats(9, 9));
         let idle = Duration::from_secs(60);
         let (silent, mut silent_end) = seats.take(&client("a"), Instant::now()).unwrap();
         let (busy, mut busy_end) = seats.take(&client("a"), Instant::now()).unwrap();
@@ -238,20 +283,34 @@ mod tests {
         assert_eq!(seats.cut_idle(Instant::now(), idle), 0, "it counts from the call's end");
         tokio::time::advance(idle / 2).await;
         assert_eq!(seats.cut_idle(Instant::now(), idle), 1);
+        assert_eq!(closed(&seats), [(ClosedFor::Idle, 2)]);
         seats.leave(&client("a"), silent);
         assert!(seats.is_empty());
     }
 
     #[test]
     fn a_client_has_so_many_calls_over_all_its_connections() {
-        let (seats, now) = (Arc::new(Seats::new(9, 9)), Instant::now());
+        let (seats, now) = (Arc::new(seats(9, 9)), Instant::now());
         let numbers = [0, 1].map(|_| seats.take(&client("a"), now).unwrap());
-        let mut calls: Vec<_> = (0..MAX_STREAMS as usize)
+        let mut calls: Vec<_> = (0..seats.calls)
             .map(|n| seats.call(&client("a"), numbers[n % 2].0).unwrap())
             .collect();
         let refused = seats.call(&client("a"), numbers[0].0).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         calls.pop();
         assert!(seats.call(&client("a"), numbers[0].0).is_ok());
+        let limited: Vec<_> = seats.counters.limits().collect();
+        assert_eq!(limited, [(CallLimit::Rate, 0), (CallLimit::Open, 1)]);
+    }
+
+    #[test]
+    fn a_client_that_calls_too_often_waits_and_another_does_not() {
+        let (seats, now) = (seats(9, 9), Instant::now());
+        let waits: Vec<_> = (0..101).map(|_| seats.wait(&client("a"), now)).collect();
+        assert_eq!(waits[..100], [Duration::ZERO; 100]);
+        assert_eq!(waits[100], Duration::from_millis(10));
+        assert_eq!(seats.wait(&client("b"), now), Duration::ZERO);
+        let limited: Vec<_> = seats.counters.limits().collect();
+        assert_eq!((seats.counters.calls(), limited[0]), (102, (CallLimit::Rate, 1)));
     }
 }

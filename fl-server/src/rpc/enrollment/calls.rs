@@ -1,44 +1,62 @@
 //! The calls of `fl.v1.Enrollment`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{PROTOCOL_MAJOR, Secret, SigningRequest, wire};
+use fl_proto::{Enrolled, PROTOCOL_MAJOR, ProtocolError, Secret, SigningRequest, wire};
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use wire::enrollment_server::{Enrollment, EnrollmentServer};
 
+use crate::accounting::edge::{CallLimit, Edge, Enrolling};
 use crate::registry::Asked;
 use crate::registry::actor::RegistryHandle;
 use crate::registry::refusal::Refusal;
+use crate::rpc::call_rate::CallRate;
 use crate::rpc::context::stopping;
+use crate::rpc::door::network;
 
 /// Longest message: a request of 4 KiB, the secret and a name.
 const MAX_MESSAGE: usize = 8 * 1024;
 /// What a wrong secret costs the caller.
 const GUESS_COST: Duration = Duration::from_secs(1);
 
-pub(super) fn service(registry: RegistryHandle) -> EnrollmentServer<Calls> {
-    EnrollmentServer::new(Calls(registry)).max_decoding_message_size(MAX_MESSAGE)
+/// The service; `rate`: calls of one address in a second.
+pub(super) fn service(registry: RegistryHandle, edge: Arc<Edge>, rate: u32) -> EnrollmentServer<Calls> {
+    let rate = CallRate::new(rate);
+    EnrollmentServer::new(Calls { registry, edge, rate }).max_decoding_message_size(MAX_MESSAGE)
 }
 
 #[derive(Debug)]
-pub(super) struct Calls(RegistryHandle);
+pub(super) struct Calls {
+    registry: RegistryHandle,
+    edge: Arc<Edge>,
+    rate: CallRate<IpAddr>,
+}
 
-#[tonic::async_trait]
-impl Enrollment for Calls {
-    async fn enroll(&self, request: Request<wire::EnrollRequest>) -> Result<Response<wire::EnrollReply>, Status> {
-        let address = request.extensions().get::<SocketAddr>().copied();
-        let address = address.ok_or_else(|| Status::internal("the connection has no address"))?;
+impl Calls {
+    /// Counts a call and waits for its turn.
+    async fn turn(&self, address: IpAddr) {
+        let wait = self.rate.reserve(&network(address), Instant::now());
+        self.edge.enroll.called();
+        if !wait.is_zero() {
+            self.edge.enroll.limited(CallLimit::Rate);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Enrolled, Refused> {
         let wire::EnrollRequest {
             protocol_major,
             secret,
             request,
             name,
-        } = request.into_inner();
+        } = request;
         if protocol_major != PROTOCOL_MAJOR {
-            return Err(Status::invalid_argument(format!(
+            return Err(Refused::Request(Status::invalid_argument(format!(
                 "this server speaks version {PROTOCOL_MAJOR} of the protocol, and the device {protocol_major}; update the older one"
-            )));
+            ))));
         }
         let asked = Asked {
             secret: Secret::from_bytes(&secret)?,
@@ -47,17 +65,67 @@ impl Enrollment for Calls {
                 "" => None,
                 name => Some(name.parse()?),
             },
-            address: address.ip().to_canonical(),
+            address: address.to_canonical(),
         };
-        match self.0.enroll(asked).await.map_err(|_| stopping())? {
-            Ok(enrolled) => Ok(Response::new(enrolled.into())),
-            Err(refusal) => {
-                if refusal.is_guess() {
-                    tokio::time::sleep(GUESS_COST).await;
-                }
-                Err(refusal.into())
+        let enrolled = self
+            .registry
+            .enroll(asked)
+            .await
+            .map_err(|_| Refused::Request(stopping()))?;
+        Ok(enrolled?)
+    }
+}
+
+/// Why a call has no certificate for an answer.
+enum Refused {
+    /// By the registry, or for its signing request.
+    Registry(Refusal),
+    /// For another part of the request, or because the server is stopping.
+    Request(Status),
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::Registry(refusal)
+    }
+}
+
+impl From<ProtocolError> for Refused {
+    fn from(error: ProtocolError) -> Self {
+        Self::Request(error.into())
+    }
+}
+
+#[tonic::async_trait]
+impl Enrollment for Calls {
+    async fn enroll(&self, request: Request<wire::EnrollRequest>) -> Result<Response<wire::EnrollReply>, Status> {
+        let address = request.extensions().get::<SocketAddr>().copied();
+        let address = address.ok_or_else(|| Status::internal("the connection has no address"))?;
+        self.turn(address.ip()).await;
+        let refused = match self.ask(request.into_inner(), address.ip()).await {
+            Ok(enrolled) => {
+                self.edge.enrolled(match &enrolled {
+                    Enrolled::Issued { .. } => Enrolling::Issued,
+                    Enrolled::Held { .. } => Enrolling::Held,
+                });
+                return Ok(Response::new(enrolled.into()));
             }
+            Err(refused) => refused,
+        };
+        let refusal = match refused {
+            Refused::Request(status) => {
+                self.edge.enrolled(Enrolling::Refused);
+                return Err(status);
+            }
+            Refused::Registry(refusal) => refusal,
+        };
+        if refusal.is_guess() {
+            self.edge.enrolled(Enrolling::WrongSecret);
+            tokio::time::sleep(GUESS_COST).await;
+        } else {
+            self.edge.enrolled(Enrolling::Refused);
         }
+        Err(refusal.into())
     }
 }
 

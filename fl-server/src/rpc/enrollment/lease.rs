@@ -1,77 +1,65 @@
-//! A connection of a device that enrolls: it has one of few places, for a short time.
+//! A connection of a device that enrolls.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use fl_proto::Accepted;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 
-/// Connections at once, in total and of one address.
-const PLACES: usize = 64;
-const PER_ADDRESS: usize = 16;
-/// How long a connection lasts. A device makes one call.
-const LIFETIME: Duration = Duration::from_secs(20);
+use crate::accounting::edge::Open;
 
-/// The places of the enrollment port. The lock guards counters and is never held across an await.
-#[derive(Debug, Default)]
-pub(super) struct Places(Mutex<BTreeMap<IpAddr, usize>>);
-
-/// A place; free again when dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
-    address: IpAddr,
-}
-
-impl Places {
-    /// A place for a connection from `address`; `None` if there is none.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = address.to_canonical();
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&address).copied().unwrap_or(0);
-        if own >= PER_ADDRESS || taken.values().sum::<usize>() >= PLACES {
-            return None;
-        }
-        *taken.entry(address).or_default() += 1;
-        let places = Arc::clone(self);
-        Some(Place { places, address })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.address);
-            }
-        }
-    }
-}
-
-/// A connection with its place, which ends after [`LIFETIME`].
+/// A connection that fails when its [`Stay`] ends.
 #[derive(Debug)]
 pub(super) struct Lease {
     io: Accepted<SocketAddr>,
-    end: Pin<Box<Sleep>>,
-    _place: Place,
+    /// Completes when the connection has to end; `None` once it has.
+    end: Option<oneshot::Receiver<()>>,
+    /// Completes for the [`Stay`] when this is dropped.
+    _left: oneshot::Sender<()>,
+    _open: Open,
+}
+
+/// How long a connection lasts: dropping this ends it.
+#[derive(Debug)]
+pub(super) struct Stay {
+    _end: oneshot::Sender<()>,
+    left: oneshot::Receiver<()>,
 }
 
 impl Lease {
-    pub(super) fn new(io: Accepted<SocketAddr>, place: Place, began: Instant) -> Self {
-        Self {
+    pub(super) fn new(io: Accepted<SocketAddr>, open: Open) -> (Self, Stay) {
+        let ((end, ended), (leaving, left)) = (oneshot::channel(), oneshot::channel());
+        let lease = Self {
             io,
-            end: Box::pin(tokio::time::sleep_until(began + LIFETIME)),
-            _place: place,
+            end: Some(ended),
+            _left: leaving,
+            _open: open,
+        };
+        (lease, Stay { _end: end, left })
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(end) = &mut self.end
+            && Pin::new(end).poll(cx).is_pending()
+        {
+            return Ok(());
         }
+        self.end = None;
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "enrollment took too long, or another device took the place",
+        ))
+    }
+}
+
+impl Stay {
+    /// Completes when the connection has ended by itself.
+    pub(super) async fn left(&mut self) {
+        let _ = (&mut self.left).await;
     }
 }
 
@@ -85,9 +73,7 @@ impl Connected for Lease {
 
 impl AsyncRead for Lease {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.end.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "enrollment took too long")));
-        }
+        self.poll_end(cx)?;
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
@@ -103,24 +89,5 @@ impl AsyncWrite for Lease {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_bounded_in_total_and_by_address() {
-        let places = Arc::new(Places::default());
-        let address = |n: u8| IpAddr::from([10, 0, 0, n]);
-        let mut own: Vec<_> = (0..PER_ADDRESS).map(|_| places.take(address(1)).unwrap()).collect();
-        assert!(places.take(address(1)).is_none());
-        let others: Vec<_> = (2..250).map_while(|n| places.take(address(n))).collect();
-        assert_eq!(own.len() + others.len(), PLACES);
-        own.pop();
-        assert!(places.take(address(1)).is_some());
-        drop((own, others));
-        assert!(places.0.lock().unwrap().is_empty());
     }
 }

@@ -1,22 +1,26 @@
 //! Opens the enrollment port while a token is open.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::Meter;
 use rustls::ServerConfig;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use super::calls::service;
-use super::lease::{Lease, Places};
+use super::lease::Lease;
+use crate::accounting::edge::{ClosedFor, Edge, PortCounters};
+use crate::config::server::Tuning;
 use crate::rate_limited::RateLimited;
 use crate::registry::actor::RegistryHandle;
+use crate::rpc::door::{Entry, Lobby, Waiting};
 
 /// The enrollment port of a server.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(crate) struct EnrollmentPort {
     registry: RegistryHandle,
     /// Counts the bytes of the port, which are not those of a run.
     meter: Arc<Meter>,
+    edge: Arc<Edge>,
+    tuning: Tuning,
     shown: watch::Sender<Listening>,
 }
 
@@ -52,14 +58,17 @@ impl EnrollmentPort {
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
         registry: RegistryHandle,
-        meter: Arc<Meter>,
+        edge: Arc<Edge>,
+        tuning: Tuning,
     ) -> (Self, watch::Receiver<Listening>) {
         let (shown, listening) = watch::channel(Listening::Closed);
         let port = Self {
             address,
             tls,
             registry,
-            meter,
+            meter: Arc::default(),
+            edge,
+            tuning,
             shown,
         };
         (port, listening)
@@ -78,12 +87,14 @@ impl EnrollmentPort {
                     let address = listener.local_addr().unwrap_or(self.address);
                     tracing::info!(%address, "devices may enroll: a token is open");
                     self.shown.send_replace(Listening::At(address));
+                    self.edge.enrollment_is(true);
                     tokio::select! {
                         () = self.serve(listener) => {}
                         () = self.closed() => {}
                     }
                     tracing::info!(%address, "no token is open: the enrollment port is closed");
                     self.shown.send_replace(Listening::Closed);
+                    self.edge.enrollment_is(false);
                 }
                 Err(error) => {
                     let address = self.address;
@@ -120,7 +131,11 @@ impl EnrollmentPort {
             .initial_stream_window_size(16 * 1024)
             .initial_connection_window_size(32 * 1024)
             .max_frame_size(16 * 1024)
-            .add_service(service(self.registry.clone()))
+            .add_service(service(
+                self.registry.clone(),
+                Arc::clone(&self.edge),
+                self.tuning.enroll_rate,
+            ))
             .serve_with_incoming(ReceiverStream::new(incoming));
         tokio::select! {
             ended = server => {
@@ -132,32 +147,109 @@ impl EnrollmentPort {
         }
     }
 
-    async fn accept(&self, listener: TcpListener, leases: mpsc::Sender<std::io::Result<Lease>>) {
-        let places = Arc::new(Places::default());
-        let mut handshakes = JoinSet::new();
+    async fn accept(&self, listener: TcpListener, leases: mpsc::Sender<io::Result<Lease>>) {
+        let Tuning {
+            enroll_connections,
+            enroll_connections_per_address,
+            ..
+        } = self.tuning;
+        let mut lobby = Lobby::<Guest>::new(enroll_connections, enroll_connections_per_address);
+        let mut visits = JoinSet::new();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                Some(_) = handshakes.join_next() => continue,
+                Some(ended) = visits.join_next() => {
+                    // An evicted connection has left the lobby already.
+                    if let Ok(number) = ended {
+                        lobby.leave(number);
+                    }
+                    continue;
+                }
             };
             let Ok((io, address)) = accepted else {
+                if let Some(guest) = lobby.oldest() {
+                    guest.visit.abort();
+                    self.edge.enroll.closed(ClosedFor::Files);
+                }
                 tokio::time::sleep(RETRY_INTERVAL).await;
                 continue;
             };
-            // Closed at once: the device tries again.
-            let Some(place) = places.take(address.ip()) else {
-                continue;
-            };
-            let (tls, leases) = (Arc::clone(&self.tls.borrow()), leases.clone());
-            let (meter, began) = (Arc::new(Meter::within(Arc::clone(&self.meter))), Instant::now());
-            handshakes.spawn(async move {
-                match fl_proto::accept_uncertified(io, address, meter, tls).await {
-                    Ok(io) => {
-                        let _ = leases.send(Ok(Lease::new(io, place, began))).await;
-                    }
-                    Err(error) => tracing::debug!(%address, %error, "no TLS handshake on the enrollment port"),
+            self.edge.enroll.accepted();
+            match lobby.enter(Instant::now(), address.ip()) {
+                // Closed at once: the device tries again.
+                Entry::Full(bound) => {
+                    self.edge.enroll.closed(bound.into());
+                    continue;
                 }
+                Entry::Instead(guest) => {
+                    guest.visit.abort();
+                    self.edge.enroll.closed(ClosedFor::Evicted);
+                }
+                Entry::Room => {}
+            }
+            let (number, meter) = (lobby.next_number(), Arc::new(Meter::within(Arc::clone(&self.meter))));
+            let visit = Visit {
+                tls: Arc::clone(&self.tls.borrow()),
+                counters: Arc::clone(&self.edge.enroll),
+                meter: Arc::clone(&meter),
+                leases: leases.clone(),
+                tuning: self.tuning,
+            };
+            let visit = visits.spawn(async move {
+                visit.take_place(io, address).await;
+                number
             });
+            lobby.waits(Instant::now(), address.ip(), Guest { meter, visit });
+        }
+    }
+}
+
+/// A connection of the port.
+#[derive(Debug)]
+struct Guest {
+    meter: Arc<Meter>,
+    visit: AbortHandle,
+}
+
+impl Waiting for Guest {
+    fn has_spoken(&self) -> bool {
+        self.meter.read() > 0
+    }
+}
+
+/// What a connection takes from accept to end.
+struct Visit {
+    tls: Arc<ServerConfig>,
+    counters: Arc<PortCounters>,
+    meter: Arc<Meter>,
+    leases: mpsc::Sender<io::Result<Lease>>,
+    tuning: Tuning,
+}
+
+impl Visit {
+    async fn take_place(self, io: TcpStream, address: SocketAddr) {
+        let ends = Instant::now() + self.tuning.enroll_timeout;
+        let handshaking = self.counters.handshaking();
+        let timeout = self.tuning.handshake_timeout.min(self.tuning.enroll_timeout);
+        let io = match fl_proto::accept_uncertified(io, address, self.meter, self.tls, timeout).await {
+            Ok(io) => io,
+            Err(error) => {
+                self.counters.closed(match error.kind() {
+                    io::ErrorKind::TimedOut => ClosedFor::HandshakeTimeout,
+                    _ => ClosedFor::Handshake,
+                });
+                tracing::debug!(%address, %error, "no TLS handshake on the enrollment port");
+                return;
+            }
+        };
+        let (lease, mut stay) = Lease::new(io, handshaking.done());
+        let stays = async {
+            let _ = self.leases.send(Ok(lease)).await;
+            stay.left().await;
+        };
+        if tokio::time::timeout_at(ends, stays).await.is_err() {
+            // Counted before `stay` is dropped, which closes the connection.
+            self.counters.closed(ClosedFor::Lifetime);
         }
     }
 }

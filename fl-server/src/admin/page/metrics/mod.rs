@@ -7,6 +7,7 @@
 //!
 //! [`Connections::NAMED`]: crate::accounting::connections::Connections::NAMED
 
+mod edge;
 mod process;
 mod registry;
 
@@ -16,6 +17,7 @@ use std::fmt;
 use prometheus_client::registry::Unit;
 
 use super::view::{Certificate, View};
+use crate::accounting::edge::Edge;
 use crate::accounting::ledger::{Direction, Flow};
 use crate::accounting::sample::Named;
 use crate::clock::Millis;
@@ -37,6 +39,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) clients: &'a [Named],
     /// Bytes since the newest round closed, or since the start.
     pub(crate) open: Flow,
+    pub(crate) edge: &'a Edge,
     pub(crate) process: Process,
 }
 
@@ -61,6 +64,7 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
     );
     bytes(&mut metrics, measured);
     counts(&mut metrics, known);
+    edge::write(&mut metrics, measured.edge);
     standing(&mut metrics, view, measured.version);
     if let Some(last) = &known.closed.last {
         newest(&mut metrics, last);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fl_report::Flow;
 
 use super::*;
+use crate::accounting::edge::{CallLimit, ClosedFor, Enrolling};
 use crate::accounting::ledger::Fidelity;
 use crate::admin::page::view::{Member, Throughput};
 use crate::telemetry::event::Evaluated;
@@ -106,6 +107,23 @@ fn the_worst_fifty_tensors_have_series_and_starved_ones_come_first() {
     }
 }
 
+/// A connection that is open, one that was closed, and calls over the bounds.
+fn edge() -> Edge {
+    let edge = Edge::default();
+    let port = &edge.enroll;
+    for _ in 0..2 {
+        port.accepted();
+        port.called();
+    }
+    port.closed(ClosedFor::HandshakeTimeout);
+    port.limited(CallLimit::Rate);
+    // It is never dropped: the connection stays.
+    std::mem::forget(port.handshaking().done());
+    edge.enrolled(Enrolling::WrongSecret);
+    edge.enrollment_is(true);
+    edge
+}
+
 /// With everything in it that there can be.
 fn whole() -> String {
     let flow = Flow {
@@ -149,6 +167,7 @@ fn whole() -> String {
             socket_up: 680,
             ..Flow::default()
         },
+        edge: &edge(),
         process: Process::sample(),
     };
     text(&measured).unwrap()
@@ -204,6 +223,16 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_tensor_residual_age{direction=\"up\",tensor=\"t5\"} 4.0",
         "fl_tensor_starved_rounds{direction=\"up\",tensor=\"t59\"} 3.0",
         "fl_certificate_expiry_timestamp_seconds{kind=\"client\",name=\"anna\"} 86400.0",
+        "fl_edge_accepted_total{port=\"enroll\"} 2.0",
+        "fl_edge_accepted_total{port=\"main\"} 0.0",
+        "fl_edge_connections{port=\"enroll\",state=\"open\"} 1.0",
+        "fl_edge_connections{port=\"enroll\",state=\"handshaking\"} 0.0",
+        "fl_edge_closed_total{port=\"enroll\",reason=\"handshake_timeout\"} 1.0",
+        "fl_edge_closed_total{port=\"main\",reason=\"handshake_timeout\"} 0.0",
+        "fl_edge_calls_total{port=\"enroll\"} 2.0",
+        "fl_edge_calls_limited_total{port=\"enroll\",limit=\"rate\"} 1.0",
+        "fl_enrollments_total{outcome=\"wrong_secret\"} 1.0",
+        "fl_enrollment_open 1.0",
         "process_start_time_seconds 1.5",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
@@ -224,6 +253,7 @@ fn what_is_not_known_yet_is_left_out() {
         version: 0,
         clients: &[],
         open: Flow::default(),
+        edge: &Edge::default(),
         process: Process::default(),
     };
     let text = text(&measured).unwrap();

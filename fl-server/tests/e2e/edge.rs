@@ -1,0 +1,305 @@
+//! The bounds of both ports over real sockets: each one holds, and `/metrics` counts it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fl_proto::wire::enrollment_client::EnrollmentClient;
+use fl_proto::{
+    Authority, Dial, EnrollmentLine, Meter, NewKey, PROTOCOL_MAJOR, Paces, Secret, pinned_client_tls, wire,
+};
+use fl_server::Live;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tonic::Code;
+
+use crate::support::*;
+
+/// `/metrics` of the page at `address`.
+struct Metrics(String);
+
+impl Metrics {
+    async fn of(address: &str) -> Self {
+        let mut io = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        io.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        io.read_to_string(&mut text).await.unwrap();
+        Self(text)
+    }
+
+    /// The value of a series, named with its labels.
+    fn get(&self, series: &str) -> u64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(series));
+        let value = line.unwrap_or_else(|| panic!("{series} is not in\n{}", self.0)).trim();
+        value.parse::<f64>().unwrap() as u64
+    }
+
+    fn closed(&self, port: &str, reason: &str) -> u64 {
+        self.get(&format!("fl_edge_closed_total{{port=\"{port}\",reason=\"{reason}\"}}"))
+    }
+
+    /// Connections in the handshake, and open ones.
+    fn connections(&self, port: &str) -> (u64, u64) {
+        let get = |state| self.get(&format!("fl_edge_connections{{port=\"{port}\",state=\"{state}\"}}"));
+        (get("handshaking"), get("open"))
+    }
+}
+
+/// Sends `bytes` and waits until the server closes the connection.
+async fn closes(address: &str, bytes: &[u8]) {
+    let mut io = TcpStream::connect(address).await.unwrap();
+    io.write_all(bytes).await.unwrap();
+    until_closed(&mut io).await;
+}
+
+async fn until_closed(io: &mut (impl tokio::io::AsyncRead + Unpin)) {
+    // A reset is an end, too.
+    let end = async { while matches!(io.read(&mut [0; 1024]).await, Ok(1..)) {} };
+    let end = tokio::time::timeout(Duration::from_secs(30), end).await;
+    end.expect("the server closes the connection");
+}
+
+fn page(options: &mut fl_server::Serve, fed: &Fed) -> String {
+    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
+    let url = live.url();
+    options.live = Some(live);
+    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+}
+
+#[tokio::test]
+async fn handshakes_at_the_main_port_are_bounded_in_time_and_number_and_every_end_is_counted() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    options.tuning.handshake_timeout = Duration::from_millis(300);
+    options.tuning.handshakes_per_address = 2;
+    let page = page(&mut options, &fed);
+    let server = Server::start(options).await;
+
+    closes(&server.address, b"").await;
+    closes(&server.address, b"GET / HTTP/1.1\r\n\r\n").await;
+    let now = time::OffsetDateTime::now_utc();
+    let (other, _) = Authority::create("other", now, time::Duration::days(1)).unwrap();
+    let foreign = other.issue_client(&"anna".parse().unwrap(), now, time::Duration::days(1));
+    let foreign = foreign.unwrap();
+    if let Ok(mut client) = TestClient::dial(&server.address, &fed.root.certificate, &foreign).await {
+        client.join(None).await.unwrap_err();
+    }
+    let metrics = Metrics::of(&page).await;
+    for reason in ["handshake_timeout", "handshake", "certificate"] {
+        assert_eq!(metrics.closed("main", reason), 1, "{reason}");
+    }
+    assert_eq!(metrics.connections("main"), (0, 0));
+
+    // A third one of the address is closed at once, or takes the place of one that was silent for long enough.
+    let mut silent = [
+        TcpStream::connect(&server.address).await.unwrap(),
+        TcpStream::connect(&server.address).await.unwrap(),
+        TcpStream::connect(&server.address).await.unwrap(),
+    ];
+    let anna = loop {
+        if let Ok(anna) = TestClient::dial(&server.address, &fed.root.certificate, &fed.issue("anna")).await {
+            break anna;
+        }
+    };
+    let _anna = anna.joined("anna").await;
+    for io in &mut silent {
+        until_closed(io).await;
+    }
+    let metrics = Metrics::of(&page).await;
+    let bounded = metrics.closed("main", "address") + metrics.closed("main", "evicted");
+    assert!(bounded >= 1, "{}", metrics.0);
+    assert_eq!(metrics.closed("main", "full"), 0);
+    assert_eq!(metrics.connections("main"), (0, 1), "the client of the run");
+    let accepted = metrics.get("fl_edge_accepted_total{port=\"main\"}");
+    let timeouts = metrics.closed("main", "handshake_timeout");
+    let others = metrics.closed("main", "handshake") + metrics.closed("main", "certificate");
+    assert_eq!(
+        accepted,
+        timeouts + others + bounded + 1,
+        "every connection has one end"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_calls_too_often_waits_and_its_connections_beyond_the_bounds_are_counted() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    options.tuning.call_rate = 5;
+    options.tuning.connections_per_client = 1;
+    options.tuning.idle = Duration::from_millis(500);
+    let page = page(&mut options, &fed);
+    let server = Server::start(options).await;
+    let older = fed.client("anna", &server).await;
+    let mut anna = fed.client("anna", &server).await;
+    older.meter.closed().await;
+    // Two calls are made; three more are free, and the last four wait for a fifth of a second each.
+    let began = Instant::now();
+    for _ in 0..7 {
+        anna.join(None).await.unwrap();
+    }
+    assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
+    let metrics = Metrics::of(&page).await;
+    assert_eq!(metrics.closed("main", "newer"), 1);
+    assert_eq!(metrics.get("fl_edge_calls_total{port=\"main\"}"), 9);
+    let waited = metrics.get("fl_edge_calls_limited_total{port=\"main\",limit=\"rate\"}");
+    assert!((3..=4).contains(&waited), "{waited}");
+    anna.meter.closed().await;
+    assert_eq!(Metrics::of(&page).await.closed("main", "idle"), 1);
+    drop((older, anna));
+    server.stop().await;
+}
+
+/// A server process with an enrollment port of tight bounds.
+struct Enrolling {
+    dir: tempfile::TempDir,
+    child: Child,
+    page: String,
+    port: String,
+}
+
+impl Enrolling {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fed = dir.path().join("fed");
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().to_string()
+        };
+        fl_server(&["init", fed.to_str().unwrap(), "--listen", "127.0.0.1:0"]).await;
+        let tight = format!(
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nenroll = \"{port}\"\nhandshake_timeout = \"300ms\"\n\
+             enroll_connections_per_address = 2\nenroll_timeout = \"3s\"\nenroll_rate = 1\n"
+        );
+        std::fs::write(fed.join("server.toml"), tight).unwrap();
+        write_model(&dir.path().join("init.safetensors"), &Fed::new().layout);
+        std::fs::write(dir.path().join("run.toml"), Fed::new().toml(&Run::default())).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fl-server"))
+            .args(["serve".into(), fed.join("server.toml")])
+            .args(["--run".into(), dir.path().join("run.toml")])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (mut page, mut said) = (None, String::new());
+        while page.is_none() {
+            let line = lines.next_line().await.unwrap().expect("it serves");
+            let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+            page = url.map(|url| url.trim_end_matches('/').to_owned());
+            said.push_str(&line);
+        }
+        let page = page.unwrap_or_else(|| panic!("no page in {said}"));
+        Self { dir, child, page, port }
+    }
+
+    /// The line of a new token.
+    async fn line(&self, name: &str) -> EnrollmentLine {
+        let fed = self.dir.path().join("fed");
+        let said = fl_server(&["enroll", name, "--fed", fed.to_str().unwrap()]).await;
+        said.trim().strip_prefix("fl-client enroll ").unwrap().parse().unwrap()
+    }
+
+    async fn metrics(&self) -> Metrics {
+        Metrics::of(&self.page).await
+    }
+}
+
+/// Runs `fl-server ARGS`, which must succeed.
+async fn fl_server(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_fl-server"))
+        .args(args)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Asks for a certificate with the secret of `line`.
+async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, tonic::Status> {
+    let dialed = fl_proto::dial(Dial {
+        address: line.address.clone(),
+        tls: pinned_client_tls(line.authority).unwrap(),
+        meter: Default::default(),
+        paces: Paces::default(),
+    });
+    let mut calls = EnrollmentClient::new(dialed.await.unwrap());
+    let key = NewKey::generate().unwrap();
+    let request = wire::EnrollRequest {
+        protocol_major: PROTOCOL_MAJOR,
+        secret: line.secret.as_bytes().to_vec().into(),
+        request: key.request(None).unwrap().into(),
+        name: String::new(),
+    };
+    calls.enroll(request).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is_counted() {
+    let server = Enrolling::start().await;
+    assert_eq!(server.metrics().await.get("fl_enrollment_open"), 0);
+    TcpStream::connect(&server.port).await.unwrap_err();
+    let line = server.line("anna").await;
+    assert_eq!(server.metrics().await.get("fl_enrollment_open"), 1);
+
+    closes(&server.port, b"").await;
+    closes(&server.port, &[7; 100]).await;
+    // A connection that makes no call, and the one that takes the only other place.
+    let meter = std::sync::Arc::new(Meter::default());
+    let dialed = fl_proto::dial(Dial {
+        address: line.address.clone(),
+        tls: pinned_client_tls(line.authority).unwrap(),
+        meter: std::sync::Arc::clone(&meter),
+        paces: Paces::default(),
+    });
+    let _idle = dialed.await.unwrap();
+    // The device's side of a handshake may be complete first.
+    let (handshaking, open) = server.metrics().await.connections("enroll");
+    assert_eq!(handshaking + open, 1);
+    meter.closed().await;
+    let metrics = server.metrics().await;
+    for reason in ["handshake_timeout", "handshake", "lifetime"] {
+        assert_eq!(metrics.closed("enroll", reason), 1, "{reason}");
+    }
+    assert_eq!(metrics.connections("enroll"), (0, 0));
+
+    // Guesses cost a second, and two at once wait for each other.
+    let guess = || EnrollmentLine {
+        secret: Secret::generate().unwrap(),
+        ..line.clone()
+    };
+    let began = Instant::now();
+    let (first, second) = (guess(), guess());
+    let (first, second) = tokio::join!(ask(&first), ask(&second));
+    for refused in [first, second] {
+        assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(1_900), "{:?}", began.elapsed());
+    let metrics = server.metrics().await;
+    assert_eq!(metrics.get("fl_enrollments_total{outcome=\"wrong_secret\"}"), 2);
+    assert_eq!(metrics.get("fl_edge_calls_total{port=\"enroll\"}"), 2);
+    assert_eq!(
+        metrics.get("fl_edge_calls_limited_total{port=\"enroll\",limit=\"rate\"}"),
+        1
+    );
+
+    // Silent connections take every place of the address; the device gets one as soon as they are silent for too long.
+    let silent = [
+        TcpStream::connect(&server.port).await.unwrap(),
+        TcpStream::connect(&server.port).await.unwrap(),
+        TcpStream::connect(&server.port).await.unwrap(),
+    ];
+    let metrics = server.metrics().await;
+    let bounded = metrics.closed("enroll", "address") + metrics.closed("enroll", "evicted");
+    assert!(bounded >= 1, "{}", metrics.0);
+    for mut io in silent {
+        until_closed(&mut io).await;
+    }
+    ask(&line).await.unwrap();
+    let issued = "fl_enrollments_total{outcome=\"issued\"}";
+    assert_eq!(server.metrics().await.get(issued), 1);
+    let Enrolling { mut child, .. } = server;
+    child.kill().await.unwrap();
+}
