@@ -18,6 +18,8 @@ use crate::changes::Changes;
 use crate::demo::Demo;
 use crate::experiment::{self, Place};
 use crate::federation;
+use crate::fleet::FleetRun;
+use crate::hostile::HostileRun;
 use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
 use crate::presets;
@@ -72,6 +74,10 @@ enum Command {
     Load(Load),
     /// Runs a federation for minutes among strangers, bad clients, kills and clock jumps, and checks every invariant
     Soak(Soak),
+    /// Attacks both ports of a server while clients train, and checks that no round, byte or bit is lost
+    Hostile(HostileRun),
+    /// Runs a fleet of clients that come, go, sleep, renew, are revoked and lose their links, and checks that nothing is lost
+    Fleet(FleetRun),
     /// The server of `soak`, started by it
     #[command(hide = true)]
     SoakServer(SoakServer),
@@ -159,14 +165,26 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             let run = async |dir: &Path| {
                 let soaked = soak.run(dir).await?;
                 show(cli.format, &soaked, Some(soaked.text()))?;
-                anyhow::ensure!(
-                    soaked.broken.is_empty(),
-                    "{} invariants do not hold",
-                    soaked.broken.len()
-                );
-                Ok(())
+                kept_all(&soaked.broken)
             };
             in_kept(&soak.keep, run)
+        }
+        Command::Hostile(hostile) => {
+            fl_proto::raise_open_files();
+            let run = async |dir: &Path| {
+                let withstood = hostile.run(dir).await?;
+                show(cli.format, &withstood, Some(withstood.text()))?;
+                kept_all(&withstood.broken)
+            };
+            in_kept(&hostile.keep, run)
+        }
+        Command::Fleet(fleet) => {
+            let run = async |dir: &Path| {
+                let lasted = fleet.run(dir).await?;
+                show(cli.format, &lasted, Some(lasted.text()))?;
+                kept_all(&lasted.broken)
+            };
+            in_kept(&fleet.keep, run)
         }
         Command::SoakServer(server) => {
             fl_server::settle_allocator();
@@ -299,6 +317,12 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
+}
+
+/// An error if an invariant is broken.
+fn kept_all(broken: &[String]) -> anyhow::Result<()> {
+    anyhow::ensure!(broken.is_empty(), "{} invariants do not hold", broken.len());
+    Ok(())
 }
 
 fn show(format: Format, value: &impl serde::Serialize, text: Option<String>) -> anyhow::Result<()> {

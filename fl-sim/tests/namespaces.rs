@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod fixtures;
+#[path = "namespaces/slow_link.rs"]
+mod slow_link;
 
 use std::sync::mpsc::{Receiver, channel};
 

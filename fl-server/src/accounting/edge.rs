@@ -14,6 +14,8 @@ pub(crate) struct Edge {
     /// Whether the enrollment port is open.
     is_open: AtomicBool,
     enrollments: [AtomicU64; Enrolling::ALL.len()],
+    /// Renewals of certificates that were issued, and that were refused.
+    renewals: [AtomicU64; 2],
 }
 
 /// One port.
@@ -150,6 +152,17 @@ impl Edge {
     /// Numbers of requests for a certificate.
     pub(crate) fn enrollments(&self) -> impl Iterator<Item = (Enrolling, u64)> {
         Enrolling::ALL.into_iter().zip(self.enrollments.iter().map(get))
+    }
+
+    /// Counts the end of a renewal.
+    pub(crate) fn renewed(&self, issued: bool) {
+        add(&self.renewals[usize::from(!issued)]);
+    }
+
+    /// Numbers of renewals by their end.
+    pub(crate) fn renewals(&self) -> [(&'static str, u64); 2] {
+        let [issued, refused] = &self.renewals;
+        [("issued", get(issued)), ("refused", get(refused))]
     }
 
     /// Notes whether the enrollment port is open.

@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// Days that the first certificate is valid; default: `certificate_days` in server.toml.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: Option<u16>,
+    /// Validity of the first certificate instead of days, such as 60s, for tests.
+    #[arg(long, hide = true, conflicts_with = "days", value_parser = ttl)]
+    lifetime: Option<u64>,
     /// client: trains and evaluates; evaluator: only evaluates; operator: takes no part in runs.
     #[arg(long, default_value_t = Role::Client)]
     role: Role,
@@ -74,6 +77,7 @@ pub(super) fn before_serving(server: &Path, name: &NamePattern, uses: u32) -> Ou
         ttl: HOUR,
         uses,
         days: None,
+        lifetime: None,
         role: Role::Client,
         approve: false,
         again: false,
@@ -111,7 +115,7 @@ fn open(args: &Args, serves: bool) -> Outcome {
         role: args.role,
         uses: args.uses,
         ttl: args.ttl,
-        lifetime: u64::from(days) * DAY,
+        lifetime: args.lifetime.unwrap_or(u64::from(days) * DAY),
         approve: args.approve,
         again: args.again,
     };
@@ -174,7 +178,7 @@ fn print(args: &Args, line: &str, id: &str, address: &str, problem: Option<&str>
 }
 
 /// A duration of a second to a year, in milliseconds.
-fn ttl(text: &str) -> Result<u64, String> {
+pub(super) fn ttl(text: &str) -> Result<u64, String> {
     let millis = fl_compress::duration::millis(text).filter(|millis| (1_000..=366 * DAY).contains(millis));
     millis.ok_or_else(|| "must be a duration of 1s to 8784h, such as \"15min\" or \"24h\"".to_owned())
 }

@@ -46,6 +46,9 @@ pub(super) struct Args {
     /// A fault at the N-th write: `abort@N` or `full@N`.
     #[arg(long, hide = true)]
     fault: Option<String>,
+    /// Validity of renewed certificates instead of `certificate_days`, such as 60s, for tests.
+    #[arg(long, hide = true, value_parser = enroll::ttl)]
+    lifetime: Option<u64>,
 }
 
 /// Capacity of the channel of events to print.
@@ -68,7 +71,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         },
         authority: config.authority.clone(),
         authority_key: config.authority_key.clone(),
-        lifetime: Duration::from_secs(u64::from(config.certificate_days) * 24 * 3600),
+        lifetime: match args.lifetime {
+            Some(millis) => Duration::from_millis(millis),
+            None => Duration::from_secs(u64::from(config.certificate_days) * 24 * 3600),
+        },
     };
     let (server, before) = (args.server.clone(), config.clone());
     options.reload = Some(Reload::new(move || read_again(&server, &before)));

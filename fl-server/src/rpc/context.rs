@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Status};
 
 use crate::accounting::connections::Connections;
+use crate::accounting::edge::Edge;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
@@ -48,6 +49,7 @@ pub(crate) struct Service {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) blobs: Blobs,
     pub(crate) traffic: Arc<Connections>,
+    pub(crate) edge: Arc<Edge>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) admission: Admission,

@@ -12,9 +12,16 @@ pub(super) async fn renew(service: &Service, request: Request<wire::RenewRequest
     if message.request.is_empty() {
         return Err(ProtocolError::Missing("request").into());
     }
-    let signing = SigningRequest::from_der(&message.request).map_err(Refusal::from)?;
-    let renewed = service.registry.renew(peer.client.clone(), peer.role, signing).await;
-    let certificate = renewed.map_err(|_| stopping())??;
+    let signing = SigningRequest::from_der(&message.request).map_err(Refusal::from);
+    let renewed = match signing {
+        Ok(signing) => {
+            let renewed = service.registry.renew(peer.client.clone(), peer.role, signing).await;
+            renewed.map_err(|_| stopping())?
+        }
+        Err(refusal) => Err(refusal),
+    };
+    service.edge.renewed(renewed.is_ok());
+    let certificate = renewed?;
     let reply = wire::RenewReply {
         issued: Some(certificate.into()),
     };

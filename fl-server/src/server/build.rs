@@ -226,6 +226,7 @@ impl Shared {
             commands: self.commands.clone(),
             blobs: started.blobs.clone().impatient(),
             traffic: Arc::clone(&self.traffic),
+            edge: Arc::clone(&self.edge),
             events: self.events.clone(),
             clock: self.clock,
             admission: Admission::new(revoked, registry.refused()),

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use crate::workload::TASK;
 
 /// Names of the two certified attackers.

@@ -6,10 +6,8 @@
 //! from the seed; only loopback is used.
 
 mod command;
-mod dice;
 mod hostile;
 mod outcome;
-mod process;
 mod server;
 mod stage;
 

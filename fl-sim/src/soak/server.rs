@@ -12,7 +12,7 @@ use fl_server::{RunPlan, Serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// The server of a soak test, started by it.
 #[derive(Debug, Args)]

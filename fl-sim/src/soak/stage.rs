@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use fl_cli::out;
 use fl_compress::Digest;
-use fl_compress::wire::Reader;
 use fl_proto::RunName;
 use fl_server::disk::Disk;
 use fl_server::record::Record;
 use fl_server::report::Report;
 use fl_server::store::Store;
 
-use super::dice::Dice;
 use super::hostile::{BROKEN, Hostile, Hostility, MALICIOUS};
 use super::outcome::Soaked;
-use super::process::{self, Process, sim};
+use crate::dice::Dice;
+use crate::ground::{free_ports, kept};
+use crate::process::{self, Process, sim};
 use crate::workload::TASK;
 
 const RUN: &str = "soak";
@@ -39,7 +39,8 @@ pub(super) struct Stage {
 impl Stage {
     /// Sets up the federation, issues its clients and writes the run.
     pub(super) async fn set(dir: &Path, clients: u32, seed: u64) -> anyhow::Result<Self> {
-        let address = format!("127.0.0.1:{}", free_port()?);
+        let [port] = free_ports()?;
+        let address = format!("127.0.0.1:{port}");
         // Keeps every update, so that the whole run can be verified at the end.
         let init = [
             "server", "init", "fed", "--listen", &address, "--admin", "off", "--audit",
@@ -220,25 +221,6 @@ impl Stage {
         }
         Ok(models)
     }
-}
-
-/// The model that a client kept: version, stored digest, and digest of the values.
-fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
-    let bytes = std::fs::read(path)?;
-    let mut reader = Reader::new(&bytes);
-    reader.head(b"FLMD", 1)?;
-    let (version, digest) = (reader.u64("version")?, Digest(reader.array("digest")?));
-    let values: Vec<f32> = reader.f32s(reader.left() / 4, "values")?.collect();
-    Ok((version, digest, Digest::of_f32(&values)))
-}
-
-/// A free port below the range for outgoing connections: a client that dials a port of that range while its server is dead may
-/// be connected to itself.
-fn free_port() -> anyhow::Result<u16> {
-    let first = (std::process::id() % 10_000) as u16;
-    let ports = (0..10_000).map(|next| 20_000 + (first + next) % 10_000);
-    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.into_iter().find(free).context("no port is free")
 }
 
 async fn issue(dir: &Path, name: &str) -> anyhow::Result<()> {

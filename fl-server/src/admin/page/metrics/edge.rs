@@ -58,6 +58,9 @@ pub(super) fn write(metrics: &mut Metrics, edge: &Edge) {
         None,
         outcomes,
     );
+    let renewals = edge.renewals();
+    let renewals = renewals.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count as f64));
+    metrics.counters("fl_renewals", "Renewals of certificates by their end", None, renewals);
     let open = f64::from(u8::from(edge.enrollment_is_open()));
     metrics.gauge("fl_enrollment_open", "1 while the enrollment port is open", open);
 }

@@ -121,6 +121,7 @@ fn edge() -> Edge {
     std::mem::forget(port.handshaking().done());
     edge.enrolled(Enrolling::WrongSecret);
     edge.enrollment_is(true);
+    edge.renewed(true);
     edge
 }
 
@@ -232,6 +233,7 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_edge_calls_total{port=\"enroll\"} 2.0",
         "fl_edge_calls_limited_total{port=\"enroll\",limit=\"rate\"} 1.0",
         "fl_enrollments_total{outcome=\"wrong_secret\"} 1.0",
+        "fl_renewals_total{outcome=\"issued\"} 1.0",
         "fl_enrollment_open 1.0",
         "process_start_time_seconds 1.5",
     ] {

@@ -1,7 +1,7 @@
-//! Child processes of a soak test. Their lines are read and counted, and a panic in a child is never missed.
+//! Child processes. Their lines are read and counted, and a panic in a child is never missed.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 const LINES: usize = 2_000;
 
 /// `fl-sim ARGS` in the folder `dir`.
-pub(super) fn sim(dir: &Path, args: &[&str]) -> anyhow::Result<Command> {
+pub(crate) fn sim(dir: &Path, args: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.args(args).current_dir(dir).env_remove("RUST_LOG");
     command.stdin(Stdio::null()).kill_on_drop(true);
@@ -22,13 +22,13 @@ pub(super) fn sim(dir: &Path, args: &[&str]) -> anyhow::Result<Command> {
 }
 
 /// Runs `fl-sim ARGS` to its end; returns its exit code and its stdout.
-pub(super) async fn output(dir: &Path, args: &[&str]) -> anyhow::Result<(i32, String)> {
+pub(crate) async fn output(dir: &Path, args: &[&str]) -> anyhow::Result<(i32, String)> {
     let output = sim(dir, args)?.output().await?;
     Ok((output.status.code().unwrap_or(-1), String::from_utf8(output.stdout)?))
 }
 
-/// Runs `fl-sim ARGS`, which must succeed.
-pub(super) async fn done(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
+/// Runs `fl-sim ARGS`, which must succeed; returns its stdout.
+pub(crate) async fn done(dir: &Path, args: &[&str]) -> anyhow::Result<String> {
     let output = sim(dir, args)?.output().await?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
@@ -37,19 +37,19 @@ pub(super) async fn done(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
         args.join(" "),
         output.status
     );
-    Ok(())
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// A running child.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
-    pub(super) fn start(mut command: Command) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let lines = Arc::default();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -62,13 +62,13 @@ impl Process {
     }
 
     /// Number of lines with this prefix.
-    pub(super) fn count(&self, beginning: &str) -> u64 {
+    pub(crate) fn count(&self, beginning: &str) -> u64 {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().filter(|line| line.starts_with(beginning)).count() as u64
     }
 
     /// Resident memory in bytes; 0 if the system does not say.
-    pub(super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         let Some(id) = self.child.id() else { return 0 };
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -77,7 +77,7 @@ impl Process {
     }
 
     /// Kills the child (SIGKILL). Returns the errors before.
-    pub(super) async fn kill(&mut self) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if ended.is_none() {
             self.child.kill().await?;
@@ -96,7 +96,7 @@ impl Process {
     }
 
     /// Sends SIGTERM and waits for the end. Returns the errors.
-    pub(super) async fn stop(mut self, within: Duration) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn stop(mut self, within: Duration) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if let (None, Some(id)) = (ended, self.child.id()) {
             let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await?;
@@ -115,13 +115,42 @@ impl Process {
         Ok(wrong)
     }
 
+    /// Sends a signal by its name for `kill`.
+    pub(crate) async fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.child.id().context("the process has ended")?;
+        let sent = Command::new("kill").args([name, &id.to_string()]).status().await?;
+        ensure!(sent.success(), "cannot send {name}");
+        Ok(())
+    }
+
+    /// How the child has ended, if it has.
+    pub(crate) fn status(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Whether the child has ended.
+    pub(crate) fn is_over(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits until the child has ended by itself, which must have succeeded.
+    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
+        let status = self.child.wait().await?;
+        for reader in self.readers.drain(..) {
+            reader.await?;
+        }
+        ensure!(status.success(), "{status}; it said: {}", self.last());
+        Ok(())
+    }
+
     fn panics(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let panics = lines.iter().filter(|line| line.contains("panicked"));
         panics.map(|line| format!("a panic: {line}")).collect()
     }
 
-    fn last(&self) -> String {
+    /// The last lines that it said.
+    pub(crate) fn last(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()

@@ -1,13 +1,13 @@
-//! The random numbers of a soak test.
+//! The random numbers of tests with faults.
 
 use std::time::Duration;
 
 /// `splitmix64`.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(pub(super) u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,12 +15,12 @@ impl Dice {
         x ^ (x >> 31)
     }
 
-    pub(super) fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
     /// A random pause in the range, in milliseconds.
-    pub(super) fn pause(&mut self, (from, to): (u64, u64)) -> Duration {
+    pub(crate) fn pause(&mut self, (from, to): (u64, u64)) -> Duration {
         Duration::from_millis(from + self.below(to - from))
     }
 }

@@ -1,0 +1,239 @@
+//! One device of a fleet: its enrollment, its process, its link, and what happens to it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use time::OffsetDateTime;
+
+use super::link::Link;
+use crate::dice::Dice;
+use crate::ground::{Ground, LOOK_EVERY};
+use crate::process::Process;
+
+/// Time limit of a process after SIGTERM.
+const END_WITHIN: Duration = Duration::from_secs(30);
+/// Looks at a process that has to end by itself.
+const LOOKS: u32 = 600;
+
+/// What happens to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Misfortune {
+    /// SIGTERM; it returns.
+    Stopped,
+    /// SIGKILL; it returns.
+    Killed,
+    /// SIGSTOP; SIGCONT later.
+    Asleep,
+    /// Its connections break.
+    Cut,
+    /// Its connections break, and it gets none for a while.
+    Offline,
+    /// The operator revokes it, and restores it later.
+    Revoked,
+    /// It is switched off until its certificate has expired; the operator enrolls it again.
+    Expired,
+}
+
+/// In the order of the dice: most of them are short.
+const MISFORTUNES: [Misfortune; 12] = [
+    Misfortune::Stopped,
+    Misfortune::Stopped,
+    Misfortune::Killed,
+    Misfortune::Killed,
+    Misfortune::Asleep,
+    Misfortune::Asleep,
+    Misfortune::Cut,
+    Misfortune::Cut,
+    Misfortune::Offline,
+    Misfortune::Revoked,
+    Misfortune::Revoked,
+    Misfortune::Expired,
+];
+
+impl Misfortune {
+    pub(super) fn draw(dice: &mut Dice) -> Self {
+        MISFORTUNES[dice.below(MISFORTUNES.len() as u64) as usize]
+    }
+}
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) name: String,
+    number: u32,
+    link: Link,
+    process: Option<Process>,
+    /// What it suffers, and the round after which it recovers.
+    absent: Option<(Misfortune, u64)>,
+}
+
+impl Device {
+    /// Enrolls a device by a line of the operator and starts it.
+    pub(super) async fn enroll(ground: &Ground, number: u32, lifetime: u64) -> anyhow::Result<Self> {
+        let mut device = Self {
+            name: format!("device-{number:02}"),
+            number,
+            link: Link::to(&ground.main).await?,
+            process: None,
+            absent: None,
+        };
+        device.take_line(ground, lifetime, false).await?;
+        ground.give_task(&device.name, device.number)?;
+        device.start(ground)?;
+        Ok(device)
+    }
+
+    /// `server enroll` and `client enroll`.
+    async fn take_line(&self, ground: &Ground, lifetime: u64, again: bool) -> anyhow::Result<()> {
+        let lifetime = format!("{lifetime}s");
+        let again: &[&str] = if again { &["--again"] } else { &[] };
+        let enroll = ["server", "enroll", &self.name, "--fed", "fed", "--lifetime", &lifetime];
+        let line = ground.done(&[&enroll, again].concat()).await?;
+        let line = line
+            .trim()
+            .strip_prefix("fl-client enroll ")
+            .context("the line of a token")?;
+        let enroll = ["client", "enroll", line, "--to", &self.name];
+        ground.done(&[&enroll, again].concat()).await?;
+        Ok(())
+    }
+
+    fn start(&mut self, ground: &Ground) -> anyhow::Result<()> {
+        self.process = Some(ground.client(&self.name, &["--server", &self.link.address])?);
+        Ok(())
+    }
+
+    /// Whether it can take part.
+    pub(super) fn is_present(&self) -> bool {
+        self.absent.is_none()
+    }
+
+    /// Has the device suffer; it recovers once round `until` has closed. Returns the errors.
+    pub(super) async fn suffer(
+        &mut self,
+        what: Misfortune,
+        until: u64,
+        ground: &Ground,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut broken = Vec::new();
+        match what {
+            Misfortune::Stopped => {
+                if let Some(process) = self.process.take() {
+                    broken = process.stop(END_WITHIN).await.with_context(|| self.name.clone())?;
+                }
+            }
+            Misfortune::Killed | Misfortune::Expired => {
+                if let Some(mut process) = self.process.take() {
+                    broken = process.kill().await?;
+                }
+            }
+            Misfortune::Asleep => self.process()?.signal("-STOP").await?,
+            Misfortune::Cut => {
+                self.link.cut();
+                return Ok(broken);
+            }
+            Misfortune::Offline => self.link.set_up(false),
+            Misfortune::Revoked => {
+                ground
+                    .done(&[
+                        "server", "clients", "revoke", &self.name, "--why", "churn", "--fed", "fed",
+                    ])
+                    .await?;
+            }
+        }
+        self.absent = Some((what, until));
+        Ok(broken)
+    }
+
+    /// Has the device recover if round `closed` was the one to wait for. Returns whether it was enrolled again.
+    pub(super) async fn recover(&mut self, closed: u64, ground: &Ground, lifetime: u64) -> anyhow::Result<bool> {
+        let Some((what, until)) = self.absent else {
+            return Ok(false);
+        };
+        let due = match what {
+            Misfortune::Expired => self.is_expired(ground)?,
+            _ => closed >= until,
+        };
+        if !due {
+            return Ok(false);
+        }
+        self.absent = None;
+        match what {
+            Misfortune::Stopped | Misfortune::Killed | Misfortune::Expired => self.come_back(ground, lifetime).await,
+            Misfortune::Asleep => {
+                self.process()?.signal("-CONT").await?;
+                Ok(false)
+            }
+            Misfortune::Cut => Ok(false),
+            Misfortune::Offline => {
+                self.link.set_up(true);
+                Ok(false)
+            }
+            Misfortune::Revoked => {
+                // The client says that it is revoked and ends; it does not try again.
+                let code = self.ended().await?;
+                ensure!(code == Some(3), "{} was revoked and ended with {code:?}", self.name);
+                ground
+                    .done(&["server", "clients", "restore", &self.name, "--fed", "fed"])
+                    .await?;
+                self.come_back(ground, lifetime).await
+            }
+        }
+    }
+
+    /// Starts the device; enrolls it again before, if its certificate has expired.
+    async fn come_back(&mut self, ground: &Ground, lifetime: u64) -> anyhow::Result<bool> {
+        let expired = self.is_expired(ground)?;
+        if expired {
+            self.take_line(ground, lifetime, true).await?;
+        }
+        self.start(ground)?;
+        Ok(expired)
+    }
+
+    /// Looks whether the process of a present device has ended by itself, which is right only if its certificate has expired:
+    /// it is enrolled again then, and this returns true.
+    pub(super) async fn look(&mut self, ground: &Ground, lifetime: u64) -> anyhow::Result<bool> {
+        if !self.is_present() || !self.process()?.is_over()? {
+            return Ok(false);
+        }
+        let said = self.process()?.last();
+        let code = self.ended().await?;
+        ensure!(
+            code == Some(3) && self.is_expired(ground)?,
+            "{} ended by itself with {code:?}; it said: {said}",
+            self.name
+        );
+        self.come_back(ground, lifetime).await
+    }
+
+    /// The exit code of a process that ends by itself.
+    async fn ended(&mut self) -> anyhow::Result<Option<i32>> {
+        let mut process = self.process.take().context("the device has no process")?;
+        for _ in 0..LOOKS {
+            if let Some(status) = process.status()? {
+                return Ok(status.code());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        anyhow::bail!("{} does not end; it said: {}", self.name, process.last())
+    }
+
+    /// Stops the device at the end of the run. Returns the errors.
+    pub(super) async fn stop(&mut self) -> anyhow::Result<Vec<String>> {
+        match self.process.take() {
+            Some(process) => process.stop(END_WITHIN).await.with_context(|| self.name.clone()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn is_expired(&self, ground: &Ground) -> anyhow::Result<bool> {
+        let path = ground.path(&self.name).join("client.pem");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(fl_proto::expiry(&text)? <= OffsetDateTime::now_utc())
+    }
+
+    fn process(&mut self) -> anyhow::Result<&mut Process> {
+        self.process.as_mut().context("the device has no process")
+    }
+}

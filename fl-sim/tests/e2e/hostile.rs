@@ -1,0 +1,28 @@
+//! The short hostile run: a few hundred connections of every kind at both ports while six clients train.
+
+use crate::fixtures::process::{done, sim};
+
+#[test]
+fn hundreds_of_hostile_connections_cost_no_round_no_byte_and_no_bit() {
+    let run = ["hostile", "--connections", "330", "--clients", "6", "--patience", "2"];
+    let said = done(sim(["--format", "json"].into_iter().chain(run)));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let ends = said["ends"].as_object().unwrap();
+    assert_eq!(ends.len(), 11, "every kind was sent: {said}");
+    let count = |kind: &str, end: &str| ends[kind].get(end).map_or(0, |count| count.as_u64().unwrap());
+    for kind in [
+        "garbage",
+        "oversized-handshake",
+        "foreign-certificate",
+        "expired-certificate",
+    ] {
+        assert!(count(kind, "closed") > 0, "{kind}: {said}");
+    }
+    assert!(count("oversized-message", "refused") > 0, "{said}");
+    assert!(count("guess", "refused") > 0, "{said}");
+    assert!(
+        said["edge"].as_array().unwrap().len() > 5,
+        "the server counted them: {said}"
+    );
+    assert_eq!(said["model"], said["quiet"]);
+}
