@@ -85,7 +85,7 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let clock = Arc::clone(&tls.time_provider);
     let io = Lingering::new(Paced::new(io, paces.clone()), meter);
-    let io = within(TlsConnector::from(tls).connect(name, io)).await?;
+    let io = within(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io)).await?;
     let session = io.get_ref().1;
     if session.alpn_protocol() != Some(HTTP2) {
         return Err(io::Error::other("the server does not speak HTTP/2"));

@@ -1,6 +1,7 @@
 //! The model of a run: fetched over TLS by a client without one, whatever breaks meanwhile.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use fl_compress::Layout;
 use fl_compress::weights::{FilePlan, Notes};
@@ -165,4 +166,46 @@ fn four_hundred_megabytes_cut_fifty_times_each_way() {
         println!("{name}: {passed} bytes passed the proxy for frames of {frames}, {repeated} more for each cut");
         assert!(passed <= once + CUTS as u64 * REPEATED, "{name}");
     }
+}
+
+#[test]
+#[ignore = "real time: two uploads of 20 s each at 1 Mbit/s"]
+fn one_megabit_a_second_is_the_mean_and_no_second_has_twice_as_much() {
+    const RATE: u64 = 125_000;
+    let values = 600_000;
+    let mut stage = stage_of(values, EXACT, []);
+    stage.edit_client(|text| format!("{text}\n[limits]\nupload = \"1Mbit/s\"\n"));
+    stage.serve();
+    let report = stage.finish();
+    took_part(&stage, &report);
+    let reconnects = stage.client_said("not connected").len();
+    assert_eq!(reconnects, 0, "pings are answered in time");
+    let arrivals = stage.proxy.arrivals();
+    let within = |from: Instant, of: Duration| {
+        let inside = arrivals.iter().filter(|(at, _)| *at >= from && *at < from + of);
+        inside.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let most = arrivals
+        .iter()
+        .map(|(at, _)| within(*at, Duration::from_secs(1)))
+        .max()
+        .unwrap();
+    // An upload is what comes without a pause of a second.
+    let mut begin = 0;
+    for end in 1..=arrivals.len() {
+        if end < arrivals.len() && arrivals[end].0 - arrivals[end - 1].0 < Duration::from_secs(1) {
+            continue;
+        }
+        let part = &arrivals[begin..end];
+        begin = end;
+        let bytes: u64 = part.iter().map(|(_, bytes)| bytes).sum();
+        if bytes < values as u64 {
+            continue;
+        }
+        let seconds = (part[part.len() - 1].0 - part[0].0).as_secs_f64();
+        let mean = bytes as f64 / seconds / RATE as f64;
+        println!("{bytes} bytes in {seconds:.2} s: {mean:.3} of the limit; at most {most} in a second");
+        assert!((0.97..=1.03).contains(&mean), "{mean}");
+    }
+    assert!(most <= 2 * RATE, "{most}");
 }
