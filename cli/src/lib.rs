@@ -5,6 +5,7 @@
 pub mod args;
 pub mod exit;
 pub mod findings;
+pub mod folder;
 pub mod log;
 pub mod out;
 pub mod service;

@@ -47,7 +47,7 @@ pub(super) async fn feed_watchdog(data: PathBuf, interval: Duration) {
 }
 
 /// Asks the server of the data folder.
-fn ask(data: &Path, timeout: Duration) -> anyhow::Result<Health> {
+pub(super) fn ask(data: &Path, timeout: Duration) -> anyhow::Result<Health> {
     let (sender, answer) = mpsc::channel();
     let folder = data.to_owned();
     // A hung server blocks the caller as soon as its queue of connections is full, so that a read timeout is not enough.

@@ -849,6 +849,11 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
     let founded = founded();
     let (mut child, mut lines, address) = founded.serve().await;
     let hands = founded.clients(&address).await;
+    let checked = good(&["check", &format!("{}/server.toml", founded.fed)]);
+    assert!(
+        checked.contains(&format!("runs on {address} and has its ports")),
+        "{checked}"
+    );
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let mut last = String::new();

@@ -10,6 +10,7 @@ mod support;
 
 mod absent;
 mod books;
+mod check;
 mod cli;
 mod clock;
 mod downloads;

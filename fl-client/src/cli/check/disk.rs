@@ -1,10 +1,9 @@
 //! The disk of the state folder: can be written, and has room for the model of each task.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fl_cli::findings::Line;
+use fl_cli::folder::{free, nearest, try_write};
 
 use super::subject::Subject;
 use crate::limits::{bytes_below, disk_of};
@@ -56,25 +55,6 @@ pub(super) fn room(check: &str, state: &Path, values: u64) -> Line {
     }
 }
 
-/// The folder, or the first one above it that exists.
-fn nearest(folder: &Path) -> PathBuf {
-    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let existing = absolute.ancestors().find(|folder| folder.is_dir());
-    existing.unwrap_or(Path::new("/")).to_owned()
-}
-
-/// Creates and removes a file. Permissions alone say nothing of a file system that is mounted to be read only.
-pub(super) fn try_write(folder: &Path) -> io::Result<()> {
-    let path = folder.join(format!(".fl-client-check-{}", std::process::id()));
-    OpenOptions::new().write(true).create_new(true).open(&path)?;
-    fs::remove_file(&path)
-}
-
-fn free(folder: &Path) -> io::Result<u64> {
-    let about = rustix::fs::statvfs(folder)?;
-    Ok(about.f_bavail.saturating_mul(about.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use fl_cli::findings::Level;
@@ -94,14 +74,5 @@ mod tests {
         assert!(line.level == Level::Wrong && line.todo.unwrap().contains("`state`"));
         assert!(!folder.path().join("not").exists());
         assert_eq!(nearest(&state), folder.path());
-    }
-
-    #[test]
-    fn writing_is_tried_and_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        try_write(folder.path()).unwrap();
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
-        // No file can be made there, whoever asks.
-        assert!(try_write(Path::new("/proc/self")).is_err());
     }
 }

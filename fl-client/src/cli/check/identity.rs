@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use fl_cli::findings::Line;
+use fl_cli::folder::{private, try_write};
 use fl_proto::{certificates_of, peer_lifetime, peer_name};
 use time::{Duration, OffsetDateTime};
 
-use super::disk::try_write;
 use super::subject::Subject;
 use crate::config::ClientConfig;
 use crate::identity::{IdentityFiles, own_fault};
@@ -16,7 +16,7 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
     let config = &subject.file.config;
     let mut lines = vec![certificate(config, subject.now)];
     if let Some(files) = &config.identity {
-        lines.push(key(&files.key));
+        lines.push(private("key", &files.key));
         lines.push(renewal(files));
     }
     lines
@@ -67,25 +67,6 @@ fn certificate(config: &ClientConfig, now: OffsetDateTime) -> Line {
             "start the client (`fl-client run`), which renews it, and look at its log",
         ),
         false => Line::good(CHECK, format!("{valid}; the client renews it from {} on", due.date())),
-    }
-}
-
-fn key(path: &Path) -> Line {
-    let shown = path.display();
-    match path.metadata() {
-        Err(error) => Line::wrong(
-            "key",
-            format!("{shown}: {error}"),
-            "restore it, or enroll this device again",
-        ),
-        Ok(about) => match about.permissions().mode() & 0o777 {
-            mode if mode & 0o077 == 0 => Line::good("key", format!("{shown} is for its owner only")),
-            mode => Line::warning(
-                "key",
-                format!("{shown} has mode {mode:04o}: other users may read or replace it"),
-                format!("chmod 600 {shown}"),
-            ),
-        },
     }
 }
 
@@ -165,18 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_may_read_and_a_folder_that_cannot_be_written_are_named() {
+    fn a_folder_that_cannot_be_written_or_that_everybody_may_write_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("client.key");
-        fl_proto::make_private_file(&path).unwrap();
-        assert_eq!(key(&path).level, Level::Good);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let line = key(&path);
-        assert!(
-            line.level == Level::Warning && line.text.contains("mode 0640"),
-            "{line:?}"
-        );
-        assert_eq!(key(&folder.path().join("none")).level, Level::Wrong);
         let files = |folder: &Path| {
             let [a, b, c] = ["authority.pem", "client.pem", "client.key"].map(|name| folder.join(name));
             IdentityFiles::new(a, b, c)

@@ -101,6 +101,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .parse()
         .map_err(|e: toml::de::Error| Failure::usage(anyhow!("{name}: {e}")))?;
     let kind = kind(&table, &args.file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+    let mut faults = None;
     let checked = match kind {
         Kind::Run => {
             let whole = NEEDED.iter().all(|key| table.contains_key(*key));
@@ -119,18 +120,21 @@ pub(super) fn run(args: &Args) -> Outcome {
             let config = ServerConfig::from_toml(&text, &base)
                 .with_context(|| name.to_string())
                 .map_err(Failure::usage)?;
-            Checked::Server(CheckedServer::new(&args.file, &config)?)
+            let (checked, wrong) = CheckedServer::new(&args.file, &config, args.format)?;
+            faults = wrong;
+            Checked::Server(checked)
         }
     };
-    let text = match (args.format, &checked) {
+    match (args.format, &checked) {
         (Format::Json, checked) => {
-            serde_json::to_string_pretty(checked).context("the result cannot be written as JSON")? + "\n"
+            let text = serde_json::to_string_pretty(checked).context("the result cannot be written as JSON")?;
+            out::line(format_args!("{text}"))?;
         }
-        (Format::Text, Checked::Run(checked)) => checked.text(),
-        (Format::Text, Checked::Server(checked)) => checked.text(),
-    };
-    out::text(format_args!("{text}"))?;
-    Ok(())
+        (Format::Text, Checked::Run(checked)) => out::text(format_args!("{}", checked.text()))?,
+        // Its lines were printed one by one.
+        (Format::Text, Checked::Server(_)) => {}
+    }
+    faults.map_or(Ok(()), |faults| Err(Failure::usage(anyhow!(faults))))
 }
 
 /// The result of `check`; docs/reference/check.md describes its keys.

@@ -1,0 +1,130 @@
+//! What checks find out about files and folders, without changing them.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::findings::Line;
+
+/// The folder, or the first one above it that exists.
+pub fn nearest(folder: &Path) -> PathBuf {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let existing = absolute.ancestors().find(|folder| folder.is_dir());
+    existing.unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Creates and removes a file. Permissions alone say nothing of a file system that is mounted to be read only.
+///
+/// # Errors
+/// Those of the system.
+pub fn try_write(folder: &Path) -> io::Result<()> {
+    let path = probe(folder);
+    OpenOptions::new().write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)
+}
+
+/// The path of a file that a check creates and removes.
+pub fn probe(folder: &Path) -> PathBuf {
+    folder.join(format!(".fl-check-{}", std::process::id()))
+}
+
+/// Bytes that this user may still write on the disk of a folder.
+///
+/// # Errors
+/// Those of the system.
+#[cfg(unix)]
+pub fn free(folder: &Path) -> io::Result<u64> {
+    let about = rustix::fs::statvfs(folder)?;
+    Ok(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+/// Bytes that this user may still write on the disk of a folder.
+///
+/// # Errors
+/// Always: the system is not asked.
+#[cfg(not(unix))]
+pub fn free(_: &Path) -> io::Result<u64> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Whether a file with a secret is for its owner only. `check`: the name of the line.
+#[cfg(unix)]
+pub fn private(check: &str, path: &Path) -> Line {
+    use std::os::unix::fs::PermissionsExt as _;
+    let shown = path.display();
+    match path.metadata() {
+        Err(error) => Line::wrong(check, format!("{shown}: {error}"), "restore it from a backup"),
+        Ok(about) => match about.permissions().mode() & 0o777 {
+            mode if mode & 0o077 == 0 => Line::good(check, format!("{shown} is for its owner only")),
+            mode => Line::warning(
+                check,
+                format!("{shown} has mode {mode:04o}: other users may read or replace it"),
+                format!("chmod 600 {shown}"),
+            ),
+        },
+    }
+}
+
+/// Whether a file with a secret is there; this system has no modes.
+#[cfg(not(unix))]
+pub fn private(check: &str, path: &Path) -> Line {
+    let shown = path.display();
+    match path.metadata() {
+        Err(error) => Line::wrong(check, format!("{shown}: {error}"), "restore it from a backup"),
+        Ok(_) => Line::good(check, format!("{shown} is there")),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::findings::Level;
+
+    /// A folder of this test, removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("fl-cli-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn writing_is_tried_and_leaves_nothing() {
+        let folder = Folder::new("write");
+        try_write(&folder.0).unwrap();
+        assert_eq!(folder.0.read_dir().unwrap().count(), 0);
+        assert_eq!(nearest(&folder.0.join("not/there")), folder.0);
+        assert!(free(&folder.0).unwrap() > 0);
+        // No file can be made there, whoever asks.
+        assert!(try_write(Path::new("/proc/self")).is_err());
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_or_that_is_missing_is_named() {
+        let folder = Folder::new("private");
+        let path = folder.0.join("key");
+        fs::write(&path, "").unwrap();
+        for (mode, level) in [
+            (0o600, Level::Good),
+            (0o400, Level::Good),
+            (0o640, Level::Warning),
+            (0o602, Level::Warning),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let line = private("key", &path);
+            assert_eq!(line.level, level, "{mode:o}: {line:?}");
+        }
+        assert_eq!(private("key", &folder.0.join("none")).level, Level::Wrong);
+    }
+}
