@@ -1,5 +1,6 @@
 //! What a client needs to take part: the server's address, its certificate, and its state folder.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub struct ClientConfig {
     pub when: When,
     /// What the client may take from its device.
     pub limits: Limits,
+    /// Reads this configuration again at SIGHUP; `None`: SIGHUP is not listened for.
+    pub reload: Option<Reload>,
 }
 
 impl ClientConfig {
@@ -85,6 +88,7 @@ impl ClientConfig {
             otlp: None,
             when: When::default(),
             limits: Limits::default(),
+            reload: None,
         }
     }
 }
@@ -115,10 +119,67 @@ impl ClientConfig {
         })
     }
 
+    /// This configuration with what a running client takes over from `new`: the server, certificates, `max_update_bytes`,
+    /// `give_up_after_s`, `[when]`, and `[limits]` but those of the process.
+    #[must_use]
+    pub fn reloaded(&self, new: Self) -> Self {
+        Self {
+            server: new.server,
+            authority: new.authority,
+            own: new.own,
+            identity: new.identity,
+            max_update_bytes: new.max_update_bytes,
+            give_up_after: new.give_up_after,
+            when: When {
+                surroundings: self.when.surroundings.clone(),
+                ..new.when
+            },
+            limits: Limits {
+                cpus: self.limits.cpus,
+                nice: self.limits.nice,
+                ..new.limits
+            },
+            ..self.clone()
+        }
+    }
+
     /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
     /// valid: only the server can decide that.
     pub(crate) fn own_fault(&self) -> Option<String> {
         own_fault(&self.own, &self.authority, (self.clock)())
+    }
+}
+
+/// Reads the configuration again; a sentence says why it cannot be.
+#[derive(Clone)]
+pub struct Reload(Arc<ReadAgain>);
+
+type ReadAgain = dyn Fn() -> Result<Reloaded, String> + Send + Sync;
+
+/// What was read again.
+#[derive(Debug, Clone)]
+pub struct Reloaded {
+    /// The configuration. What [`ClientConfig::reloaded`] does not take of it stays as it was.
+    pub config: ClientConfig,
+    /// Keys that changed and cannot change while the client runs.
+    pub ignored: Vec<&'static str>,
+}
+
+impl Reload {
+    /// `read` may block.
+    pub fn new(read: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Reads the configuration. May block.
+    pub(crate) fn read(&self) -> Result<Reloaded, String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reload")
     }
 }
 

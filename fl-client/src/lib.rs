@@ -35,7 +35,7 @@ mod trace;
 pub use allocator::keep_buffers;
 pub use client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
 pub use conditions::{Hours, Moment, Surroundings, When};
-pub use config::{Backoff, ClientConfig, check_certificates};
+pub use config::{Backoff, ClientConfig, Reload, Reloaded, check_certificates};
 pub use detached::Detached;
 pub use error::Error;
 pub use event::{Event, Sent};

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use super::pulse::{self, Pulse};
 use super::show::Show;
 use crate::client_file::ClientFile;
-use crate::config::check_address;
+use crate::config::{Reload, Reloaded, check_address};
 use crate::error::Error;
 use crate::learners::DeviceChoice;
 use crate::session::Outcome;
@@ -50,13 +50,7 @@ impl Args {
 pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
     fl_proto::raise_open_files();
     fl_proto::make_new_files_private();
-    let mut file = ClientFile::read(&args.config)?;
-    if let Some(server) = args.server {
-        check_address(&server).map_err(Error::Config)?;
-        file.config.server = server;
-    }
-    file.config.state = args.state.unwrap_or(file.config.state);
-    file.device = args.device.unwrap_or(file.device);
+    let mut file = read(&args)?;
     file.config.exit_when_done = args.exit_when_done;
     crate::check_certificates(&file.config)?;
     if file.tasks.is_empty() {
@@ -66,6 +60,16 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         );
         return Err(Error::Config(why).into());
     }
+
+    let before = file.clone();
+    file.config.reload = Some(Reload::new(move || {
+        let now = read(&args).map_err(|error| error.to_string())?;
+        crate::check_certificates(&now.config).map_err(|error| error.to_string())?;
+        Ok(Reloaded {
+            ignored: before.changed_keys(&now),
+            config: now.config,
+        })
+    }));
 
     // Before there is a second thread.
     file.config.limits.apply_to_process()?;
@@ -97,4 +101,18 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         Outcome::Stopped => tracing::info!("stopped; the next start resumes here"),
     }
     Ok(())
+}
+
+/// The configuration, with what the command line replaces of it.
+fn read(args: &Args) -> Result<ClientFile, Error> {
+    let mut file = ClientFile::read(&args.config)?;
+    if let Some(server) = &args.server {
+        check_address(server).map_err(Error::Config)?;
+        file.config.server.clone_from(server);
+    }
+    if let Some(state) = &args.state {
+        file.config.state.clone_from(state);
+    }
+    file.device = args.device.unwrap_or(file.device);
+    Ok(file)
 }

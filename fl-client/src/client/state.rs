@@ -116,6 +116,11 @@ impl ClientState {
         self.run()?.settle(digest, verdict)
     }
 
+    /// From the next update on, a frame has at most so many bytes.
+    pub(crate) fn limit_updates(&mut self, most: Option<u64>) {
+        self.max_update_bytes = most;
+    }
+
     /// Keeps the model for the next start.
     pub(crate) fn close(mut self) {
         if let Some(run) = &mut self.run {

@@ -1,5 +1,6 @@
 //! `client.toml`: the deployment facts of one device, and the learner and data of each task.
 
+mod changed;
 mod learner_entry;
 
 use std::collections::BTreeMap;

@@ -127,6 +127,9 @@ impl Connection<'_> {
         if !before.is_some_and(|before| same_run(before, &joined)) {
             self.session.leave_run();
             self.traffic.leave_run();
+            self.guest.leave_run();
+        }
+        if !self.guest.knows_run() {
             self.guest.joined(&joined, &self.config.state).await;
         }
         let pending = match &self.session.training {

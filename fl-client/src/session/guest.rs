@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fl_proto::{Joined, Meter};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::conditions::{Decision, Extra, Moment, Monitor};
@@ -25,6 +26,8 @@ pub(super) struct Guest {
     /// Counts bytes, if the client has a limit of them.
     counting: Option<JoinHandle<()>>,
     counted: Counted,
+    /// Whether the limits were compared with the joined run.
+    knows_run: AtomicBool,
 }
 
 /// The bytes of a meter that were not counted yet.
@@ -38,11 +41,33 @@ struct Counted {
 }
 
 impl Guest {
-    /// Starts reading the conditions and counting bytes. Blocks until the first readings are there; the state folder must be locked.
+    /// Starts reading the conditions and counting bytes. Completes when the first readings are there; the state folder must be locked.
     ///
     /// # Errors
     /// `State` if the count of bytes is broken.
-    pub(super) fn start(config: &ClientConfig) -> Result<Self, Error> {
+    pub(super) async fn start(config: &Arc<ClientConfig>) -> Result<Self, Error> {
+        let (config, runtime) = (Arc::clone(config), Handle::current());
+        let start = move || {
+            let _entered = runtime.enter();
+            Self::start_blocking(&config)
+        };
+        let started = tokio::task::spawn_blocking(start).await;
+        started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))?
+    }
+
+    /// Takes other conditions and limits. On an error, those of before stay.
+    ///
+    /// # Errors
+    /// As [`Guest::start`].
+    pub(super) async fn reload(&mut self, config: &Arc<ClientConfig>) -> Result<(), Error> {
+        // What was counted is on disk, exactly, before it is read.
+        self.settle().await;
+        let before = std::mem::replace(self, Self::start(config).await?);
+        before.counting.iter().for_each(JoinHandle::abort);
+        Ok(())
+    }
+
+    fn start_blocking(config: &ClientConfig) -> Result<Self, Error> {
         let (limits, clock) = (config.limits.clone(), config.when.surroundings.clock);
         let disk = Disk { sync: config.sync };
         let per = (limits.per_day, limits.per_month);
@@ -57,7 +82,7 @@ impl Guest {
             meter: Arc::clone(&config.meter),
             budget: Arc::clone(&budget),
             clock,
-            seen: Arc::default(),
+            seen: Arc::new(AtomicU64::new(config.meter.written() + config.meter.read())),
         };
         let counting = counts.then(|| tokio::spawn(keep_counting(counted.clone())));
         Ok(Self {
@@ -65,6 +90,7 @@ impl Guest {
             budget,
             counting,
             counted,
+            knows_run: AtomicBool::new(false),
         })
     }
 
@@ -77,7 +103,18 @@ impl Guest {
         });
         // A panic is in the log already.
         let _ = measured.await;
+        self.knows_run.store(true, Ordering::Release);
         self.monitor.refresh().await;
+    }
+
+    /// The limits are to be compared with another run.
+    pub(super) fn leave_run(&self) {
+        self.knows_run.store(false, Ordering::Release);
+    }
+
+    /// Whether [`Guest::joined`] was called since the limits were read.
+    pub(super) fn knows_run(&self) -> bool {
+        self.knows_run.load(Ordering::Acquire)
     }
 
     /// Why the client may not take part in a round that begins now, if so. Limits are compared with the bytes of this moment,
@@ -89,9 +126,16 @@ impl Guest {
 
     /// Counts the last bytes.
     pub(super) async fn end(self) {
-        let Some(counting) = self.counting else { return };
-        counting.abort();
-        let counted = self.counted;
+        self.settle().await;
+        self.counting.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Makes the exact count of bytes durable, if there is one.
+    async fn settle(&self) {
+        if self.counting.is_none() {
+            return;
+        }
+        let counted = self.counted.clone();
         let last = move || {
             counted.count();
             counted.budget.close();

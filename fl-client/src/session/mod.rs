@@ -5,6 +5,7 @@ mod fetch_base;
 mod fetch_model;
 mod guest;
 mod pause;
+mod reload;
 mod renewal;
 mod round_watch;
 mod run;

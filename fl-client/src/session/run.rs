@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::connection::{Served, serve};
 use super::guest::Guest;
+use super::reload::Reloads;
 use super::renewal::clock_offset;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
@@ -58,17 +59,10 @@ pub async fn run(
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };
     // The state folder is locked from here on.
-    let mut guest = {
-        let (config, runtime) = (Arc::clone(&config), tokio::runtime::Handle::current());
-        let start = move || {
-            let _entered = runtime.enter();
-            Guest::start(&config)
-        };
-        let started = tokio::task::spawn_blocking(start).await;
-        started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))??
-    };
+    let mut guest = Guest::start(&config).await?;
+    let reloads = Reloads::start(&config);
     let (actor, ended) = ClientActor::start(client);
-    let life = Box::pin(live(config, actor, events, &mut traffic, names, &mut guest));
+    let life = Box::pin(live(config, actor, events, &mut traffic, names, (&mut guest, reloads)));
     let outcome = tokio::select! {
         biased;
         () = shutdown => Ok(Outcome::Stopped),
@@ -94,7 +88,7 @@ async fn live(
     events: Sink,
     traffic: &mut TrafficLog,
     tasks: Vec<String>,
-    guest: &mut Guest,
+    (guest, mut reloads): (&mut Guest, Reloads),
 ) -> Result<Outcome, Error> {
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
@@ -102,8 +96,22 @@ async fn live(
     let mut attempt = 0;
     let mut contact = Instant::now();
     loop {
-        let served = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest)).await;
+        let serving = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest));
+        let served = tokio::select! {
+            biased;
+            // As if the connection had broken: a training in progress goes on, and what is pending is asked about again.
+            new = reloads.changed() => Err(new),
+            served = serving => Ok(served),
+        };
         traffic.close().await;
+        let served = match served {
+            Ok(served) => served,
+            Err(new) => {
+                config = take_over(new, &actor, &mut session, guest).await;
+                (tls, attempt) = (rpc::tls(&config)?, 0);
+                continue;
+            }
+        };
         if std::mem::take(&mut session.answered) {
             contact = Instant::now();
             // Without back-off, two processes with one certificate would displace each other as fast as they can connect.
@@ -148,6 +156,32 @@ async fn live(
             events.send(Event::Disconnected { why, retry_in: wait });
         }
         attempt = attempt.saturating_add(1);
-        tokio::time::sleep(wait).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            new = reloads.changed() => {
+                config = take_over(new, &actor, &mut session, guest).await;
+                (tls, attempt) = (rpc::tls(&config)?, 0);
+            }
+        }
     }
+}
+
+/// Goes on with a configuration that was read again.
+async fn take_over(
+    new: Arc<ClientConfig>,
+    actor: &ClientActor,
+    session: &mut SessionState,
+    guest: &mut Guest,
+) -> Arc<ClientConfig> {
+    let most = new.max_update_bytes;
+    let actor = actor.clone();
+    // The actor is busy while it trains: the limit holds from the next training on.
+    tokio::spawn(async move { actor.call(move |client| client.limit_updates(most)).await });
+    if let Err(error) = guest.reload(&new).await {
+        tracing::error!(%error, "`[when]` and `[limits]` of before stay in use");
+    }
+    if let Some(training) = &mut session.training {
+        training.follow(&guest.monitor, new.when.max_pause);
+    }
+    new
 }

@@ -24,6 +24,7 @@ pub(super) struct Training {
     result: oneshot::Receiver<Result<PendingUpdate, Error>>,
     /// Why the client gave the training up.
     gave_up: Arc<OnceLock<String>>,
+    limits: PauseLimits,
     pauses: JoinHandle<()>,
 }
 
@@ -72,8 +73,20 @@ impl Training {
             progress,
             result,
             gave_up,
+            limits,
             pauses,
         }
+    }
+
+    /// From now on, the training pauses while `monitor` says that the client is not available, at most `max_pause` at once.
+    pub(super) fn follow(&mut self, monitor: &Monitor, max_pause: Duration) {
+        self.pauses.abort();
+        self.limits.max = max_pause;
+        if monitor.decision().is_available() {
+            self.progress.resume();
+        }
+        let (progress, gave_up) = (Arc::clone(&self.progress), Arc::clone(&self.gave_up));
+        self.pauses = tokio::spawn(pause_and_resume(monitor.clone(), progress, self.limits, gave_up));
     }
 
     /// Whether the update could still count.

@@ -15,6 +15,8 @@ mod help_page;
 mod kept_state;
 mod models;
 mod predicted;
+#[cfg(unix)]
+mod reload;
 mod rounds;
 mod stream;
 mod support;

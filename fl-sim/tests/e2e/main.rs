@@ -38,6 +38,8 @@ mod model_wire;
 mod own_learner;
 mod persistence;
 mod predicted;
+#[cfg(unix)]
+mod reload;
 mod renewal;
 mod roles;
 mod rotation;
