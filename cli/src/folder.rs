@@ -82,38 +82,21 @@ mod tests {
     use super::*;
     use crate::findings::Level;
 
-    /// A folder of this test, removed at the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("fl-cli-{name}-{}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn writing_is_tried_and_leaves_nothing() {
-        let folder = Folder::new("write");
-        try_write(&folder.0).unwrap();
-        assert_eq!(folder.0.read_dir().unwrap().count(), 0);
-        assert_eq!(nearest(&folder.0.join("not/there")), folder.0);
-        assert!(free(&folder.0).unwrap() > 0);
+        let folder = tempfile::tempdir().unwrap();
+        try_write(folder.path()).unwrap();
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        assert_eq!(nearest(&folder.path().join("not/there")), folder.path());
+        assert!(free(folder.path()).unwrap() > 0);
         // No file can be made there, whoever asks.
         assert!(try_write(Path::new("/proc/self")).is_err());
     }
 
     #[test]
     fn a_secret_that_others_may_read_or_that_is_missing_is_named() {
-        let folder = Folder::new("private");
-        let path = folder.0.join("key");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
         fs::write(&path, "").unwrap();
         for (mode, level) in [
             (0o600, Level::Good),
@@ -125,6 +108,6 @@ mod tests {
             let line = private("key", &path);
             assert_eq!(line.level, level, "{mode:o}: {line:?}");
         }
-        assert_eq!(private("key", &folder.0.join("none")).level, Level::Wrong);
+        assert_eq!(private("key", &folder.path().join("none")).level, Level::Wrong);
     }
 }
