@@ -141,10 +141,10 @@ impl FleetRun {
         } = fleet;
         let kept = ground.examine().await?;
         let models = ground.models()?;
-        let mut newest = 0;
+        let mut current = 0;
         for device in &devices {
             match ground.held(&device.name, &models) {
-                Ok(version) => newest += u64::from(version == kept.report.run.version),
+                Ok(version) => current += u64::from(version + 1 >= kept.report.run.version),
                 Err(error) => broken.push(format!("{error:#}")),
             }
         }
@@ -163,7 +163,7 @@ impl FleetRun {
             ledger: (kept.report.totals.socket_up, kept.report.totals.socket_down),
             verified: kept.verified,
             model: kept.report.run.model,
-            newest,
+            current,
             broken,
         })
     }

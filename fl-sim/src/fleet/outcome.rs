@@ -76,8 +76,9 @@ pub struct Lasted {
     pub verified: i32,
     /// Digest of the last model.
     pub model: String,
-    /// Devices that hold the last model; the others hold the one before or an older one. Each was compared bit by bit.
-    pub newest: u64,
+    /// Devices that hold the last model or the one before: the last round may close while they stop. The others hold an older one.
+    /// Each was compared bit by bit.
+    pub current: u64,
     /// Broken promises.
     pub broken: Vec<String>,
 }
@@ -101,7 +102,10 @@ impl Lasted {
             ),
             (self.balanced, "the ledger is not what the sockets carried".to_owned()),
             (self.verified == 0, format!("verify ends with code {}", self.verified)),
-            (self.newest > 0, "no device holds the last model".to_owned()),
+            (
+                self.current > 0,
+                "no device holds one of the last two models".to_owned(),
+            ),
         ];
         let failed = checks.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why);
         self.broken.extend(failed);
@@ -115,7 +119,7 @@ impl Lasted {
              devices    {}\n\
              keys       {} renewals, {} refused; {} enrollments, {} of them again after the certificate had expired\n\
              ledger     {}: {} bytes up, {} down; verify: code {}\n\
-             model      {}; {} devices hold it, the others an older version, each with the server's bits\n",
+             model      {}; {} devices hold it or the one before, the others an older version, each with the server's bits\n",
             self.rounds,
             self.attempts,
             self.seconds,
@@ -135,7 +139,7 @@ impl Lasted {
             self.ledger.1,
             self.verified,
             self.model,
-            self.newest,
+            self.current,
         );
         for why in &self.broken {
             text.push_str(&format!("BROKEN     {why}\n"));
@@ -166,7 +170,7 @@ mod tests {
             ledger: (1, 2),
             verified: 0,
             model: "a".to_owned(),
-            newest: 1,
+            current: 1,
             broken: Vec::new(),
         }
     }
@@ -210,7 +214,7 @@ mod tests {
                 },
                 "code 4",
             ),
-            (Lasted { newest: 0, ..lasted() }, "no device"),
+            (Lasted { current: 0, ..lasted() }, "no device"),
         ] {
             let broken = broken.judged(4).broken;
             assert_eq!(broken.len(), 1, "{broken:?}");
