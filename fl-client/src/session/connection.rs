@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{
-    Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE, RoundState, UpdateId,
-    UpdateReply,
+    Departure, EvaluationReport, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE, RoundState, UpdateId, UpdateReply,
 };
 
 use super::fetch_base::obtain_base;
@@ -23,7 +22,6 @@ use crate::conditions::METERED;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
-use crate::identity::{is_pending, promote};
 use crate::learner::Progress;
 use crate::rpc::Rpc;
 use tokio::time::Instant;
@@ -35,76 +33,6 @@ pub(super) enum Served {
     Over(u64),
     /// The certificate was renewed: the next connection uses the new one.
     Renewed,
-}
-
-/// Serves one connection until the run is over or the certificate was renewed.
-///
-/// # Errors
-/// Why the connection ended; transient if coming back may help.
-pub(super) async fn serve(
-    config: &Arc<ClientConfig>,
-    tls: &Arc<rustls::ClientConfig>,
-    actor: &ClientActor,
-    events: &Sink,
-    traffic: &mut TrafficLog,
-    session: &mut SessionState,
-    guest: &mut Guest,
-) -> Result<Served, Error> {
-    let mut rpc = Rpc::connect(config, tls).await?;
-    // During training nothing is pending, and the actor is busy.
-    let asked = match &session.training {
-        Some(_) => None,
-        None => actor.call(|client| client.pending()).await??,
-    };
-    let request = JoinRequest {
-        tasks: session.tasks.clone(),
-        pending: asked.clone(),
-        software: env!("CARGO_PKG_VERSION").to_owned(),
-        device: config.device.clone(),
-    };
-    let mut joined = rpc.join(request).await?;
-    session.answered = true;
-    // The server has accepted the newest pair.
-    if let Some(files) = config.identity.as_ref().filter(|files| is_pending(files))
-        && let Err(error) = promote(files)
-    {
-        tracing::warn!(%error, "the new certificate stays beside the old one");
-    }
-    let known = joined.pending.take();
-    let (run, mut leaving) = (joined.run.clone(), rpc.clone());
-    let connection = Connection {
-        config,
-        actor,
-        events,
-        traffic,
-        session,
-        guest,
-        rpc,
-        joined: Arc::new(joined),
-    };
-    let taken_part = Box::pin(connection.take_part(asked, known)).await;
-    if let Err(error) = &taken_part
-        && let Some(departure) = departure(error)
-    {
-        leaving.leave(&run, departure, error.to_string()).await;
-    }
-    taken_part
-}
-
-/// How the client leaves the run after this error; `None` if it reconnects by itself.
-fn departure(error: &Error) -> Option<Departure> {
-    match error {
-        Error::Learner(_) | Error::Config(_) => Some(Departure::Learner),
-        Error::Protocol(_) | Error::State { .. } | Error::Crashed(_) => Some(Departure::Failure),
-        // The server does not wait for a client that it refused, and would not accept the call.
-        Error::Refused(_)
-        | Error::Unreachable(_)
-        | Error::Broken(_)
-        | Error::Displaced(_)
-        | Error::NotNow(_)
-        | Error::OtherTask(_)
-        | Error::GaveUp(_) => None,
-    }
 }
 
 pub(super) struct Connection<'a> {
@@ -121,7 +49,11 @@ pub(super) struct Connection<'a> {
 impl Connection<'_> {
     /// Uploads the pending update, if there is one, and follows the run until it is over. `known`: the server's reply about
     /// the update that the client `asked` about.
-    async fn take_part(mut self, asked: Option<UpdateId>, known: Option<UpdateReply>) -> Result<Served, Error> {
+    pub(super) async fn take_part(
+        mut self,
+        asked: Option<UpdateId>,
+        known: Option<UpdateReply>,
+    ) -> Result<Served, Error> {
         let joined = Arc::clone(&self.joined);
         let before = self.session.joined.as_ref();
         if !before.is_some_and(|before| same_run(before, &joined)) {

@@ -9,6 +9,7 @@ mod reload;
 mod renewal;
 mod round_watch;
 mod run;
+mod serve;
 mod session_state;
 mod stop_on_drop;
 mod traffic_log;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use fl_proto::Meter;
 use tokio::time::Instant;
 
-use super::connection::{Served, serve};
+use super::connection::Served;
 use super::guest::Guest;
 use super::reload::Reloads;
 use super::renewal::clock_offset;
+use super::serve::serve;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::{ClientActor, ClientState};

@@ -145,6 +145,7 @@ fn read_again(server: &Path, before: &ServerConfig) -> Result<Reloaded, String> 
         Ok(Reloaded {
             authority,
             own,
+            tuning: config.tuning,
             ignored,
         })
     };

@@ -66,7 +66,7 @@ pub enum ConfigError {
 }
 
 impl ServerConfig {
-    /// Keys whose values differ in `other`, except for those of certificates.
+    /// Keys whose values differ in `other`, except for those that a running server takes over.
     pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
         let Self {
             listen,
@@ -103,12 +103,12 @@ impl ServerConfig {
             ("data", *data != other.data),
             ("authority_key", *authority_key != other.authority_key),
             ("revoked", *revoked != other.revoked),
-            ("limits of memory, disk, connections and time", *tuning != other.tuning),
             ("otlp", *otlp != other.otlp),
             ("costs", *costs != other.costs),
         ]
         .into_iter()
         .filter_map(|(key, changed)| changed.then_some(key))
+        .chain(tuning.changed_keys(&other.tuning))
         .collect()
     }
 
@@ -369,8 +369,8 @@ mod tests {
                 .changed_keys(&config("certificate = \"other.pem\""))
                 .is_empty()
         );
-        let other = config("listen = \"127.0.0.1:1\"\nidle = \"5s\"");
-        let expected = ["listen", "limits of memory, disk, connections and time"];
+        let other = config("listen = \"127.0.0.1:1\"\nidle = \"5s\"\nconnections = 3\nstall = \"9s\"\nleast_rate = 9");
+        let expected = ["listen", "connections", "idle"];
         assert_eq!(config("").changed_keys(&other), expected);
     }
 

@@ -54,7 +54,8 @@ pub(crate) struct Service {
     pub(crate) clock: Clock,
     pub(crate) admission: Admission,
     pub(crate) registry: RegistryHandle,
-    pub(crate) tuning: Tuning,
+    /// Of which transfers take `stall` and `least_rate` when they begin.
+    pub(crate) tuning: tokio::sync::watch::Receiver<Tuning>,
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
     pub(crate) handed_out: HandedOut,

@@ -1,4 +1,4 @@
-//! Reloads the certificates of a running server: on SIGHUP, or when the command line asks.
+//! Reloads the certificates and the least rate of transfers of a running server: on SIGHUP, or when the command line asks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,16 @@ use fl_proto::{Issued, TlsError, enrollment_tls, server_tls};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
+use crate::config::server::Tuning;
+
 /// What is read again: the authorities' certificates, and the server's own certificate and key, PEM; and a sentence about each
 /// change that takes a restart.
 #[derive(Debug)]
 pub struct Reloaded {
     pub authority: String,
     pub own: Issued,
+    /// Of these, `stall` and `least_rate` are taken over.
+    pub tuning: Tuning,
     /// Keys of server.toml that changed and cannot change while the server runs.
     pub ignored: Vec<&'static str>,
 }
@@ -42,12 +46,13 @@ pub(crate) struct Reloader {
     main: watch::Sender<Arc<ServerConfig>>,
     enrollment: watch::Sender<Arc<ServerConfig>>,
     authority: watch::Sender<String>,
+    tuning: watch::Sender<Tuning>,
 }
 
 impl Reloader {
     /// # Errors
     /// If the certificates cannot be used.
-    pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued) -> Result<Self, TlsError> {
+    pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued, tuning: Tuning) -> Result<Self, TlsError> {
         let (main, _) = watch::channel(server_tls(authority, own)?);
         let (enrollment, _) = watch::channel(enrollment_tls(authority, own)?);
         let (authority, _) = watch::channel(authority.to_owned());
@@ -56,6 +61,7 @@ impl Reloader {
             main,
             enrollment,
             authority,
+            tuning: watch::Sender::new(tuning),
         })
     }
 
@@ -74,7 +80,12 @@ impl Reloader {
         self.authority.subscribe()
     }
 
-    /// Reads the certificates again. Blocks. Connections that are open stay as they are; new ones take the new certificates.
+    /// The limits of transfers.
+    pub(crate) fn tuning(&self) -> watch::Receiver<Tuning> {
+        self.tuning.subscribe()
+    }
+
+    /// Reads the files again. Blocks. Connections and transfers that are open stay as they are; new ones take what is new.
     /// Returns what happened, as a sentence.
     ///
     /// # Errors
@@ -88,6 +99,7 @@ impl Reloader {
         let Reloaded {
             authority,
             own,
+            tuning,
             ignored,
         } = reloaded;
         let unusable = |error: TlsError| unchanged(error.to_string());
@@ -98,7 +110,12 @@ impl Reloader {
         self.main.send_replace(main);
         self.enrollment.send_replace(enrollment);
         self.authority.send_replace(authority);
-        let mut done = "the certificates were read again; new connections use them".to_owned();
+        self.tuning.send_modify(|before| {
+            (before.stall, before.least_rate) = (tuning.stall, tuning.least_rate);
+        });
+        let mut done =
+            "the certificates, `stall` and `least_rate` were read again; new connections and transfers use them"
+                .to_owned();
         if !ignored.is_empty() {
             done.push_str("; restart the server to change ");
             done.push_str(

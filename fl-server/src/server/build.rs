@@ -90,7 +90,7 @@ impl Server {
     /// Whatever keeps the run from being served.
     pub(super) async fn build(listener: TcpListener, options: Serve) -> Result<Self, ServeError> {
         let listen = listener.local_addr().map_err(ServeError::Listener)?;
-        let reloader = Reloader::new(options.reload.clone(), &options.authority, &options.own)?;
+        let reloader = Reloader::new(options.reload.clone(), &options.authority, &options.own, options.tuning)?;
         let reloader = Arc::new(reloader);
         let room = Room::new(&options.tuning, open_files());
         let mut started = recover(&options).await?;
@@ -126,7 +126,7 @@ impl Server {
             EnrollmentPort::new(address, tls, registry.clone(), edge, tuning)
         });
         let (port, listening) = port.unzip();
-        let service = Arc::new(shared.service(&started, options.revoked, registry.clone())?);
+        let service = Arc::new(shared.service(&started, options.revoked, registry.clone(), reloader.tuning())?);
         let admission = service.admission.clone();
         let admin = shared.admin(
             &options.data,
@@ -213,7 +213,13 @@ struct Shared {
 }
 
 impl Shared {
-    fn service(&self, started: &Started, revoked: PathBuf, registry: RegistryHandle) -> Result<Service, ServeError> {
+    fn service(
+        &self,
+        started: &Started,
+        revoked: PathBuf,
+        registry: RegistryHandle,
+        rates: watch::Receiver<Tuning>,
+    ) -> Result<Service, ServeError> {
         let unknown = || PersistenceError::stored("records", "the run has begun, but no record names its first model");
         Ok(Service {
             plan: Arc::clone(&self.plan),
@@ -231,7 +237,7 @@ impl Shared {
             clock: self.clock,
             admission: Admission::new(revoked, registry.refused()),
             registry,
-            tuning: self.tuning,
+            tuning: rates,
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
             handed_out: HandedOut::default(),

@@ -298,6 +298,26 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
 }
 
 #[test]
+fn of_two_devices_that_type_one_line_at_the_same_moment_one_is_enrolled() {
+    let fed = found();
+    let (_server, _lines) = serve(&fed, &[]);
+    let line = line(&fed, &["anna"]);
+    let commands = ["one", "two"].map(|to| enroll(&fed, &line, to, &[]));
+    let both = commands.map(|command| std::thread::spawn(move || output(command)));
+    let mut both = both.map(|device| device.join().unwrap());
+    both.sort_by_key(|(status, ..)| status.code());
+    let [(won, enrolled, _), (lost, _, told)] = both;
+    assert!(won.success() && enrolled.contains("enrolled as `anna`"), "{enrolled}");
+    assert_eq!(lost.code(), Some(3), "{told}");
+    assert!(
+        told.contains("`anna` used this line on") && told.contains("needs its own"),
+        "{told}"
+    );
+    let folders = ["one", "two"].map(|to| fed.path(to).join("client.pem").exists());
+    assert_eq!(folders.iter().filter(|enrolled| **enrolled).count(), 1);
+}
+
+#[test]
 fn a_device_that_waits_for_approval_shows_the_words_that_the_operator_sees() {
     let fed = found();
     let (_server, _lines) = serve(&fed, &[]);

@@ -115,6 +115,7 @@ fn reload(dir: &Path, own: &Issued) -> Reload {
         Ok(Reloaded {
             authority: std::fs::read_to_string(&authority).map_err(|error| error.to_string())?,
             own: own.clone(),
+            tuning: fl_server::Tuning::default(),
             ignored: Vec::new(),
         })
     })

@@ -100,10 +100,10 @@ fn a_reload_takes_new_certificates_and_refuses_broken_ones() {
     server.signal("-HUP");
     let said = wait_for(&lines, SERVER, "not reloaded: ");
     assert!(said.contains("server.toml") && said.contains("stay in use"), "{said}");
-    std::fs::write(&toml, format!("{before}\nidle = \"30s\"\n")).unwrap();
+    std::fs::write(&toml, format!("{before}\nconnections = 9\nleast_rate = 2048\n")).unwrap();
     server.signal("-HUP");
-    let said = wait_for(&lines, SERVER, "new connections use them");
-    assert!(said.contains("restart the server to change"), "{said}");
+    let said = wait_for(&lines, SERVER, "new connections and transfers use them");
+    assert!(said.ends_with("restart the server to change `connections`"), "{said}");
     // The server goes on with what it had.
     let (sender, said) = channel();
     let _anna = Process::start(fed.client("anna"), 1, 1, &sender);

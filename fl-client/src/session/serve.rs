@@ -1,0 +1,86 @@
+//! Serves one connection: dials, joins, takes part, and says so when it leaves.
+
+use std::sync::Arc;
+
+use fl_proto::{Departure, JoinRequest};
+
+use super::connection::{Connection, Served};
+use super::guest::Guest;
+use super::session_state::SessionState;
+use super::traffic_log::TrafficLog;
+use crate::client::ClientActor;
+use crate::config::ClientConfig;
+use crate::error::Error;
+use crate::event::Sink;
+use crate::identity::{is_pending, promote};
+use crate::rpc::Rpc;
+
+/// Serves one connection until the run is over or the certificate was renewed.
+///
+/// # Errors
+/// Why the connection ended; transient if coming back may help.
+pub(super) async fn serve(
+    config: &Arc<ClientConfig>,
+    tls: &Arc<rustls::ClientConfig>,
+    actor: &ClientActor,
+    events: &Sink,
+    traffic: &mut TrafficLog,
+    session: &mut SessionState,
+    guest: &mut Guest,
+) -> Result<Served, Error> {
+    let mut rpc = Rpc::connect(config, tls).await?;
+    // During training nothing is pending, and the actor is busy.
+    let asked = match &session.training {
+        Some(_) => None,
+        None => actor.call(|client| client.pending()).await??,
+    };
+    let request = JoinRequest {
+        tasks: session.tasks.clone(),
+        pending: asked.clone(),
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        device: config.device.clone(),
+    };
+    let mut joined = rpc.join(request).await?;
+    session.answered = true;
+    // The server has accepted the newest pair.
+    if let Some(files) = config.identity.as_ref().filter(|files| is_pending(files))
+        && let Err(error) = promote(files)
+    {
+        tracing::warn!(%error, "the new certificate stays beside the old one");
+    }
+    let known = joined.pending.take();
+    let (run, mut leaving) = (joined.run.clone(), rpc.clone());
+    let connection = Connection {
+        config,
+        actor,
+        events,
+        traffic,
+        session,
+        guest,
+        rpc,
+        joined: Arc::new(joined),
+    };
+    let taken_part = Box::pin(connection.take_part(asked, known)).await;
+    if let Err(error) = &taken_part
+        && let Some(departure) = departure(error)
+    {
+        leaving.leave(&run, departure, error.to_string()).await;
+    }
+    taken_part
+}
+
+/// How the client leaves the run after this error; `None` if it reconnects by itself.
+fn departure(error: &Error) -> Option<Departure> {
+    match error {
+        Error::Learner(_) | Error::Config(_) => Some(Departure::Learner),
+        Error::Protocol(_) | Error::State { .. } | Error::Crashed(_) => Some(Departure::Failure),
+        // The server does not wait for a client that it refused, and would not accept the call.
+        Error::Refused(_)
+        | Error::Unreachable(_)
+        | Error::Broken(_)
+        | Error::Displaced(_)
+        | Error::NotNow(_)
+        | Error::OtherTask(_)
+        | Error::GaveUp(_) => None,
+    }
+}
