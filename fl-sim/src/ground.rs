@@ -78,6 +78,12 @@ impl Ground {
         process::done(&self.dir, args).await
     }
 
+    /// Whether `fl-sim ARGS` in the folder of the federation succeeds.
+    pub(crate) async fn succeeds(&self, args: &[&str]) -> anyhow::Result<bool> {
+        let (code, _) = process::output(&self.dir, args).await?;
+        Ok(code == 0)
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

@@ -49,6 +49,9 @@ const ROUNDS: u64 = 1_000_000;
 const WARM_ROUNDS: u64 = 12;
 /// Rounds after the attack.
 const CALM_ROUNDS: u64 = 3;
+/// Devices that enroll during the attack, and the attempts of each, at most.
+pub(super) const DEVICES: usize = 3;
+const ATTEMPTS: u32 = 50;
 /// Time limit of a process after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
@@ -102,14 +105,19 @@ impl HostileRun {
             clients.push(ground.client(name, &[])?);
         }
         ground.closed(WARM_ROUNDS).await.context("before the attack")?;
-        let lines = [
+        let opened = [
             "server", "enroll", "device-*", "--fed", "fed", "--uses", "9", "--ttl", "12h",
         ];
-        ground.done(&lines).await?;
+        let line = ground.done(&opened).await?;
+        let line = line
+            .trim()
+            .strip_prefix("fl-client enroll ")
+            .context("the line of a token")?;
         let before = server.memory();
         let rounds_before = ground.metrics().await?.sum("fl_rounds_closed_total");
 
         let (began, mut most) = (Instant::now(), before);
+        let devices = tokio::spawn(enroll(ground.clone(), line.to_owned()));
         let attack = self.attack(Arc::new(attackers));
         let mut attack = std::pin::pin!(attack);
         let ends = loop {
@@ -119,6 +127,7 @@ impl HostileRun {
             }
         };
         let seconds = began.elapsed().as_secs_f64();
+        let enrolled = devices.await??;
         let metrics = ground.metrics().await?;
         let during = metrics.sum("fl_rounds_closed_total") - rounds_before;
         ground
@@ -153,6 +162,7 @@ impl HostileRun {
         Ok(Withstood {
             seconds,
             ends,
+            enrolled,
             edge: edge(&metrics),
             rounds: kept.report.run.version,
             rounds_during: during,
@@ -262,6 +272,22 @@ impl HostileRun {
             patience: Duration::from_secs(self.patience),
         })
     }
+}
+
+/// Enrolls devices while the attack lasts; returns the attempts of each that succeeded. A device that finds no place says so, and
+/// the same command is typed again.
+async fn enroll(ground: Ground, line: String) -> anyhow::Result<Vec<u32>> {
+    let mut enrolled = Vec::new();
+    for device in 0..DEVICES {
+        let folder = format!("device-{device}");
+        for attempt in 1..=ATTEMPTS {
+            if ground.succeeds(&["client", "enroll", &line, "--to", &folder]).await? {
+                enrolled.push(attempt);
+                break;
+            }
+        }
+    }
+    Ok(enrolled)
 }
 
 /// What the server counted at its ports: series that are not 0.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::attack::{End, Kind};
+use super::command::DEVICES;
 
 /// Most growth of the server's memory.
 const GROWTH: u64 = 20 << 20;
@@ -55,6 +56,8 @@ pub struct Withstood {
     pub seconds: f64,
     /// Hostile connections by kind and end.
     pub ends: Ends,
+    /// Attempts of each device that enrolled during the attack.
+    pub enrolled: Vec<u32>,
     /// What the server counted at its ports, as in `/metrics`.
     pub edge: Vec<(String, u64)>,
     /// Rounds of the run.
@@ -111,6 +114,10 @@ impl Withstood {
                 before > 0 && most <= before + GROWTH,
                 format!("the server's memory grew from {before} to {most} bytes"),
             ),
+            (
+                self.enrolled.len() == DEVICES,
+                format!("only {} of {DEVICES} devices were enrolled", self.enrolled.len()),
+            ),
             (self.balanced, "the ledger is not what the sockets carried".to_owned()),
             (self.verified == 0, format!("verify ends with code {}", self.verified)),
             (
@@ -146,12 +153,15 @@ impl Withstood {
         let Memory { before, most, after } = self.memory;
         text.push_str(&format!(
             "attack     {:.0} s, {} rounds closed meanwhile\n\
+             devices    {} enrolled meanwhile, in {} attempts\n\
              rounds     {} in {} attempts, {} updates\n\
              memory     {:.1} MiB before, {:.1} at most, {:.1} after; without attackers {:.1}, {:.1}, {:.1}\n\
              ledger     {}: {} bytes up, {} down; verify: code {}\n\
              model      {}, {} without attackers\n",
             self.seconds,
             self.rounds_during,
+            self.enrolled.len(),
+            self.enrolled.iter().sum::<u32>(),
             self.rounds,
             self.attempts,
             self.updates,
@@ -194,6 +204,7 @@ mod tests {
         Withstood {
             seconds: 1.0,
             ends,
+            enrolled: vec![1; DEVICES],
             edge: Vec::new(),
             rounds: 5,
             rounds_during: 2,
@@ -262,6 +273,14 @@ mod tests {
                 },
                 2,
                 "ledger",
+            ),
+            (
+                Withstood {
+                    enrolled: vec![1],
+                    ..withstood()
+                },
+                2,
+                "only 1 of 3 devices",
             ),
             (
                 Withstood {
