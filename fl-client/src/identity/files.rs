@@ -127,7 +127,9 @@ impl IdentityFiles {
 
 fn failed(path: &Path, error: &io::Error) -> Error {
     let hint = match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space and type the same command again",
+        io::ErrorKind::StorageFull => {
+            "; free some space and type the same command again (a running client tries again by itself)"
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; this user must be allowed to write into the folder, or choose another one"
         }

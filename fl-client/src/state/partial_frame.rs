@@ -51,6 +51,10 @@ impl RunState {
     /// What an interrupted fetch has left of a frame.
     pub(crate) fn partial_frame(&self) -> Option<PartialFrame> {
         let path = self.path(FILE);
+        // Opening a pipe would wait for a writer.
+        if !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+            return None;
+        }
         let (head, len) = self.disk.read_front(&path, HEAD as u64).ok()??;
         match digest(&head) {
             Ok(digest) => {

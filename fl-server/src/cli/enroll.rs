@@ -156,9 +156,12 @@ fn print(args: &Args, line: &str, id: &str, address: &str, problem: Option<&str>
         1 => "one device".to_owned(),
         uses => format!("{uses} devices"),
     };
-    let minutes = args.ttl.div_ceil(60_000);
+    let time = match args.ttl {
+        ttl if ttl.is_multiple_of(60_000) => format!("{} minutes", ttl / 60_000),
+        ttl => format!("{} seconds", ttl.div_ceil(1_000)),
+    };
     out::note(format_args!(
-        "type this on the device, which connects to {address}; it enrolls {devices} as {} within {minutes} minutes (token {id})",
+        "type this on the device, which connects to {address}; it enrolls {devices} as {} within {time} (token {id})",
         args.name
     ));
     if args.approve {

@@ -150,6 +150,13 @@ impl Registry {
         // A line that was used tells a second device by whom, until there is no room.
         self.tokens
             .retain(|_, token| !closed(token) || token.expires.saturating_add(90 * 24 * 3_600_000) > now);
+        if let NamePattern::One(name) = &new.names
+            && new.uses > 1
+        {
+            return Err(format!(
+                "one device has the name `{name}`: leave out `--uses`, or give a pattern such as `{name}-*`"
+            ));
+        }
         if self.tokens.len() >= MAX_TOKENS {
             return Err(format!(
                 "{MAX_TOKENS} tokens are stored; revoke some: `fl-server tokens list` shows them"

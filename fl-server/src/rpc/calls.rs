@@ -79,6 +79,7 @@ impl Federation for Calls {
         &self,
         request: Request<Streaming<wire::ProbeRequest>>,
     ) -> Result<Response<Self::ProbeStream>, Status> {
+        self.0.turn(&request).await;
         probe::probe(Arc::clone(&self.0), request).await.map(Response::new)
     }
 

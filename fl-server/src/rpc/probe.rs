@@ -41,7 +41,11 @@ pub(super) async fn probe(
         });
         for part in std::iter::once(probe_reply::Part::Result(result)).chain(data) {
             let reply = wire::ProbeReply { part: Some(part) };
-            peer.counters.answered(&reply);
+            // What only fills the connection is `transport`: a message of 64 KiB that is counted after its bytes have passed would
+            // be missing from the other kinds of a later round.
+            if let Some(probe_reply::Part::Result(_)) = &reply.part {
+                peer.counters.answered(&reply);
+            }
             // A client that is gone, or slower than the least rate, has no more interest.
             match pace.wait(replies.send(Ok(reply))).await {
                 Ok(Ok(())) => pace.moved(CHUNK as u64),
@@ -64,7 +68,9 @@ async fn receive(
         let Some(message) = pace.wait(stream.next()).await.map_err(slow)?.transpose()? else {
             break;
         };
-        peer.counters.asked(&message);
+        if let Some(probe_request::Part::Header(_)) = &message.part {
+            peer.counters.asked(&message);
+        }
         match (message.part, &header) {
             (Some(probe_request::Part::Header(first)), None) => header = Some(ProbeHeader::try_from(first)?),
             (Some(probe_request::Part::Data(data)), Some(_)) => {

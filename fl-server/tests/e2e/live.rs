@@ -242,16 +242,17 @@ async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     let address = format!("127.0.0.1{address}");
     options.live = Some(live);
     let server = Server::start(options).await;
-    let metrics = async |authority: &str, own: &Issued| {
+    let connect = async |authority: &str, own: &Issued| {
         // The page speaks HTTP/1.1 and names no protocol.
         let mut tls = client_tls(authority, own).unwrap();
         Arc::make_mut(&mut tls).alpn_protocols.clear();
         let stream = TcpStream::connect(&address).await.unwrap();
         let name = ServerName::try_from("fl-server").unwrap();
-        let stream = tokio_rustls::TlsConnector::from(tls)
-            .connect(name, stream)
-            .await
-            .unwrap();
+        let connector = tokio_rustls::TlsConnector::from(tls);
+        connector.connect(name, stream).await.unwrap()
+    };
+    let metrics = async |authority: &str, own: &Issued| {
+        let stream = connect(authority, own).await;
         try_ask(stream, "GET /metrics HTTP/1.1\r\nHost: fl-server", "")
             .await
             .map(|(status, ..)| status)
@@ -269,8 +270,20 @@ async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     // Another federation's operator is refused in the handshake.
     let stranger = Fed::new().issue_as("otto", Role::Operator);
     assert_eq!(metrics(root, &stranger).await, None);
+    let stream = connect(root, &operator).await;
+    let mut stream = BufReader::new(stream);
+    stream
+        .get_mut()
+        .write_all(b"GET /live HTTP/1.1\r\nHost: fl-server\r\n\r\n")
+        .await
+        .unwrap();
+    next_event(&mut stream, "live").await;
     std::fs::write(fed.dir.path().join("revoked"), "otto\n").unwrap();
     assert_eq!(metrics(root, &operator).await, Some(401), "revoked");
+    // An open stream ends, too.
+    let mut rest = Vec::new();
+    stream.take(1 << 20).read_to_end(&mut rest).await.unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));
     assert_eq!(metrics(root, &other).await, Some(200));
     server.stop().await;
 }

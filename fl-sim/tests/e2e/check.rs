@@ -155,7 +155,7 @@ fn a_good_client_is_checked_without_taking_part_and_every_byte_is_booked() {
     // The 512 KiB of each check are in the ledger, on the client that made it.
     for name in ["carl", "anna"] {
         let client = report.clients.iter().find(|line| line.client == name).unwrap();
-        for bytes in [client.flow.control_up, client.flow.control_down] {
+        for bytes in [client.flow.transport_up, client.flow.transport_down] {
             assert!((256 * 1024..300 * 1024).contains(&bytes), "{client:?}");
         }
     }

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Form, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,6 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use serde::Deserialize;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -109,8 +109,20 @@ async fn live(State(app): State<Arc<Dashboard>>) -> Response {
 }
 
 /// Streams changes as server-sent events: at most one live event a second, and one event for each new report.
-async fn stream(State(app): State<Arc<Dashboard>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+///
+/// The stream of an operator who reads it by a certificate ends when that is revoked.
+async fn stream(
+    State(app): State<Arc<Dashboard>>,
+    shown: Option<Extension<Shown>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (events, stream) = tokio::sync::mpsc::channel(2);
+    let admission = app.sources.admission.clone();
+    let by_certificate = shown.filter(|shown| shown.is_admitted(&admission));
+    let is_admitted = move || {
+        by_certificate
+            .as_ref()
+            .is_none_or(|shown| shown.is_admitted(&admission))
+    };
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {
         // A new viewer does not wait for the next tick.
@@ -124,7 +136,7 @@ async fn stream(State(app): State<Arc<Dashboard>>) -> Sse<impl Stream<Item = Res
             return;
         }
         let mut told = None;
-        while ticks.changed().await.is_ok() {
+        while ticks.changed().await.is_ok() && is_admitted() {
             let tick = ticks.borrow_and_update().clone();
             if events
                 .send(Ok(Event::default().event("live").data(&*tick.live)))
