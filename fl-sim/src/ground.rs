@@ -236,10 +236,14 @@ pub(crate) fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
     Ok((version, digest, Digest::of_f32(&values)))
 }
 
+/// Ports between the first ones that two processes with consecutive numbers try.
+const PORTS_OF_A_PROCESS: u64 = 61;
+
 /// Free ports below the range for outgoing connections: a client that dials a port of that range while its server is dead may be
 /// connected to itself.
 pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let first = (std::process::id() % 10_000) as u16;
+    // Far from those of processes that start at the same time: a port is bound only later.
+    let first = (u64::from(std::process::id()) * PORTS_OF_A_PROCESS % 10_000) as u16;
     let ports = (0..10_000).map(|next| 20_000 + (first + next) % 10_000);
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let ports: Vec<u16> = ports.filter(free).take(N).collect();
