@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::attack::{Attackers, Kind};
-use super::outcome::{Ends, Memory, Withstood};
+use super::outcome::{DEVICES, Ends, Memory, Withstood};
 use crate::dice::Dice;
 use crate::ground::{Ground, LOOK_EVERY, Metrics, RunSettings};
 use crate::keep::Keep;
@@ -49,8 +49,7 @@ const ROUNDS: u64 = 1_000_000;
 const WARM_ROUNDS: u64 = 12;
 /// Rounds after the attack.
 const CALM_ROUNDS: u64 = 3;
-/// Devices that enroll during the attack, and the attempts of each, at most.
-pub(super) const DEVICES: usize = 3;
+/// Attempts of a device that enrolls, at most.
 const ATTEMPTS: u32 = 50;
 /// Time limit of a process after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(30);

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::attack::{End, Kind};
-use super::command::DEVICES;
 
+/// Devices that enroll during the attack.
+pub(super) const DEVICES: usize = 3;
 /// Most growth of the server's memory.
 const GROWTH: u64 = 20 << 20;
 
