@@ -199,13 +199,13 @@ fn compare(label: &str, settings: &[&str], seeds: std::ops::RangeInclusive<u64>)
 }
 
 #[test]
-#[ignore = "needs root, iproute2, python3 and /dev/net/tun: cargo namespaces"]
+#[ignore = "needs root, iproute2, python3 and /dev/net/tun: cargo slow-link"]
 fn on_a_slow_link_every_round_finishes_and_an_upload_gets_what_tcp_gets_in_namespaces() {
     compare("system", &[], 1..=3);
 }
 
 #[test]
-#[ignore = "needs root, iproute2, python3 and /dev/net/tun: cargo namespaces"]
+#[ignore = "needs root, iproute2, python3 and /dev/net/tun: cargo slow-link"]
 fn with_reno_it_is_the_same_in_namespaces() {
     compare("reno", &["net.ipv4.tcp_congestion_control=reno"], 1..=1);
 }
