@@ -1,7 +1,7 @@
 //! What checks find out about files and folders, without changing them.
 
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::findings::Line;
@@ -13,14 +13,31 @@ pub fn nearest(folder: &Path) -> PathBuf {
     existing.unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Creates and removes a file. Permissions alone say nothing of a file system that is mounted to be read only.
+/// Creates a file, writes it to the disk and removes it. Permissions alone say nothing of a file system that is mounted to be
+/// read only, and an empty file nothing of one that is full.
 ///
 /// # Errors
 /// Those of the system.
 pub fn try_write(folder: &Path) -> io::Result<()> {
     let path = probe(folder);
-    OpenOptions::new().write(true).create_new(true).open(&path)?;
-    fs::remove_file(&path)
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    let written = fill(file);
+    let removed = fs::remove_file(&path);
+    written.and(removed)
+}
+
+/// Writes a page, which takes a block of the disk.
+fn fill(mut file: File) -> io::Result<()> {
+    file.write_all(&[0; 4096])?;
+    file.sync_all()
+}
+
+/// What to do about a folder in which [`try_write`] failed. `owner`: what to do unless the disk is full.
+pub fn after(error: &io::Error, owner: String) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space".to_owned(),
+        _ => owner,
+    }
 }
 
 /// The path of a file that a check creates and removes.
@@ -91,6 +108,19 @@ mod tests {
         assert!(free(folder.path()).unwrap() > 0);
         // No file can be made there, whoever asks.
         assert!(try_write(Path::new("/proc/self")).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_takes_an_empty_file_and_no_page() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = fill(full).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(after(&error, "own it".to_owned()), "free some space");
+        assert_eq!(
+            after(&io::ErrorKind::PermissionDenied.into(), "own it".to_owned()),
+            "own it"
+        );
     }
 
     #[test]

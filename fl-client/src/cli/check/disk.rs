@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fl_cli::findings::Line;
-use fl_cli::folder::{free, nearest, try_write};
+use fl_cli::folder::{after, free, nearest, try_write};
 
 use super::subject::Subject;
 use crate::limits::{bytes_below, disk_of};
@@ -17,7 +17,10 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
         Err(error) => Line::wrong(
             "state",
             format!("nothing can be written in {}: {error}", folder.display()),
-            "the user that runs the client must own the folder, or name another one with `state`",
+            after(
+                &error,
+                "the user that runs the client must own the folder, or name another one with `state`".to_owned(),
+            ),
         ),
     }]
 }
