@@ -65,7 +65,7 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
         )),
         Code::InvalidArgument => Error::Protocol(format!("the server refuses what this client says: {text}")),
         Code::Unimplemented => Error::Protocol(format!(
-            "{} is not a server of this protocol, or an older one: {text}",
+            "the server at {} does not know this call: it is older than this client",
             config.server
         )),
         Code::OutOfRange => Error::Protocol(format!("a message is larger than the protocol allows: {text}")),
@@ -77,6 +77,15 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
             None => Error::Broken(format!("the call failed: {text}")),
         },
     }
+}
+
+/// The port does not know a call that every version of the protocol has, although its certificate is the federation's.
+pub(crate) fn other_port(config: &ClientConfig) -> Error {
+    Error::Protocol(format!(
+        "{} is not the main port of a server; is it the enrollment port (`enroll` in server.toml)? `server` in client.toml is the \
+         address and port of `listen`",
+        config.server
+    ))
 }
 
 /// The first call on a fresh connection failed as if the line were cut: with TLS 1.3 that is how a server's refusal of

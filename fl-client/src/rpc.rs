@@ -80,7 +80,7 @@ impl Rpc {
     /// Sends `header` and `data`, which the server discards. Completes when the server has read all of it; the replies follow.
     ///
     /// # Errors
-    /// `NotNow` if this server measures nothing, or nothing now; those of any call.
+    /// `NotNow` if this server measures nothing, or nothing now; `Protocol` if this is another port; those of any call.
     pub(crate) async fn probe(
         &mut self,
         header: ProbeHeader,
@@ -89,25 +89,36 @@ impl Rpc {
         let first = probe_request::Part::Header(header.into());
         let parts = std::iter::once(first).chain(chunks(data, 0).map(probe_request::Part::Data));
         let requests = tokio_stream::iter(parts.map(|part| ProbeRequest { part: Some(part) }));
-        let reply = self.client.probe(requests).await;
-        let reply = reply.map_err(|status| match status.code() {
-            Code::Unimplemented => Error::NotNow(format!(
+        let status = match self.client.probe(requests).await {
+            Ok(reply) => return Ok(reply.into_inner()),
+            Err(status) => status,
+        };
+        Err(match status.code() {
+            Code::Unimplemented if self.serves_runs().await => Error::NotNow(format!(
                 "the server speaks a version of the protocol before {PROTOCOL_MAJOR}.{PROBES_SINCE} and measures nothing"
             )),
+            Code::Unimplemented => error_mapping::other_port(&self.config),
             Code::ResourceExhausted => Error::NotNow(status.message().to_owned()),
             _ => error_mapping::first_call(self.error_of(&status), &self.config),
-        })?;
-        Ok(reply.into_inner())
+        })
+    }
+
+    /// Whether the port knows the calls of version 1.0. The request names no run, so every server refuses it without effect.
+    async fn serves_runs(&mut self) -> bool {
+        let reply = self.client.fetch(with_timeout(wire::FetchRequest::default())).await;
+        !matches!(reply, Err(status) if status.code() == Code::Unimplemented)
     }
 
     pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {
         let reply = self.client.join(with_timeout(request.into())).await;
-        let reply = reply.map_err(
-            |status| match error_mapping::first_call(self.error_of(&status), &self.config) {
+        let reply = reply.map_err(|status| match status.code() {
+            // Every version has this call.
+            Code::Unimplemented => error_mapping::other_port(&self.config),
+            _ => match error_mapping::first_call(self.error_of(&status), &self.config) {
                 Error::NotNow(why) => Error::OtherTask(why),
                 error => error,
             },
-        )?;
+        })?;
         Ok(reply.into_inner().try_into()?)
     }
 
