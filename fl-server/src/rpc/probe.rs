@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fl_proto::{CHUNK, MAX_PROBE, ProbeHeader, Probed, ProtocolError, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,9 +27,8 @@ pub(super) async fn probe(
     request: Request<Streaming<wire::ProbeRequest>>,
 ) -> Result<Replies, Status> {
     let peer = service.peer(&request)?;
-    let place = service.limits.probes.place(&peer.client, Instant::now())?;
     let mut pace = Pace::up(&service.tuning.borrow(), &peer.meter);
-    let header = receive(&peer, &mut pace, request.into_inner()).await?;
+    let (header, place) = receive(&service, &peer, &mut pace, request.into_inner()).await?;
     let result = probed(&service, &peer, &header)?.to_wire()?;
     let (replies, stream) = mpsc::channel(1);
     let mut pace = Pace::down(&service.tuning.borrow(), &peer.meter);
@@ -56,13 +55,14 @@ pub(super) async fn probe(
     Ok(ReceiverStream::new(stream))
 }
 
-/// Reads the header, and discards what follows it.
+/// Reads the header, and discards what follows it. A probe that moves bytes has a place.
 async fn receive(
+    service: &Service,
     peer: &Peer,
     pace: &mut Pace,
     mut stream: Streaming<wire::ProbeRequest>,
-) -> Result<ProbeHeader, Status> {
-    let (mut header, mut received) = (None, 0);
+) -> Result<(ProbeHeader, Option<OwnedSemaphorePermit>), Status> {
+    let (mut header, mut place, mut received) = (None::<ProbeHeader>, None, 0);
     loop {
         let slow = |_| Status::deadline_exceeded("the connection is slower than this server waits for (`least_rate`)");
         let Some(message) = pace.wait(stream.next()).await.map_err(slow)?.transpose()? else {
@@ -79,12 +79,17 @@ async fn receive(
             }
             _ => return Err(ProtocolError::Missing("header").into()),
         }
+        let moves = received > 0 || header.as_ref().is_some_and(|header| header.bytes > 0);
+        if moves && place.is_none() {
+            place = Some(service.limits.probes.place(&peer.client, Instant::now())?);
+        }
         if received > MAX_PROBE {
             let why = format!("{received} bytes are above {MAX_PROBE}");
             return Err(ProtocolError::invalid("data", why).into());
         }
     }
-    header.ok_or_else(|| ProtocolError::Missing("header").into())
+    let header = header.ok_or(ProtocolError::Missing("header"))?;
+    Ok((header, place))
 }
 
 fn probed(service: &Service, peer: &Peer, header: &ProbeHeader) -> Result<Probed, Status> {

@@ -1,4 +1,4 @@
-//! Bounds on probes: they share the link with the rounds, and a client could call at any rate.
+//! Bounds on probes that move bytes: they share the link with the rounds. A probe without bytes is bounded as any call is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Calls of one client in [`WINDOW`]; a check makes two.
+/// Measurements of one client in [`WINDOW`]; a check makes one.
 const PER_WINDOW: u32 = 12;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Calls at once of all clients.
+/// Measurements at once of all clients.
 const AT_ONCE: usize = 4;
 
 /// Bounds on probes.
@@ -32,7 +32,7 @@ impl Default for Probes {
 }
 
 impl Probes {
-    /// A place for a call of `client`.
+    /// A place for a measurement of `client`.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`, with what to do.
