@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::trace::Collector;
-use fl_proto::{Issued, Meter, expiry};
+use fl_proto::{Issued, Meter, Role, certificates_of, expiry, peer_role};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -141,6 +141,12 @@ impl ClientConfig {
             },
             ..self.clone()
         }
+    }
+
+    /// The role in the client's own certificate; [`Role::Client`] if it cannot be read.
+    pub(crate) fn role(&self) -> Role {
+        let der = certificates_of(&self.own.certificate).unwrap_or_default();
+        der.first().and_then(|der| peer_role(der).ok()).unwrap_or_default()
     }
 
     /// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is

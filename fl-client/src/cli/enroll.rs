@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use fl_cli::out;
-use fl_proto::{ClientId, EnrollmentLine};
+use fl_proto::{ClientId, EnrollmentLine, Role};
 use indicatif::ProgressBar;
 
 use super::run as run_client;
 use crate::client_file::ClientFile;
+use crate::config::ClientConfig;
 use crate::enrollment::{ClientFolder, Progress, enroll};
 use crate::error::Error;
 use crate::identity::Fault;
@@ -128,6 +129,7 @@ pub(super) fn preflight(config: &Path, runs: bool) -> anyhow::Result<()> {
     let tasks: Vec<_> = file.tasks.keys().map(String::as_str).collect();
     match tasks.as_slice() {
         _ if runs => {}
+        _ if file.config.role() == Role::Operator => out::note(format_args!("{}", next_of_operator(&file.config))),
         [] => out::note(format_args!(
             "next: bind a task to a learner and data in {shown}, then\n      fl-client check {shown}\n      fl-client run {shown}"
         )),
@@ -137,6 +139,20 @@ pub(super) fn preflight(config: &Path, runs: bool) -> anyhow::Result<()> {
         )),
     }
     Ok(())
+}
+
+/// What an operator can do, who takes part in no run.
+fn next_of_operator(config: &ClientConfig) -> String {
+    let files = config.identity.as_ref();
+    let [authority, certificate, key] = files.map_or(
+        ["authority.pem", "client.pem", "client.key"].map(String::from),
+        |files| [&files.authority, &files.certificate, &files.key].map(|path| path.display().to_string()),
+    );
+    format!(
+        "this certificate is an operator's: it takes part in no run, and the server's page (`admin` in server.toml) accepts it \
+         without the token\nnext: curl --cacert {authority} --cert {certificate} --key {key} \\\n      \
+         --connect-to fl-server:7071:ADDRESS:7071 https://fl-server:7071/metrics"
+    )
 }
 
 impl TaskArgs {

@@ -126,7 +126,14 @@ fn an_evaluator_is_never_asked_to_train_and_an_operator_takes_no_part() {
     let (mut server, lines) = serve(&fed, &["--exit-when-done"]);
     let role = |name: &str, role: &str| {
         let line = line(&fed, &[name, "--role", role]);
-        done(enroll(&fed, &line, name, &TASK));
+        let (status, _, said) = output(enroll(&fed, &line, name, &TASK));
+        assert!(status.success(), "{said}");
+        // An operator is shown what it can do, which is not to run.
+        assert_eq!(
+            (said.contains("fl-client run"), said.contains("next: curl --cacert ")),
+            (role != "operator", role == "operator"),
+            "{said}"
+        );
         fed.sim(&["client", "run", &format!("{name}/client.toml"), "--exit-when-done"])
     };
     fails(role("olga", "operator"), 3, &["this certificate is an operator's"]);

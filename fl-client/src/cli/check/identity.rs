@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use fl_cli::findings::Line;
-use fl_cli::folder::{private, try_write};
-use fl_proto::{certificates_of, peer_lifetime, peer_name};
+use fl_cli::folder::{after, private, try_write};
+use fl_proto::{Role, certificates_of, peer_lifetime, peer_name};
 use time::{Duration, OffsetDateTime};
 
 use super::subject::Subject;
@@ -45,11 +45,18 @@ fn certificate(config: &ClientConfig, now: OffsetDateTime) -> Line {
         return Line::wrong(CHECK, text, "set the clock (`timedatectl set-ntp true`)");
     }
     if let Some(fault) = own_fault(&config.own, &config.authority, now) {
-        let clock = match expires < now {
-            true => format!(" (this device's clock says {})", now.date()),
-            false => String::new(),
+        return match expires < now {
+            true => Line::wrong(
+                CHECK,
+                format!(
+                    "this device's clock says {}, and the certificate expired on {}",
+                    now.date(),
+                    expires.date()
+                ),
+                format!("if the date is wrong, set the clock (`timedatectl set-ntp true`). If it is right: {fault}"),
+            ),
+            false => Line::failed(CHECK, fault),
         };
-        return Line::failed(CHECK, fault + &clock);
     }
     if let Err(error) = fl_proto::client_tls(&config.authority, &config.own) {
         return Line::wrong(
@@ -59,6 +66,17 @@ fn certificate(config: &ClientConfig, now: OffsetDateTime) -> Line {
         );
     }
     let due: OffsetDateTime = issued + (expires - issued) * 2 / 3;
+    if config.role() == Role::Operator {
+        let valid = format!("of operator `{name}`, good until {}", expires.date());
+        let again = "ask for a line (`fl-server enroll NAME --role operator --again`), then type `fl-client enroll LINE --again`";
+        return match now > due {
+            true => Line::warning(CHECK, format!("{valid}; nothing renews it"), again),
+            false => Line::good(
+                CHECK,
+                format!("{valid}; nothing renews it: the operator enrolls again before"),
+            ),
+        };
+    }
     let valid = format!("of client `{name}`, good until {}", expires.date());
     match now > due + Duration::DAY {
         true => Line::warning(
@@ -80,7 +98,10 @@ fn renewal(files: &IdentityFiles) -> Line {
             return Line::warning(
                 "renewal",
                 format!("nothing can be written in {shown}: {error}; the certificate cannot be renewed there"),
-                format!("the user that runs the client must own {shown}, on a disk that can be written"),
+                after(
+                    &error,
+                    format!("the user that runs the client must own {shown}, on a disk that can be written"),
+                ),
             );
         }
         let mode = folder.metadata().map_or(0, |about| about.permissions().mode());
@@ -101,7 +122,7 @@ fn renewal(files: &IdentityFiles) -> Line {
 #[cfg(test)]
 mod tests {
     use fl_cli::findings::Level;
-    use fl_proto::Authority;
+    use fl_proto::{Authority, Issued, NewKey, SigningRequest, certificate_pem};
 
     use super::*;
 
@@ -143,6 +164,30 @@ mod tests {
             line.level == Level::Wrong && line.text.contains("is of `CN=fed"),
             "{line:?}"
         );
+    }
+
+    #[test]
+    fn an_operators_certificate_is_renewed_by_nobody() {
+        let (authority, root) = Authority::create("fed", begin(), Duration::days(9999)).unwrap();
+        let key = NewKey::generate().unwrap();
+        let request = SigningRequest::from_der(&key.request(None).unwrap()).unwrap();
+        let name = "olga".parse().unwrap();
+        let signed = authority.sign(&request, &name, Role::Operator, begin(), Duration::days(30));
+        let own = Issued {
+            certificate: certificate_pem(&signed.unwrap()),
+            key: key.to_pem(),
+        };
+        let config = ClientConfig::new("a:1", root.certificate.clone(), own, "state");
+        for (days, level) in [(0, Level::Good), (19, Level::Good), (21, Level::Warning)] {
+            let line = certificate(&config, begin() + Duration::days(days));
+            assert!(
+                line.level == level
+                    && line
+                        .text
+                        .starts_with("of operator `olga`, good until 2027-02-14; nothing renews it"),
+                "{days}: {line:?}"
+            );
+        }
     }
 
     #[test]
