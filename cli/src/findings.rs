@@ -44,6 +44,9 @@ pub struct Line {
     /// Further lines of text, such as the rows of a table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
+    /// Whether the cause is another machine, or the way to it.
+    #[serde(skip)]
+    pub is_remote: bool,
 }
 
 impl Line {
@@ -55,6 +58,7 @@ impl Line {
             text: text.into(),
             todo: None,
             details: Vec::new(),
+            is_remote: false,
         }
     }
 
@@ -87,6 +91,15 @@ impl Line {
     #[must_use]
     pub fn with_details(self, details: Vec<String>) -> Self {
         Self { details, ..self }
+    }
+
+    /// A line whose cause is another machine, or the way to it.
+    #[must_use]
+    pub fn remote(self) -> Self {
+        Self {
+            is_remote: true,
+            ..self
+        }
     }
 
     fn shown(&self) -> String {
@@ -157,10 +170,10 @@ impl Findings {
         self.lines.iter().map(|line| line.level).max().unwrap_or(Level::Good)
     }
 
-    /// The lines from number `from` on that are wrong, as one error text; `None` if none is.
-    pub fn faults(&self, from: usize) -> Option<String> {
-        let wrong = self.lines.iter().skip(from).filter(|line| line.level == Level::Wrong);
-        let faults: Vec<_> = wrong.map(Line::fault).collect();
+    /// The lines that are wrong and `belong`, as one error text; `None` if none is.
+    pub fn faults(&self, belong: impl Fn(&Line) -> bool) -> Option<String> {
+        let wrong = self.lines.iter().filter(|line| line.level == Level::Wrong);
+        let faults: Vec<_> = wrong.filter(|line| belong(line)).map(Line::fault).collect();
         (!faults.is_empty()).then(|| faults.join("\n       "))
     }
 }
@@ -185,18 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_the_wrong_lines_of_one_part() {
+    fn faults_are_the_wrong_lines_of_one_side() {
         let mut findings = Findings::new(Format::Json);
-        assert_eq!((findings.verdict(), findings.faults(0)), (Level::Good, None));
+        assert_eq!((findings.verdict(), findings.faults(|_| true)), (Level::Good, None));
         let wrong = |check: &str| Line::wrong(check, "is wrong", "change it");
         findings
             .extend([wrong("a"), Line::warning("b", "is odd", "look")])
             .unwrap();
-        findings.push(wrong("c")).unwrap();
+        findings.push(wrong("c").remote()).unwrap();
         assert_eq!(findings.verdict(), Level::Wrong);
-        assert_eq!(findings.faults(1), Some("c: is wrong; change it".to_owned()));
         assert_eq!(
-            findings.faults(0),
+            findings.faults(|line| line.is_remote),
+            Some("c: is wrong; change it".to_owned())
+        );
+        assert_eq!(
+            findings.faults(|_| true),
             Some("a: is wrong; change it\n       c: is wrong; change it".to_owned())
         );
     }

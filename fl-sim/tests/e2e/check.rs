@@ -1,14 +1,18 @@
 //! `fl-client check --online` over real TLS: what it finds of a server, a device and the way between them, and that it takes no part.
 
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
+use fl_proto::{Authority, Issued};
 use serde_json::Value;
+use time::{Duration, OffsetDateTime};
 
-use crate::fixtures::fed::Fed;
+use crate::fixtures::fed::{Fed, free_port};
 use crate::fixtures::process::{Line, Process, done, output, wait_for};
 
 const SERVER: usize = 0;
@@ -194,13 +198,14 @@ fn a_server_that_is_down_foreign_or_has_no_name_is_told_apart() {
 fn a_revoked_client_another_task_and_another_model_are_wrong() {
     let fed = found();
     let (_server, _lines) = serve(&fed, &[]);
-    let online = |name: &str| {
+    // The server's part is 3; what client.toml cures is 2.
+    let online = |name: &str, expected: i32| {
         let (code, result) = checked(check(&fed, name, &["--online"]));
-        assert_eq!(code, Some(3), "{result:#}");
+        assert_eq!(code, Some(expected), "{result:#}");
         result
     };
     std::fs::write(fed.path("fed/revoked"), "anna\n").unwrap();
-    ends_with(&online("anna"), "server", "client `anna` is revoked");
+    ends_with(&online("anna", 3), "server", "client `anna` is revoked");
     let bind = |name: &str, from: &str, to: &str| {
         let path = fed.path(name).join("client.toml");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -208,12 +213,12 @@ fn a_revoked_client_another_task_and_another_model_are_wrong() {
     };
     bind("berta", "[tasks.digits]", "[tasks.letters]");
     ends_with(
-        &online("berta"),
+        &online("berta", 2),
         "run",
         "this run needs task `digits`; bind it in client.toml",
     );
     bind("carl", "learner = \"mlp\"", "learner = \"cnn\"");
-    let result = online("carl");
+    let result = online("carl", 2);
     let (level, text) = line(&result, "layout");
     assert!(
         level == "wrong" && text.contains("differs from the run's model"),
@@ -247,6 +252,102 @@ fn a_clock_that_is_ten_years_off_is_reported_with_its_offset() {
     }
     let (code, result) = checked(check(&fed, "anna", &["--online", "--ahead", "7200"]));
     assert_eq!((code, line(&result, "clock").0), (Some(0), "warning"), "{result:#}");
+}
+
+#[test]
+fn a_clock_behind_with_a_certificate_that_has_expired_is_named() {
+    let fed = found();
+    let read = |name: &str| std::fs::read_to_string(fed.path(name)).unwrap();
+    let authority = Authority::from_pem(&Issued {
+        certificate: read("fed/authority.pem"),
+        key: read("fed/authority.key"),
+    });
+    let begins = OffsetDateTime::now_utc() - Duration::days(30);
+    let own = authority
+        .unwrap()
+        .issue_client(&"anna".parse().unwrap(), begins, Duration::days(25))
+        .unwrap();
+    std::fs::write(fed.path("anna/client.pem"), &own.certificate).unwrap();
+    std::fs::write(fed.path("anna/client.key"), &own.key).unwrap();
+    let (_server, _lines) = serve(&fed, &[]);
+    let (code, result) = checked(check(&fed, "anna", &["--online", "--ahead", "-1728000"]));
+    assert_eq!(code, Some(2), "{result:#}");
+    assert_eq!(line(&result, "certificate").0, "good", "{result:#}");
+    let (level, text) = line(&result, "clock");
+    assert!(
+        level == "wrong" && text.contains("19 days slow; set the clock"),
+        "{result:#}"
+    );
+    // By the right clock, the certificate's line names the date first: it may be the clock that is wrong.
+    let (code, result) = checked(check(&fed, "anna", &[]));
+    let (level, text) = line(&result, "certificate");
+    assert!(
+        code == Some(2) && level == "wrong" && text.starts_with("this device's clock says"),
+        "{result:#}"
+    );
+}
+
+#[test]
+fn the_enrollment_port_is_not_taken_for_an_old_server() {
+    let fed = found();
+    let rewrite = |name: &str, key: &str, value: &str| {
+        let path = fed.path(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let rest: Vec<_> = text
+            .lines()
+            .filter(|line| !line.starts_with(&format!("{key} = ")))
+            .collect();
+        std::fs::write(&path, format!("{key} = \"{value}\"\n{}\n", rest.join("\n"))).unwrap();
+    };
+    let port = format!("127.0.0.1:{}", free_port());
+    rewrite("fed/server.toml", "enroll", &port);
+    rewrite("anna/client.toml", "server", &port);
+    // The port is open while a token is.
+    let (sender, lines) = channel();
+    let _server = Process::start(fed.serve(&["--enroll", "dora"]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `walk` on");
+    wait_until_open(&port);
+    let (code, result) = checked(check(&fed, "anna", &["--online"]));
+    assert_eq!(code, Some(3), "{result:#}");
+    ends_with(
+        &result,
+        "server",
+        "is not the main port of a server; is it the enrollment port",
+    );
+    let (status, _, stderr) = output(fed.client("anna"));
+    assert!(
+        !status.success() && stderr.contains("is not the main port of a server; is it the enrollment port"),
+        "{stderr}"
+    );
+}
+
+/// Returns when something listens: a server opens its enrollment port after the main one.
+fn wait_until_open(address: &str) {
+    let until = Instant::now() + std::time::Duration::from_secs(30);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < until, "nothing listens at {address}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_server_that_measures_no_more_still_checks_clock_run_and_layout() {
+    let fed = found();
+    let (_server, _lines) = serve(&fed, &[]);
+    let speed = || {
+        let (code, result) = checked(check(&fed, "anna", &["--online"]));
+        assert_eq!((code, line(&result, "layout").0), (Some(0), "good"), "{result:#}");
+        let (level, text) = line(&result, "speed");
+        (level.to_owned(), text.to_owned())
+    };
+    for _ in 0..12 {
+        assert_eq!(speed().0, "good");
+    }
+    let (level, text) = speed();
+    assert!(
+        level == "warning" && text.starts_with("not measured: client `anna` has measured its connection 12 times"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -84,7 +84,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     for group in OFFLINE {
         findings.extend(group(&subject))?;
     }
-    let (device, own) = (findings.faults(0), findings.lines().len());
     let mut round = None;
     if args.online {
         let asked = Asked {
@@ -103,7 +102,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         };
         out::line(format_args!("{}", serde_json::to_string_pretty(&result)?))?;
     }
-    let network = findings.faults(own).map(Error::Refused);
+    let device = findings.faults(|line| !line.is_remote);
+    let network = findings.faults(|line| line.is_remote).map(Error::Refused);
     device
         .map(Error::Config)
         .or(network)

@@ -13,6 +13,7 @@ use wire::probe_reply::Part;
 
 use super::asked::Asked;
 use super::connect::Secured;
+use super::rate::{Rates, Timed};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::error_mapping::transport;
@@ -28,8 +29,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) struct Answer {
     pub(super) probed: Probed,
     pub(super) round_trip: Duration,
-    /// Bytes a second to the server and from it.
-    pub(super) rates: (f64, f64),
+    /// `None` if the server measures nothing now.
+    pub(super) rates: Option<Rates>,
 }
 
 /// Asks for everything; the lines end with the first that is wrong.
@@ -57,14 +58,22 @@ async fn asking(
         round_trip,
         wrong_time,
     } = secured;
-    let channel = connection.channel().await;
-    let channel = channel.map_err(|error| Line::failed("server", transport(&error, config).to_string()))?;
-    let mut rpc = Rpc::over(channel, config);
-    let failed = |error: Error| unanswered(&error);
-    let before = asked.now();
-    let first = probe(&mut rpc, tasks.clone(), 0).await.map_err(failed)?;
+    let begun = async {
+        let channel = connection.channel().await;
+        let mut rpc = Rpc::over(channel.map_err(|error| transport(&error, config))?, config);
+        let before = asked.now();
+        let (probed, first) = probe(&mut rpc, tasks.clone(), 0).await?;
+        Ok::<_, Error>((rpc, before, probed, first))
+    };
+    let (mut rpc, before, probed, first) = match Box::pin(begun).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            // The server may have refused this client's certificate, which is valid by this device's clock alone.
+            lines.extend(wrong_time.map(|why| Line::failed("clock", why)));
+            return Err(unanswered(&error));
+        }
+    };
     let now = before.saturating_add(time::Duration::try_from(first.took() / 2).unwrap_or_default());
-    let probed = first.probed;
     let joined = &probed.run;
     lines.push(Line::good(
         "server",
@@ -75,32 +84,42 @@ async fn asking(
         ),
     ));
     let (clock, is_right) = clock(now, probed.clock, wrong_time);
+    let is_remote = clock.is_remote;
     lines.push(clock);
     if !is_right {
-        return Err(Line::wrong(
+        let line = Line::wrong(
             "run",
             "not checked: a client does not connect while the time is wrong",
             "correct the time, then check again",
-        ));
+        );
+        return Err(Line { is_remote, ..line });
     }
     if let Some(refusal) = &probed.refusal {
-        return Err(Line::failed("run", refusal.clone()));
+        let line = Line::failed("run", refusal.clone());
+        // client.toml binds tasks; everything else is the certificate's or the run's.
+        return Err(match tasks.contains(&joined.task) {
+            true => line.remote(),
+            false => line,
+        });
     }
     lines.push(Line::good(
         "run",
         format!("`{}` of task `{}`, {} rounds", joined.run, joined.task, joined.rounds),
     ));
-    let measured = probe(&mut rpc, tasks, MAX_PROBE).await.map_err(failed)?;
-    let rates = (rate(measured.up.saturating_sub(round_trip)), rate(measured.down));
-    let megabits = |rate: f64| rate * 8.0 / 1e6;
-    lines.push(Line::good(
-        "speed",
-        format!(
-            "{:.2} Mbit/s to the server, {:.2} Mbit/s from it",
-            megabits(rates.0),
-            megabits(rates.1)
-        ),
-    ));
+    // Each of the two can only be too long: the first by lost packets, the second by the work of the server.
+    let round_trip = round_trip.min(first.up);
+    let rates = match probe(&mut rpc, tasks, MAX_PROBE).await {
+        Ok((_, measured)) => {
+            let rates = Rates::of(&measured, round_trip);
+            lines.push(Line::good("speed", rates.to_string()));
+            Some(rates)
+        }
+        Err(Error::NotNow(why)) => {
+            lines.push(Line::warning("speed", format!("not measured: {why}"), "check again later").remote());
+            None
+        }
+        Err(error) => return Err(Line::failed("speed", error.to_string()).remote()),
+    };
     Ok(Answer {
         probed,
         round_trip,
@@ -108,23 +127,8 @@ async fn asking(
     })
 }
 
-/// One probe and how long its parts took.
-struct Timed {
-    probed: Probed,
-    /// From the first byte sent until the server had read the last.
-    up: Duration,
-    /// From the result until the last byte.
-    down: Duration,
-}
-
-impl Timed {
-    fn took(&self) -> Duration {
-        self.up + self.down
-    }
-}
-
 /// A probe of so many bytes each way.
-async fn probe(rpc: &mut Rpc, tasks: Vec<String>, bytes: usize) -> Result<Timed, Error> {
+async fn probe(rpc: &mut Rpc, tasks: Vec<String>, bytes: usize) -> Result<(Probed, Timed), Error> {
     let slow = |_| {
         Error::Broken(format!(
             "{bytes} bytes did not pass in {} s each way; the connection is too slow",
@@ -138,11 +142,8 @@ async fn probe(rpc: &mut Rpc, tasks: Vec<String>, bytes: usize) -> Result<Timed,
     let begun = Instant::now();
     let probed = timeout(PROBE_TIMEOUT, Box::pin(received(rpc, &mut replies, bytes)));
     let probed = probed.await.map_err(slow)??;
-    Ok(Timed {
-        probed,
-        up,
-        down: begun.elapsed(),
-    })
+    let down = begun.elapsed();
+    Ok((probed, Timed { up, down }))
 }
 
 async fn received(rpc: &Rpc, replies: &mut Streaming<wire::ProbeReply>, bytes: usize) -> Result<Probed, Error> {
@@ -160,15 +161,11 @@ async fn received(rpc: &Rpc, replies: &mut Streaming<wire::ProbeReply>, bytes: u
     Ok(probed.ok_or(ProtocolError::Missing("result"))?)
 }
 
-fn rate(took: Duration) -> f64 {
-    MAX_PROBE as f64 / took.as_secs_f64().max(1e-6)
-}
-
 /// What it means that the server did not answer the probe.
 fn unanswered(error: &Error) -> Line {
     match error {
-        Error::NotNow(why) => Line::warning("server", why.clone(), "check again later, or run the client"),
-        error => Line::failed("server", error.to_string()),
+        Error::NotNow(why) => Line::warning("server", why.clone(), "check again later, or run the client").remote(),
+        error => Line::failed("server", error.to_string()).remote(),
     }
 }
 
@@ -190,7 +187,7 @@ fn clock(now: OffsetDateTime, server: Duration, wrong_time: Option<String>) -> (
         (false, Some(_)) => {
             let text = format!("{offset}, but the server's certificate is not valid at this time");
             (
-                Line::wrong("clock", text, "the operator must renew the server's certificate"),
+                Line::wrong("clock", text, "the operator must renew the server's certificate").remote(),
                 false,
             )
         }

@@ -78,7 +78,11 @@ fn compare(
     steps: Option<u32>,
 ) -> (Vec<Line>, Option<Trained>) {
     if let Err(error) = bind(learner.as_mut(), joined, None) {
-        return (vec![Line::failed(LAYOUT, error.to_string())], None);
+        let text = match error {
+            Error::Learner(text) => text,
+            error => error.to_string(),
+        };
+        return (vec![Line::failed(LAYOUT, text)], None);
     }
     let text = format!("the learner's {} tensors are the run's", joined.layout.tensors().len());
     let mut lines = vec![Line::good(LAYOUT, text)];

@@ -5,6 +5,7 @@ mod ask;
 mod asked;
 mod connect;
 mod learner;
+mod rate;
 mod round;
 
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::config::ClientConfig;
 pub(super) use asked::Asked;
 pub(super) use round::RoundCost;
 
-/// Asks the server. Each check needs the ones before it: the first that is wrong is the last line. Returns what a round takes, if
-/// that is known.
+/// Asks the server. The checks of the way to it need the ones before them, up to the run: after one that is wrong, no further line
+/// follows. Returns what a round takes, if that is known.
 ///
 /// # Errors
 /// If a line cannot be printed.
@@ -45,7 +46,7 @@ pub(super) fn run(file: &ClientFile, asked: Asked, findings: &mut Findings) -> a
     findings.extend(new)?;
     let (lines, trained) = learner::lines(file, &answer.probed, asked.steps);
     findings.extend(lines)?;
-    let (line, cost) = round::line(&answer, trained.as_ref());
+    let (line, cost) = round::line(&answer, trained.as_ref(), asked.steps.is_some());
     findings.push(line)?;
     Ok(Some(cost))
 }
@@ -74,7 +75,7 @@ async fn reach(
 fn note<T>(findings: &mut Findings, checked: Result<(T, Line), Line>) -> anyhow::Result<Option<T>> {
     let (found, line) = match checked {
         Ok((found, line)) => (Some(found), line),
-        Err(line) => (None, line),
+        Err(line) => (None, line.remote()),
     };
     findings.push(line)?;
     Ok(found)

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::ask::Answer;
 use super::learner::Trained;
+use super::rate::Rate;
 
 /// What a round is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -19,8 +20,8 @@ pub(crate) struct RoundCost {
     down: Option<u64>,
 }
 
-/// The line about a round, and its figures. `trained`: what a dry run has measured.
-pub(super) fn line(answer: &Answer, trained: Option<&Trained>) -> (Line, RoundCost) {
+/// The line about a round, and its figures. `trained`: what a dry run has measured; `tried`: whether one was asked for.
+pub(super) fn line(answer: &Answer, trained: Option<&Trained>, tried: bool) -> (Line, RoundCost) {
     let probed = &answer.probed;
     let joined = &probed.run;
     let budget = joined.uplink.budget.map(|budget| budget.bytes(joined.layout.len()));
@@ -31,10 +32,11 @@ pub(super) fn line(answer: &Answer, trained: Option<&Trained>) -> (Line, RoundCo
         .or(budget);
     // Before the first round, a model update is taken to be as long as an update.
     let down = probed.step_bytes.or(up);
-    let took = |bytes: u64, rate: f64| bytes as f64 / rate;
-    let transfer = up.zip(down).map(|(up, down)| {
-        took(up, answer.rates.0) + took(down, answer.rates.1) + 2.0 * answer.round_trip.as_secs_f64()
-    });
+    let took = |bytes: u64, rate: Rate| bytes as f64 / rate.bytes;
+    let transfer = up
+        .zip(down)
+        .zip(answer.rates)
+        .map(|((up, down), rates)| took(up, rates.up) + took(down, rates.down) + 2.0 * answer.round_trip.as_secs_f64());
     let cost = RoundCost {
         training_s: trained.and_then(|trained| trained.round).map(|time| time.as_secs_f64()),
         transfer_s: transfer,
@@ -42,10 +44,12 @@ pub(super) fn line(answer: &Answer, trained: Option<&Trained>) -> (Line, RoundCo
         up,
         down,
     };
-    (judged(&cost), cost)
+    // The operator of the server sets the deadline.
+    (judged(&cost, tried).remote(), cost)
 }
 
-fn judged(cost: &RoundCost) -> Line {
+/// `tried`: whether a dry run was asked for.
+fn judged(cost: &RoundCost, tried: bool) -> Line {
     const CHECK: &str = "round";
     let deadline = time_of(cost.deadline_s);
     let bytes = cost.up.zip(cost.down).map(|(up, down)| up.saturating_add(down));
@@ -60,6 +64,7 @@ fn judged(cost: &RoundCost) -> Line {
         );
         return match transfer > cost.deadline_s {
             true => Line::wrong(CHECK, text, TOO_SLOW),
+            false if tried => Line::good(CHECK, text),
             false => Line::good(CHECK, text).with_details(vec!["`--dry-run 3` measures the training".to_owned()]),
         };
     };
@@ -116,7 +121,7 @@ mod tests {
             ),
             (None, 301.0, Level::Wrong, "transfers 0.30 MB in 5 min"),
         ] {
-            let line = judged(&cost(training, transfer));
+            let line = judged(&cost(training, transfer), false);
             assert!(line.level == level && line.text.starts_with(text), "{line:?}");
         }
         let unknown = RoundCost {
@@ -124,6 +129,12 @@ mod tests {
             up: None,
             ..cost(Some(1.0), 0.0)
         };
-        assert!(judged(&unknown).text.contains("an unknown number of bytes"));
+        let advised = |tried| judged(&cost(None, 2.0), tried).details;
+        assert_eq!(
+            (advised(false).len(), advised(true).len()),
+            (1, 0),
+            "a dry run that failed is not advised again"
+        );
+        assert!(judged(&unknown, false).text.contains("an unknown number of bytes"));
     }
 }

@@ -57,6 +57,6 @@ impl CheckedServer {
             verdict: findings.verdict(),
             lines: findings.lines().to_vec(),
         };
-        Ok((checked, findings.faults(0)))
+        Ok((checked, findings.faults(|_| true)))
     }
 }
