@@ -137,6 +137,10 @@ fn a_good_client_is_checked_without_taking_part_and_every_byte_is_booked() {
     for figure in ["training_s", "transfer_s", "up", "down"] {
         assert!(round[figure].as_f64().unwrap() > 0.0, "{figure}: {round:#}");
     }
+    assert_eq!(
+        round["first"], 0,
+        "the learner makes the run's first weights: {round:#}"
+    );
     // Of the two that the run waits for, one is there: a check does not count, and pushes out no client of its certificate.
     let (sender, said) = channel();
     let mut anna = Process::start(fed.client("anna"), 1, 1, &sender);
@@ -224,6 +228,7 @@ fn a_revoked_client_another_task_and_another_model_are_wrong() {
         level == "wrong" && text.contains("differs from the run's model"),
         "{result:#}"
     );
+    assert!(result["round"]["first"].as_u64().unwrap() > 0, "{result:#}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The learner of the run's task: whether its model is the run's, and some steps with the run's settings.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fl_cli::findings::Line;
@@ -23,14 +24,32 @@ pub(super) struct Trained {
     pub(super) frame: Option<u64>,
 }
 
+/// What is known of the learner.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    pub(super) lines: Vec<Line>,
+    pub(super) trained: Option<Trained>,
+    /// Whether it makes the run's first weights, so that the client need not download them.
+    pub(super) makes_first: bool,
+}
+
+impl Learned {
+    fn only(line: Line) -> Self {
+        Self {
+            lines: vec![line],
+            ..Self::default()
+        }
+    }
+}
+
 const LAYOUT: &str = "layout";
 const TRAINING: &str = "training";
 
 /// Compares the learner with the run and trains `steps` steps.
-pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> (Vec<Line>, Option<Trained>) {
+pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> Learned {
     let joined = &probed.run;
     let Some(entry) = file.tasks.get(&joined.task) else {
-        return (vec![Line::failed(LAYOUT, format!("no task `{}`", joined.task))], None);
+        return Learned::only(Line::failed(LAYOUT, format!("no task `{}`", joined.task)));
     };
     if joined.base.is_some() {
         let line = Line::warning(
@@ -38,7 +57,7 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> (
             "not compared: the run has frozen tensors, which the client looks for when it has joined",
             "run the client, and look at its log",
         );
-        return (vec![line], None);
+        return Learned::only(line);
     }
     let (learner, examples) = match (&entry.learner, entry.built_in()) {
         (_, Some((choice, data))) => {
@@ -49,14 +68,14 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> (
             match built {
                 Some(built) => built,
                 // The group of tasks has reported it.
-                None => return (vec![], None),
+                None => return Learned::default(),
             }
         }
         (LearnerEntry::Trainer(trainer), _) if trainer.command.is_some() && steps.is_some() => {
             let started = file.trainer_aside(&joined.task).and_then(TrainerLearner::new);
             match started {
                 Ok(learner) => (Box::new(learner) as Box<dyn Learner>, None),
-                Err(error) => return (vec![Line::failed(LAYOUT, format!("{error:#}"))], None),
+                Err(error) => return Learned::only(Line::failed(LAYOUT, format!("{error:#}"))),
             }
         }
         _ => {
@@ -65,31 +84,33 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> (
                 "not compared: only the trainer knows its model",
                 "add `--dry-run 3`, which starts the trainer (one with `command`)",
             );
-            return (vec![line], None);
+            return Learned::only(line);
         }
     };
     compare(learner, joined, examples, steps)
 }
 
-fn compare(
-    mut learner: Box<dyn Learner>,
-    joined: &Joined,
-    examples: Option<u64>,
-    steps: Option<u32>,
-) -> (Vec<Line>, Option<Trained>) {
+fn compare(mut learner: Box<dyn Learner>, joined: &Joined, examples: Option<u64>, steps: Option<u32>) -> Learned {
     if let Err(error) = bind(learner.as_mut(), joined, None) {
         let text = match error {
             Error::Learner(text) => text,
             error => error.to_string(),
         };
-        return (vec![Line::failed(LAYOUT, text)], None);
+        return Learned::only(Line::failed(LAYOUT, text));
     }
     let text = format!("the learner's {} tensors are the run's", joined.layout.tensors().len());
     let mut lines = vec![Line::good(LAYOUT, text)];
+    let own = learner.initial(joined.seed, &Arc::default());
+    let own = own.map(|weights| Digest::of_f32(&weights));
+    let makes_first = own == Some(joined.initial);
     let Some(steps) = steps else {
-        return (lines, None);
+        return Learned {
+            lines,
+            trained: None,
+            makes_first,
+        };
     };
-    let trained = match train(learner, joined, examples, steps) {
+    let trained = match train(learner, own, joined, examples, steps) {
         Ok((line, trained)) => {
             lines.push(line);
             Some(trained)
@@ -99,22 +120,25 @@ fn compare(
             None
         }
     };
-    (lines, trained)
+    Learned {
+        lines,
+        trained,
+        makes_first,
+    }
 }
 
-/// Trains and encodes as in a round, in a folder of its own.
+/// Trains and encodes as in a round, in a folder of its own. `own`: the learner's own first weights, if it makes any.
 fn train(
-    mut learner: Box<dyn Learner>,
+    learner: Box<dyn Learner>,
+    own: Option<Digest>,
     joined: &Joined,
     examples: Option<u64>,
     steps: u32,
 ) -> Result<(Line, Trained), Error> {
     let folder = WorkFolder::create(&std::env::temp_dir(), None);
     let folder = folder.map_err(|error| Error::Config(format!("{error:#}")))?;
-    let own = learner.initial(joined.seed, &Default::default());
     let mut joined = joined.clone();
-    let begins = own.as_ref().map(|weights| Digest::of_f32(weights));
-    joined.initial = begins.unwrap_or(joined.initial);
+    joined.initial = own.unwrap_or(joined.initial);
     let of_round = joined.training.length;
     joined.training.length = Length::Steps(steps);
     let batch = u64::from(joined.training.batch_size);

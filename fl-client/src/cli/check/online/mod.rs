@@ -44,9 +44,9 @@ pub(super) fn run(file: &ClientFile, asked: Asked, findings: &mut Findings) -> a
         .filter(|line| !findings.lines().contains(line))
         .collect();
     findings.extend(new)?;
-    let (lines, trained) = learner::lines(file, &answer.probed, asked.steps);
-    findings.extend(lines)?;
-    let (line, cost) = round::line(&answer, trained.as_ref(), asked.steps.is_some());
+    let mut learned = learner::lines(file, &answer.probed, asked.steps);
+    findings.extend(std::mem::take(&mut learned.lines))?;
+    let (line, cost) = round::line(&answer, &learned, asked.steps.is_some());
     findings.push(line)?;
     Ok(Some(cost))
 }

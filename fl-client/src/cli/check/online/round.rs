@@ -4,7 +4,7 @@ use fl_cli::findings::Line;
 use serde::Serialize;
 
 use super::ask::Answer;
-use super::learner::Trained;
+use super::learner::Learned;
 use super::rate::Rate;
 
 /// What a round is expected to take.
@@ -18,11 +18,15 @@ pub(crate) struct RoundCost {
     /// Bytes of the update's frame and of the model update's.
     up: Option<u64>,
     down: Option<u64>,
+    /// Bytes of the model, which the client downloads before its first round; 0 if its learner makes the run's first weights and no
+    /// round is closed.
+    first: u64,
+    first_s: Option<f64>,
 }
 
-/// The line about a round, and its figures. `trained`: what a dry run has measured; `tried`: whether one was asked for.
-pub(super) fn line(answer: &Answer, trained: Option<&Trained>, tried: bool) -> (Line, RoundCost) {
-    let probed = &answer.probed;
+/// The line about a round, and its figures. `tried`: whether a dry run was asked for.
+pub(super) fn line(answer: &Answer, learned: &Learned, tried: bool) -> (Line, RoundCost) {
+    let (probed, trained) = (&answer.probed, learned.trained.as_ref());
     let joined = &probed.run;
     let budget = joined.uplink.budget.map(|budget| budget.bytes(joined.layout.len()));
     // What was measured here, what others needed, or what the run asks for.
@@ -37,12 +41,19 @@ pub(super) fn line(answer: &Answer, trained: Option<&Trained>, tried: bool) -> (
         .zip(down)
         .zip(answer.rates)
         .map(|((up, down), rates)| took(up, rates.up) + took(down, rates.down) + 2.0 * answer.round_trip.as_secs_f64());
+    let is_first = probed.step_bytes.is_none();
+    let first = match learned.makes_first && is_first {
+        true => 0,
+        false => 4 * joined.layout.len() as u64,
+    };
     let cost = RoundCost {
         training_s: trained.and_then(|trained| trained.round).map(|time| time.as_secs_f64()),
         transfer_s: transfer,
         deadline_s: probed.deadline.as_secs_f64(),
         up,
         down,
+        first,
+        first_s: answer.rates.map(|rates| took(first, rates.down)),
     };
     // The operator of the server sets the deadline.
     (judged(&cost, tried).remote(), cost)
@@ -50,6 +61,18 @@ pub(super) fn line(answer: &Answer, trained: Option<&Trained>, tried: bool) -> (
 
 /// `tried`: whether a dry run was asked for.
 fn judged(cost: &RoundCost, tried: bool) -> Line {
+    let mut line = of_round(cost, tried);
+    if cost.first > 0 {
+        let time = cost.first_s.map_or_else(|| "an unknown time".to_owned(), time_of);
+        line.details.push(format!(
+            "before its first round, this client downloads the model unless it has or makes the same: about {:.2} MB, in {time}",
+            cost.first as f64 / 1e6
+        ));
+    }
+    line
+}
+
+fn of_round(cost: &RoundCost, tried: bool) -> Line {
     const CHECK: &str = "round";
     let deadline = time_of(cost.deadline_s);
     let bytes = cost.up.zip(cost.down).map(|(up, down)| up.saturating_add(down));
@@ -103,6 +126,8 @@ mod tests {
             deadline_s: 300.0,
             up: Some(200_000),
             down: Some(100_000),
+            first: 0,
+            first_s: Some(0.0),
         };
         for (training, transfer, level, text) in [
             (
@@ -129,6 +154,17 @@ mod tests {
             up: None,
             ..cost(Some(1.0), 0.0)
         };
+        let late = RoundCost {
+            first: 4_000_000,
+            first_s: Some(12.0),
+            ..cost(Some(1.0), 2.0)
+        };
+        assert_eq!(
+            judged(&late, true).details,
+            [
+                "before its first round, this client downloads the model unless it has or makes the same: about 4.00 MB, in 12 s"
+            ]
+        );
         let advised = |tried| judged(&cost(None, 2.0), tried).details;
         assert_eq!(
             (advised(false).len(), advised(true).len()),
