@@ -210,7 +210,7 @@ impl Raw {
     fn resolve(self, base: &Path) -> Result<ServerConfig, ConfigError> {
         let address = "it must be an IP address and a port, such as";
         let rule = format!("{address} \"0.0.0.0:7070\"");
-        let listen = self.listen.parse().map_err(|_| refused("listen", &self.listen, rule))?;
+        let listen: SocketAddr = self.listen.parse().map_err(|_| refused("listen", &self.listen, rule))?;
         let optional = |key, text: &str, example| match text {
             "off" => Ok(None),
             text => {
@@ -220,8 +220,18 @@ impl Raw {
         };
         let admin = optional("admin", &self.admin, "127.0.0.1:7071")?;
         let enroll = optional("enroll", &self.enroll, "0.0.0.0:7072")?;
+        for (key, address) in [("admin", admin), ("enroll", enroll)] {
+            if let Some(address) = address.filter(|address: &SocketAddr| *address == listen && address.port() != 0) {
+                let rule = "that is `listen`: each needs a port of its own";
+                return Err(refused(key, &address.to_string(), rule));
+            }
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-        if self.address.len() > 255 || !self.address.chars().all(plain) {
+        // Colons without brackets are a bare IPv6 address.
+        let split = self.address.rsplit_once(':');
+        let port = split.filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+        let has_no_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_err());
+        if self.address.len() > 255 || !self.address.chars().all(plain) || has_no_port {
             let rule = "it must be a host or host:port, such as \"fl.example.org\"";
             return Err(refused("address", &self.address, rule));
         }
@@ -346,6 +356,20 @@ mod tests {
         assert!(refused("admin = \"yes\"").contains("`admin` is \"yes\""));
         assert!(refused("enroll = \"7072\"").contains("`enroll` is \"7072\", but it must be an IP address and a port"));
         assert!(refused("address = \"http://a/\"").contains("`address`"));
+        for address in ["x:99999", "x:", "[::1]:port"] {
+            assert!(
+                refused(&format!("address = \"{address}\"")).contains("host:port"),
+                "{address}"
+            );
+        }
+        for address in ["x", "x:1", "2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:1"] {
+            let text = format!("address = \"{address}\"");
+            assert!(ServerConfig::from_toml(&text, Path::new("")).is_ok(), "{address}");
+        }
+        for key in ["admin", "enroll"] {
+            let text = format!("listen = \"127.0.0.1:7500\"\n{key} = \"127.0.0.1:7500\"");
+            assert!(refused(&text).contains(&format!("`{key}` is \"127.0.0.1:7500\", but that is `listen`")));
+        }
         assert!(refused("certificate_days = 0").contains("`certificate_days` is 0"));
         assert_eq!(
             ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
