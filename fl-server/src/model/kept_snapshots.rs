@@ -67,6 +67,10 @@ impl KeptSnapshots {
         Ok(())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The snapshot of a version.
     pub(crate) fn of_version(&self, version: u64) -> Option<FramePart> {
         self.0.iter().find(|part| part.version == version).copied()

@@ -122,6 +122,15 @@ pub(crate) fn start(
         used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
         let mut snapshots = KeptSnapshots::load(&run)?;
         snapshots.retain_stored(&blobs)?;
+        let initial = digest(&facts.initial)?;
+        if let (true, Some(len)) = (snapshots.is_empty(), blobs.len(&initial)?) {
+            // Clients may be fetching the first one; the list is stored with the second.
+            snapshots.add(FramePart {
+                version: 0,
+                len,
+                digest: initial,
+            });
+        }
         (global, snapshots, facts)
     } else {
         let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;

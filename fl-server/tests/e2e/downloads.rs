@@ -132,6 +132,25 @@ async fn an_older_snapshot_continues_and_the_model_updates_after_it_follow() {
 }
 
 #[tokio::test]
+async fn the_first_snapshot_continues_after_newer_versions_and_a_restart() {
+    let fed = Fed::new();
+    let server = Server::start(options(&fed)).await;
+    let mut hands = fed.clients(&server).await;
+    let (first, bytes) = fetch(&mut hands[0], None, 0, None).await;
+    let part = first.frames()[0];
+    close_rounds(&mut hands, 1, 2).await;
+    server.stop().await;
+    drop(hands);
+    let server = Server::start(options(&fed)).await;
+    let mut hands = fed.clients(&server).await;
+    let (_, after) = fetch(&mut hands[0], Some(0), 2, None).await;
+    let (header, rest) = fetch(&mut hands[0], None, 2, partial(part.digest, part.len - 3)).await;
+    assert_eq!((header.frames()[0], header.frames().len()), (part, 3));
+    assert_eq!(rest, [&bytes[bytes.len() - 3..], &after].concat());
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_bytes_of_no_other_blob_are_read() {
     let fed = Fed::new();
     let server = Server::start(options(&fed)).await;
