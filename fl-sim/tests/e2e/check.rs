@@ -29,12 +29,7 @@ fn found() -> Fed {
     ["anna", "berta", "carl"]
         .iter()
         .for_each(|name| fed.issue(name, &task("mlp")));
-    fed.plan(
-        "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 2\ntarget = 2\n\
-         [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
-        "mlp",
-        1,
-    );
+    fed.plan_walk(2);
     fed
 }
 

@@ -28,12 +28,7 @@ fn found() -> Fed {
         .map(|line| format!("{line}\n"))
         .collect();
     std::fs::write(&toml, format!("{text}\nenroll = \"127.0.0.1:{}\"\n", free_port())).unwrap();
-    fed.plan(
-        "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 2\ntarget = 2\n\
-         [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
-        "mlp",
-        1,
-    );
+    fed.plan_walk(2);
     fed
 }
 

@@ -15,12 +15,7 @@ fn digits(client: u32) -> String {
 fn found() -> Fed {
     let fed = Fed::found();
     fed.issue("anna", &digits(0));
-    fed.plan(
-        "name = \"walk\"\ntask = \"digits\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 9\ntarget = 9\n\
-         [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n",
-        "mlp",
-        1,
-    );
+    fed.plan_walk(9);
     fed
 }
 
