@@ -40,6 +40,16 @@ impl ClientFolder {
         }
     }
 
+    fn refuse_a_file(&self) -> Result<(), Error> {
+        if !self.path.is_file() {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(Error::Config(format!(
+            "{path} is a file; name a folder for key, certificate and client.toml, which is created if it is missing"
+        )))
+    }
+
     /// The path of its client.toml.
     pub(crate) fn config(&self) -> PathBuf {
         self.path.join("client.toml")
@@ -56,8 +66,9 @@ impl ClientFolder {
     /// The certificate and key, if the folder has both.
     ///
     /// # Errors
-    /// `State` if a file cannot be read.
+    /// `Config` if the path is a file, `State` if a file in the folder cannot be read.
     pub(crate) fn issued(&self) -> Result<Option<Issued>, Error> {
+        self.refuse_a_file()?;
         match (self.read(&self.files.certificate)?, self.read(&self.files.key)?) {
             (Some(certificate), Some(key)) => Ok(Some(Issued {
                 certificate: certificate.to_string(),
@@ -100,6 +111,7 @@ impl ClientFolder {
     /// Removes certificate and key, so that the next enrollment makes new ones. The certificate goes first: without it, the folder
     /// counts as not enrolled.
     pub(crate) fn clear(&self) -> Result<(), Error> {
+        self.refuse_a_file()?;
         for path in [&self.files.certificate, &self.files.key] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io(path, "remove", &error)),

@@ -1,6 +1,5 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run and prints a line for each round.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,23 +8,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fl_cli::{out, service};
-use fl_proto::ClientId;
-use fl_report::size;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
 
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
-use crate::cli::{enroll, source};
+use crate::cli::{enroll, round_lines, source};
 use crate::config::server::ServerConfig;
 use crate::registry::NamePattern;
 use crate::rpc::reload::{Reload, Reloaded};
 use crate::server::options::{Ending, Enrollment, Serve};
 use crate::server::serve::serve;
 use crate::storage::disk::Fault;
-use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names, short};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,9 +44,6 @@ pub(super) struct Args {
     #[arg(long, hide = true, value_parser = enroll::ttl)]
     lifetime: Option<u64>,
 }
-
-/// Capacity of the channel of events to print.
-const EVENTS: usize = 1024;
 
 pub(super) fn run(args: &Args) -> Outcome {
     fl_proto::raise_open_files();
@@ -90,6 +81,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.fault = fault.transpose()?.map(Arc::new);
 
     if let Some(name) = &args.enroll {
+        // A line for a port that another server has would be of no use.
+        let ports = [("listen", Some(config.listen)), ("enroll", config.enroll)];
+        for (key, address) in ports.into_iter().filter_map(|(key, port)| Some((key, port?))) {
+            let free = std::net::TcpListener::bind(address);
+            free.map_err(|why| cannot_listen(address, key, &why))?;
+        }
         // Before the store is open here.
         enroll::before_serving(&args.server, name, args.uses)?;
     }
@@ -102,15 +99,15 @@ pub(super) fn run(args: &Args) -> Outcome {
         .context("no runtime")?;
     let outcome = runtime.block_on(async {
         let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.map_err(|why| cannot_listen(config.listen, &why))?;
+        let listener = listener.map_err(|why| cannot_listen(config.listen, "listen", &why))?;
         let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
         let ready = match &options.live {
             Some(page) => format!("{ready}; look at {}", page.url()),
             None => ready,
         };
-        let (events, lines) = mpsc::channel(EVENTS);
+        let (events, printing) = round_lines::printing(ready);
         options.events = Some(events);
-        let printing = tokio::spawn(print(ready, lines, printer()));
+        let printing = tokio::spawn(printing);
         if let Some(interval) = service::watchdog_interval() {
             tokio::spawn(health::feed_watchdog(config.data.clone(), interval));
         }
@@ -153,12 +150,12 @@ fn read_again(server: &Path, before: &ServerConfig) -> Result<Reloaded, String> 
 }
 
 /// The error for an address that cannot be listened on, with the key to change.
-fn cannot_listen(address: SocketAddr, why: &std::io::Error) -> anyhow::Error {
+fn cannot_listen(address: SocketAddr, key: &str, why: &std::io::Error) -> anyhow::Error {
     match why.kind() {
         ErrorKind::AddrInUse => anyhow::anyhow!(
-            "cannot listen on {address}: another process listens there; choose another with `listen` in server.toml"
+            "cannot listen on {address}: another process listens there; choose another with `{key}` in server.toml"
         ),
-        _ => anyhow::anyhow!("cannot listen on {address} (`listen` in server.toml): {why}"),
+        _ => anyhow::anyhow!("cannot listen on {address} (`{key}` in server.toml): {why}"),
     }
 }
 
@@ -168,287 +165,4 @@ fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
     let (token, own) = source::page(config, address)?;
     let page = Live::bind(address, token.as_deref(), &own);
     Ok(Some(page.map_err(|error| source::page_failure(config, error))?))
-}
-
-/// Prints lines on the standard output. If it fails, warns once, and the run continues.
-fn printer() -> impl FnMut(&str) {
-    let mut failed = false;
-    move |line| {
-        if let Err(error) = out::line(format_args!("{line}")) {
-            if !failed {
-                tracing::warn!("{error:#}; the run continues");
-            }
-            failed = true;
-        }
-    }
-}
-
-/// At most one line about waiting clients in this time.
-const WAITING_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Time after which an open round prints the clients that it waits for.
-const MISSING_AFTER: Duration = Duration::from_secs(10);
-const MISSING_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The open round, from its events.
-struct Open {
-    round: u64,
-    asked: usize,
-    /// Clients that the round waits for.
-    missing: BTreeSet<ClientId>,
-    /// Missing clients that are not connected.
-    gone: BTreeSet<ClientId>,
-    /// When to print the missing clients.
-    due: Instant,
-}
-
-impl Open {
-    fn note(&mut self, event: &Event) {
-        match event {
-            Event::UpdateAccepted { client, .. } => {
-                self.missing.remove(client);
-            }
-            Event::MembersReplaced { absent, by, .. } => {
-                self.missing.retain(|client| !absent.contains(client));
-                self.missing.extend(by.iter().cloned());
-            }
-            Event::MemberPresence { client, connected, .. } => {
-                match connected {
-                    true => self.gone.remove(client),
-                    false => self.gone.insert(client.clone()),
-                };
-            }
-            _ => {}
-        }
-    }
-
-    fn line(&self) -> String {
-        let Self {
-            round,
-            asked,
-            missing,
-            gone,
-            ..
-        } = self;
-        let name = |client: &ClientId| match gone.contains(client) {
-            true => format!("{client} (gone)"),
-            false => client.to_string(),
-        };
-        let missing: Vec<_> = missing.iter().map(name).collect();
-        format!(
-            "round {round:>4}  waits for {} of {asked}: {}",
-            missing.len(),
-            names(&missing)
-        )
-    }
-}
-
-/// Prints events as lines.
-async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
-    let mut waiting: Option<(Instant, Waiting)> = None;
-    let mut open: Option<Open> = None;
-    loop {
-        let long = async {
-            match open.as_ref().filter(|open| !open.missing.is_empty()) {
-                Some(open) => sleep_until(open.due).await,
-                None => std::future::pending().await,
-            }
-        };
-        let due = async {
-            match waiting {
-                Some((due, _)) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            event = events.recv() => match event {
-                None => break,
-                Some(Event::Ready) => {
-                    say(&ready);
-                    service::ready(&ready);
-                }
-                Some(Event::Waiting(now)) => {
-                    let due = waiting.map_or_else(|| Instant::now() + WAITING_INTERVAL, |(due, _)| due);
-                    waiting = Some((due, now));
-                }
-                Some(event) => {
-                    if matches!(event, Event::RoundOpened { .. } | Event::Done | Event::Failed { .. }) {
-                        waiting = None;
-                    }
-                    match &event {
-                        Event::RoundOpened { round, cohort, .. } => {
-                            // Clients that answered in an earlier attempt are not asked again.
-                            let before = open.take().filter(|open| open.round == *round);
-                            let (asked, due) = (cohort.len(), Instant::now() + MISSING_AFTER);
-                            let answered = |client: &&ClientId| {
-                                before.as_ref().is_none_or(|before| before.missing.contains(*client))
-                            };
-                            let missing = cohort.iter().filter(answered).cloned().collect();
-                            let gone = before.as_ref().map(|before| before.gone.clone()).unwrap_or_default();
-                            open = Some(Open { round: *round, asked, missing, gone, due });
-                        }
-                        Event::RoundClosed(_) | Event::Done | Event::Failed { .. } => open = None,
-                        event => open.iter_mut().for_each(|open| open.note(event)),
-                    }
-                    line(&event).into_iter().for_each(|line| say(&line));
-                }
-            },
-            () = long => {
-                if let Some(open) = &mut open {
-                    say(&open.line());
-                    open.due = Instant::now() + MISSING_INTERVAL;
-                }
-            }
-            () = due => waiting.take().into_iter().for_each(|(_, now)| say(&now.to_string())),
-        }
-    }
-}
-
-fn line(event: &Event) -> Option<String> {
-    Some(match event {
-        Event::RoundOpened { round, attempt, cohort } if *attempt > 1 => {
-            format!(
-                "round {round:>4}  opened again, attempt {attempt}, {} clients asked",
-                cohort.len()
-            )
-        }
-        Event::RoundClosed(RoundSummary {
-            round,
-            updates,
-            loss,
-            seconds,
-            flow,
-            bits_up,
-            bits_down,
-            metrics,
-        }) => {
-            let (up, down) = (size(flow.socket_up), size(flow.socket_down));
-            let metrics = spaced(metrics);
-            format!(
-                "round {round:>4}  {updates} updates  loss {loss:.4}{metrics}  up {up} ({bits_up:.3} bits per parameter)  \
-                 down {down} ({bits_down:.3})  {seconds:.2} s"
-            )
-        }
-        Event::Evaluated(Evaluated {
-            version,
-            examples,
-            accuracy,
-            perplexity,
-            loss,
-            metrics,
-        }) => {
-            let accuracy = accuracy.map_or(String::new(), |share| format!("  accuracy {share:.4}"));
-            let perplexity = perplexity.map_or(String::new(), |value| format!("  perplexity {}", short(value)));
-            let metrics = spaced(metrics);
-            format!("model {version:>4}{accuracy}{perplexity}  loss {loss:.4}{metrics}  on {examples} examples")
-        }
-        Event::Limited { round, text } => format!("round {round:>4}  {text}"),
-        Event::MembersReplaced { round, absent, by } => {
-            format!("round {round:>4}  asks {} in place of {}", names(by), names(absent))
-        }
-        Event::TurnedAway { client, reason, why } => format!("turned away {client} ({reason}): {why}"),
-        Event::Alert(text) => format!("ALERT: {text}"),
-        Event::Damaged(text) => format!("DAMAGED: {text}"),
-        Event::Warning(text) => format!("warning: {text}"),
-        _ => return None,
-    })
-}
-
-/// Metrics as parts of a line, two spaces before each.
-fn spaced(metrics: &BTreeMap<String, f64>) -> String {
-    metrics
-        .iter()
-        .map(|(name, mean)| format!("  {name} {}", short(*mean)))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn waiting(present: usize) -> Event {
-        let (min, enough) = (3, present >= 3);
-        Event::Waiting(Waiting { present, min, enough })
-    }
-
-    fn opened() -> Event {
-        Event::RoundOpened {
-            round: 1,
-            attempt: 1,
-            cohort: Vec::new(),
-        }
-    }
-
-    /// What is printed when these events come, and some seconds after each batch.
-    async fn printed(batches: impl IntoIterator<Item = (Vec<Event>, u64)>) -> Vec<String> {
-        let (events, queue) = mpsc::channel(EVENTS);
-        let (lines, mut said) = mpsc::unbounded_channel();
-        let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
-            let _ = lines.send(line.to_owned());
-        }));
-        for (batch, seconds) in batches {
-            for event in batch {
-                events.send(event).await.unwrap();
-            }
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-        }
-        drop(events);
-        printing.await.unwrap();
-        std::iter::from_fn(|| said.try_recv().ok()).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn whom_a_run_waits_for_is_said_when_it_waits_long() {
-        let lines = printed([
-            (vec![Event::Ready, waiting(0), waiting(1)], 2),
-            (vec![waiting(2)], 2),
-            (vec![opened()], 2),
-        ]);
-        let expected = [
-            "ready",
-            "waiting for 2 more clients: 1 of min 3 present",
-            "waiting for 1 more client: 2 of min 3 present",
-        ];
-        assert_eq!(lines.await, expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_round_that_stays_open_says_whom_it_waits_for() {
-        let client = |name: &str| -> ClientId { name.parse().unwrap() };
-        let cohort = ["anna", "berta", "carl"].map(client).to_vec();
-        let opened = Event::RoundOpened {
-            round: 1,
-            attempt: 1,
-            cohort,
-        };
-        let answered = Event::UpdateAccepted {
-            client: client("anna"),
-            bytes: 1,
-        };
-        let gone = Event::MemberPresence {
-            round: 1,
-            client: client("carl"),
-            connected: false,
-        };
-        let replaced = Event::MembersReplaced {
-            round: 1,
-            absent: vec![client("carl")],
-            by: vec![client("dora")],
-        };
-        let events = [(opened, 1), (answered, 1), (gone, 10), (replaced, 60)];
-        let said = printed(events.map(|(event, seconds)| (vec![event], seconds))).await;
-        let expected = [
-            "round    1  waits for 2 of 3: berta, carl (gone)",
-            "round    1  asks dora in place of carl",
-            "round    1  waits for 2 of 3: berta, dora",
-        ];
-        assert_eq!(said, expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_round_that_opens_at_once_is_not_waited_for() {
-        let lines = printed([(vec![Event::Ready, waiting(0), waiting(3), opened()], 2)]);
-        assert_eq!(lines.await, ["ready"]);
-    }
 }

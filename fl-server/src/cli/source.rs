@@ -153,19 +153,33 @@ pub(super) fn page_failure(config: &ServerConfig, error: LiveError) -> Failure {
     Failure::usage(anyhow::Error::from(error).context(context))
 }
 
+/// `path`, or the server.toml in it if it is a folder.
+///
+/// # Errors
+/// If a folder has none.
+pub(super) fn server_toml(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let file = path.join("server.toml");
+    match file.exists() {
+        true => Ok(file),
+        false => Err(no_federation(&file)),
+    }
+}
+
+fn no_federation(file: &Path) -> Failure {
+    Failure::usage(anyhow!(
+        "{} does not exist; create a federation with `fl-server init DIR`",
+        file.display()
+    ))
+}
+
 /// Folder and configuration of a federation, from its folder or its server.toml.
 pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
-    let file = if path.is_dir() {
-        path.join("server.toml")
-    } else {
-        path.to_owned()
-    };
+    let file = server_toml(path)?;
     if !file.exists() {
-        let text = format!(
-            "{} does not exist; create a federation with `fl-server init DIR`",
-            file.display()
-        );
-        return Err(Failure::usage(anyhow!(text)));
+        return Err(no_federation(&file));
     }
     let (text, base) = read(&file)?;
     let config = ServerConfig::from_toml(&text, &base).with_context(|| file.display().to_string());

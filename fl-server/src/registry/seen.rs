@@ -10,7 +10,7 @@ use crate::registry::client::{Rejection, Shown};
 use crate::registry::signer::Signer;
 use crate::storage::store::StoreError;
 
-/// A client that joined.
+/// A client that joined, or an operator who read the page with a certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Joining {
     pub(crate) shown: Shown,

@@ -131,12 +131,12 @@ impl Server {
         let admin = shared.admin(
             &options.data,
             listen.to_string(),
-            registry,
+            registry.clone(),
             listening,
             Arc::clone(&reloader),
         )?;
         let page = options.live.map(|page| {
-            let sources = shared.page_sources(&options.authority, &options.own, options.costs, admission);
+            let sources = shared.page_sources(&options.authority, &options.own, options.costs, admission, registry);
             Task::spawn(page.serve(sources, reloader.authority()))
         });
         let turn_away = turn_away(shared.events.clone());
@@ -307,6 +307,7 @@ impl Shared {
         own: &Issued,
         costs: Option<CostsPlan>,
         admission: Admission,
+        registry: RegistryHandle,
     ) -> PageSources {
         PageSources {
             store: self.store.clone(),
@@ -322,6 +323,7 @@ impl Shared {
             own: expiries(authority, own),
             costs,
             admission,
+            registry,
         }
     }
 }
@@ -367,8 +369,8 @@ fn random_instance() -> Result<Digest, ServeError> {
 fn turn_away(events: Events) -> TurnAway {
     TurnAway::new(move |nobody, why| match nobody {
         Nobody::Uncertified(address) => events.turned_away(&address.to_string(), TurnedFor::Certificate, why),
-        // All strangers share one entry: their number is unbounded.
-        Nobody::Stranger => events.turned_away("strangers", TurnedFor::Stranger, why),
+        // All of them share one entry: their number is unbounded.
+        Nobody::Stranger => events.turned_away("unknown", TurnedFor::Stranger, why),
     })
 }
 

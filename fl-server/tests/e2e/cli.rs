@@ -874,3 +874,41 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-server"), "fl-server", &[]);
 }
+
+#[test]
+fn serve_prints_no_enrollment_line_for_a_port_of_another_process() {
+    let Founded { dir: _dir, fed, run } = founded();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!("{fed}/server.toml");
+    for key in ["listen", "enroll"] {
+        let text = std::fs::read_to_string(&config).unwrap();
+        let others = text.lines().filter(|line| !line.starts_with(&format!("{key} = ")));
+        let others: String = others.map(|line| format!("{line}\n")).collect();
+        std::fs::write(&config, format!("{others}{key} = \"{address}\"\n")).unwrap();
+        let said = bad(1, &["serve", &fed, "--run", &run, "--enroll", "cam-*"]);
+        let expected =
+            format!("cannot listen on {address}: another process listens there; choose another with `{key}`");
+        assert!(said.contains(&expected), "{said}");
+        std::fs::write(&config, text).unwrap();
+    }
+    assert!(
+        good(&["tokens", "list", "--fed", &fed])
+            .lines()
+            .all(|line| !line.contains("cam-*"))
+    );
+}
+
+#[test]
+fn a_federations_folder_is_checked_as_its_server_toml() {
+    let Founded { dir, fed, .. } = founded();
+    let by_folder = good(&["check", &fed, "--format", "json"]);
+    let by_file = good(&["check", &format!("{fed}/server.toml"), "--format", "json"]);
+    let file = |text: &str| text.parse::<serde_json::Value>().unwrap()["file"].clone();
+    assert_eq!(file(&by_folder), file(&by_file));
+    let other = dir.path().display().to_string();
+    assert!(
+        bad(2, &["check", &other])
+            .contains("server.toml does not exist; create a federation with `fl-server init DIR`")
+    );
+}

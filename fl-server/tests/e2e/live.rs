@@ -236,7 +236,7 @@ async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
     let url = live.url();
     let address = url
-        .trim_start_matches("https://0.0.0.0")
+        .trim_start_matches("https://localhost")
         .trim_end_matches('/')
         .to_owned();
     let address = format!("127.0.0.1{address}");
@@ -287,6 +287,27 @@ async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     assert!(rest.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));
     assert_eq!(metrics(root, &other).await, Some(200));
     server.stop().await;
+
+    // Who read, and from where, is in the list of clients; who was refused is not.
+    let config = fed.dir.path().join("server.toml");
+    let data = fed.data();
+    std::fs::write(&config, format!("data = {data:?}\n")).unwrap();
+    let listed = std::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
+        .args(["clients", "list", "--format", "json", "--fed"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let readers: Vec<_> = listed.as_array().unwrap().iter().collect();
+    let names: Vec<_> = readers.iter().map(|reader| reader["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["olga", "otto"]);
+    for reader in readers {
+        assert_eq!(
+            (&reader["role"], &reader["address"]),
+            (&"operator".into(), &"127.0.0.1".into())
+        );
+        assert!(reader["last_seen"].as_u64().is_some(), "{reader}");
+    }
 }
 
 #[test]

@@ -39,7 +39,10 @@ pub enum LineError {
     #[error("an enrollment line of version {0}, and this program knows version 1; update fl-client")]
     Version(String),
     /// A character is missing or wrong.
-    #[error("a character of the enrollment line is missing or wrong; copy the whole line again")]
+    #[error(
+        "a character of the enrollment line is missing or wrong; copy the whole line again, and put it in quotes if it is \
+         broken over two lines"
+    )]
     Damaged,
     /// The line would be too long.
     #[error("the address `{0}` is longer than the 82 bytes that fit into an enrollment line; use a shorter host name")]
@@ -75,7 +78,8 @@ impl FromStr for EnrollmentLine {
     type Err = LineError;
 
     fn from_str(text: &str) -> Result<Self, LineError> {
-        let text = text.trim();
+        // Mail programs and terminals wrap the line; its alphabet has no white space.
+        let text: String = text.split_whitespace().collect();
         let Some(encoded) = text.strip_prefix(PREFIX) else {
             let version = text.strip_prefix("fl").and_then(|rest| rest.split_once(':'));
             return Err(match version {
@@ -122,6 +126,8 @@ mod tests {
         assert_eq!(line().to_string(), golden);
         assert_eq!(golden.parse(), Ok(line()));
         assert_eq!(format!(" {golden}\n").parse(), Ok(line()));
+        let wrapped = format!("{}\r\n   {}", &golden[..60], &golden[60..]);
+        assert_eq!(wrapped.parse(), Ok(line()), "wrapped by a mail program");
     }
 
     #[test]

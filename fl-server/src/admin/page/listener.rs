@@ -101,10 +101,13 @@ impl Live {
         })
     }
 
-    /// The address of the page: `http://127.0.0.1:7071/`.
+    /// The address of the page for a browser on this machine: `http://127.0.0.1:7071/`.
     pub fn url(&self) -> String {
         let scheme = if self.own.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}/", self.address)
+        match self.address.ip().is_unspecified() {
+            true => format!("{scheme}://localhost:{}/", self.address.port()),
+            false => format!("{scheme}://{}/", self.address),
+        }
     }
 
     /// Serves the page until the server stops, then closes every connection, so that none keeps the store open. `authority`:
@@ -117,7 +120,7 @@ impl Live {
         };
         let mut stopping = sources.stopping.clone();
         let app = snapshot::start(sources, self.gate);
-        let service = routes::router(app).into_make_service();
+        let service = routes::router(app).into_make_service_with_connect_info::<SocketAddr>();
         let handle = Handle::new();
         let stop = handle.clone();
         tokio::spawn(async move {

@@ -1,35 +1,68 @@
 //! An operator's certificate in place of the token.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::middleware::AddExtension;
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
-use fl_proto::{ClientId, Fingerprint, Role, peer_name, peer_role};
+use fl_proto::{Fingerprint, Role, peer_expiry, peer_name, peer_role};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Layer;
 
 use super::connection_limit::Limit;
+use crate::registry;
+use crate::registry::seen::Joining;
 use crate::rpc::admission::Admission;
 
 /// The caller's certificate, verified; an extension of the requests of its connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shown(Option<(ClientId, Fingerprint)>);
+pub(super) struct Shown(Option<Arc<[u8]>>);
+
+/// An operator who is not revoked.
+#[derive(Debug)]
+pub(super) struct Operator {
+    shown: registry::client::Shown,
+    certificate: Arc<[u8]>,
+}
 
 impl Shown {
-    /// The operator's, if the certificate is one.
-    fn of(der: &[u8]) -> Self {
-        let is_operator = peer_role(der).is_ok_and(|role| role == Role::Operator);
-        let name = peer_name(der).ok().filter(|_| is_operator);
-        Self(name.map(|name| (name, Fingerprint::of(der))))
+    /// The operator, if the certificate is one's and is not revoked.
+    pub(super) fn admitted(&self, admission: &Admission) -> Option<Operator> {
+        let certificate = self.0.as_ref()?;
+        let (client, role) = (peer_name(certificate).ok()?, peer_role(certificate).ok()?);
+        let fingerprint = Fingerprint::of(certificate);
+        if role != Role::Operator || admission.admit(&client, &fingerprint).is_err() {
+            return None;
+        }
+        let expires = peer_expiry(certificate).ok()?.unix_timestamp();
+        let shown = registry::client::Shown {
+            client,
+            fingerprint,
+            role,
+            expires: u64::try_from(expires).unwrap_or(0) * 1000,
+            authority: None,
+        };
+        Some(Operator {
+            shown,
+            certificate: Arc::clone(certificate),
+        })
     }
+}
 
-    /// Whether it is an operator's that is not revoked.
-    pub(super) fn is_admitted(&self, admission: &Admission) -> bool {
-        let admitted = |(name, fingerprint): &(ClientId, Fingerprint)| admission.admit(name, fingerprint).is_ok();
-        self.0.as_ref().is_some_and(admitted)
+impl Operator {
+    /// A reading from `address`, for the registry.
+    pub(super) fn reading(self, address: IpAddr) -> Joining {
+        Joining {
+            shown: self.shown,
+            certificate: self.certificate,
+            address: address.to_canonical().to_string(),
+            software: String::new(),
+            device: String::new(),
+        }
     }
 }
 
@@ -51,11 +84,8 @@ where
         Box::pin(async move {
             let (stream, service) = accepted.await?;
             let chain = stream.get_ref().1.peer_certificates();
-            let shown = chain
-                .and_then(<[_]>::first)
-                .map(|der| Shown::of(der))
-                .unwrap_or_default();
-            Ok((stream, Extension(shown).layer(service)))
+            let shown = chain.and_then(<[_]>::first).map(|der| Arc::from(der.as_ref()));
+            Ok((stream, Extension(Shown(shown)).layer(service)))
         })
     }
 }

@@ -1,11 +1,12 @@
 //! The response to each path, and the headers that restrict what a browser may load with it.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Form, Request, State};
+use axum::extract::{ConnectInfo, Form, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -50,9 +51,15 @@ pub(super) fn router(app: Arc<Dashboard>) -> Router {
 /// Checks access, and sets the security headers.
 async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let entry = match request.extensions().get::<Shown>() {
-        Some(shown) if shown.is_admitted(&app.sources.admission) => Entry::Allowed,
-        _ => app.gate.entry(request.headers()),
+    let shown = request.extensions().get::<Shown>();
+    let entry = match shown.and_then(|shown| shown.admitted(&app.sources.admission)) {
+        Some(operator) => {
+            if let Some(ConnectInfo(address)) = request.extensions().get::<ConnectInfo<SocketAddr>>() {
+                app.sources.registry.joined(operator.reading(address.ip()));
+            }
+            Entry::Allowed
+        }
+        None => app.gate.entry(request.headers()),
     };
     if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
         place.let_in();
@@ -117,11 +124,11 @@ async fn stream(
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (events, stream) = tokio::sync::mpsc::channel(2);
     let admission = app.sources.admission.clone();
-    let by_certificate = shown.filter(|shown| shown.is_admitted(&admission));
+    let by_certificate = shown.filter(|shown| shown.admitted(&admission).is_some());
     let is_admitted = move || {
         by_certificate
             .as_ref()
-            .is_none_or(|shown| shown.is_admitted(&admission))
+            .is_none_or(|shown| shown.admitted(&admission).is_some())
     };
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {

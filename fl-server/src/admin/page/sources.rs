@@ -12,6 +12,7 @@ use crate::accounting::edge::Edge;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
+use crate::registry::actor::RegistryHandle;
 use crate::rpc::admission::Admission;
 use crate::state_machine::State;
 use crate::storage::store::Store;
@@ -35,6 +36,8 @@ pub(crate) struct Sources {
     pub(crate) clock: Clock,
     /// Decides about operators' certificates.
     pub(crate) admission: Admission,
+    /// Notes when an operator read the page with a certificate.
+    pub(crate) registry: RegistryHandle,
     /// When the certificates of the authority and the server expire.
     pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
     /// Prices, for the page of costs.

@@ -19,7 +19,7 @@ use crate::config::server::ServerConfig;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A server.toml or a run.toml, recognized by its keys, or without keys by the file's name.
+    /// A server.toml or a run.toml, recognized by its keys, or without keys by the file's name; or a federation's folder.
     file: PathBuf,
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -95,12 +95,13 @@ const SERVER: [&str; 35] = [
 const CLIENT: [&str; 4] = ["server", "state", "device", "tasks"];
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (text, base) = source::read(&args.file)?;
-    let name = args.file.display();
+    let file = source::server_toml(&args.file)?;
+    let (text, base) = source::read(&file)?;
+    let name = file.display();
     let table: toml::Table = text
         .parse()
         .map_err(|e: toml::de::Error| Failure::usage(anyhow!("{name}: {e}")))?;
-    let kind = kind(&table, &args.file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+    let kind = kind(&table, &file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
     let mut faults = None;
     let checked = match kind {
         Kind::Run => {
@@ -114,13 +115,13 @@ pub(super) fn run(args: &Args) -> Outcome {
                     }
                 })
                 .map_err(Failure::usage)?;
-            Checked::Run(Box::new(CheckedRun::new(&args.file, &plan)?))
+            Checked::Run(Box::new(CheckedRun::new(&file, &plan)?))
         }
         Kind::Server => {
             let config = ServerConfig::from_toml(&text, &base)
                 .with_context(|| name.to_string())
                 .map_err(Failure::usage)?;
-            let (checked, wrong) = CheckedServer::new(&args.file, &config, args.format)?;
+            let (checked, wrong) = CheckedServer::new(&file, &config, args.format)?;
             faults = wrong;
             Checked::Server(checked)
         }
