@@ -5,6 +5,9 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal as _, Result, Write, stderr, stdout};
 
 use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::Format;
 
 /// Writes a line to stdout. A closed pipe, as `head` leaves behind, is no error.
 ///
@@ -21,6 +24,30 @@ pub fn line(line: Arguments<'_>) -> anyhow::Result<()> {
 pub fn text(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     finish(out.write_fmt(text).and_then(|()| out.flush()))
+}
+
+/// Writes a value to stdout as JSON for people and programs: indented, with a line end.
+///
+/// # Errors
+/// As [`line()`], or if the value cannot be written as JSON.
+pub fn json(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value).context("the result cannot be written as JSON")?;
+    line(format_args!("{text}"))
+}
+
+/// Writes a value to stdout in `format`. `as_text`: its lines.
+///
+/// # Errors
+/// As [`json()`].
+pub fn result<T: Serialize + ?Sized>(
+    value: &T,
+    format: Format,
+    as_text: impl FnOnce(&T) -> String,
+) -> anyhow::Result<()> {
+    match format {
+        Format::Text => text(format_args!("{}", as_text(value))),
+        Format::Json => json(value),
+    }
 }
 
 /// Writes bytes to stdout.

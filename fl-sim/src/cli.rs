@@ -327,7 +327,7 @@ fn kept_all(broken: &[String]) -> anyhow::Result<()> {
 
 fn show(format: Format, value: &impl serde::Serialize, text: Option<String>) -> anyhow::Result<()> {
     match (format, text) {
-        (Format::Json, _) => out::line(format_args!("{}", serde_json::to_string_pretty(value)?)),
+        (Format::Json, _) => out::json(value),
         (Format::Text, Some(text)) => out::line(format_args!("{text}")),
         (Format::Text, None) => Ok(()),
     }

@@ -95,12 +95,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         Command::List { tag, format } => {
             let mut known = known(&config)?;
             known.retain(|one| tag.as_ref().is_none_or(|tag| one.line.record.tags.contains(tag)));
-            return print(&known, *format, list);
+            return Ok(out::result(&known, *format, list)?);
         }
         Command::Show { name, format } => {
             let one = known(&config)?.into_iter().find(|one| one.line.name == *name);
             let one = one.ok_or_else(|| anyhow!("there is no client `{name}`; `fl-server clients list` shows them"))?;
-            return print(&one, *format, show);
+            return Ok(out::result(&one, *format, show)?);
         }
         Command::Revoke { what, why } => RegistryAsk::Revoke {
             what: revoked(what)?,
@@ -168,15 +168,6 @@ fn known(config: &ServerConfig) -> Result<Vec<Known>, Failure> {
         }
     };
     Ok(clients.into_iter().map(join).collect())
-}
-
-fn print<T: Serialize + ?Sized>(value: &T, format: Format, text: impl Fn(&T) -> String) -> Outcome {
-    let text = match format {
-        Format::Text => text(value),
-        Format::Json => serde_json::to_string_pretty(value).context("clients cannot be written as JSON")? + "\n",
-    };
-    out::text(format_args!("{text}"))?;
-    Ok(())
 }
 
 fn list(known: &Vec<Known>) -> String {

@@ -143,9 +143,7 @@ fn print(args: &Args, line: &str, id: &str, address: &str, problem: Option<&str>
         problem,
     };
     if args.format == Format::Json {
-        let text = serde_json::to_string_pretty(&opened).context("the line cannot be written as JSON")?;
-        out::line(format_args!("{text}"))?;
-        return Ok(());
+        return Ok(out::json(&opened)?);
     }
     // Only the line on stdout, so that a script can pass it on.
     out::line(format_args!("fl-client enroll {line}"))?;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use fl_cli::{Format, out};
 use fl_proto::{certificates_of, expiry};
 use fl_report::size;
@@ -69,12 +68,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         certificates: certificates(&config, OffsetDateTime::now_utc()),
         rotation: rotation(&config)?,
     };
-    let text = match args.format {
-        Format::Text => text(&standing),
-        Format::Json => serde_json::to_string_pretty(&standing).context("status cannot be written as JSON")? + "\n",
-    };
-    out::text(format_args!("{text}"))?;
-    Ok(())
+    Ok(out::result(&standing, args.format, text)?)
 }
 
 /// The rotation in progress: the server's certificate is of the old authority until the end.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use fl_cli::{Format, out};
 
 use crate::admin::socket::Answer;
@@ -46,14 +45,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(fed)?;
     match (source::ask_registry(&config, &ask)?, &args.command) {
         (Answer::Registry(RegistryAnswer::Tokens(tokens)), Command::List { format, .. }) => {
-            let text = match format {
-                Format::Text => text(&tokens),
-                Format::Json => {
-                    serde_json::to_string_pretty(&tokens).context("tokens cannot be written as JSON")? + "\n"
-                }
-            };
-            out::text(format_args!("{text}"))?;
-            Ok(())
+            Ok(out::result(&tokens, *format, |tokens| text(tokens))?)
         }
         (Answer::Registry(RegistryAnswer::Done(done)), _) => {
             out::line(format_args!("{done}"))?;

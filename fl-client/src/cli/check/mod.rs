@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             lines: findings.lines(),
             round,
         };
-        out::line(format_args!("{}", serde_json::to_string_pretty(&result)?))?;
+        out::json(&result)?;
     }
     let device = findings.faults(|line| !line.is_remote);
     let network = findings.faults(|line| line.is_remote).map(Error::Refused);

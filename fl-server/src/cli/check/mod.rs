@@ -127,10 +127,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     };
     match (args.format, &checked) {
-        (Format::Json, checked) => {
-            let text = serde_json::to_string_pretty(checked).context("the result cannot be written as JSON")?;
-            out::line(format_args!("{text}"))?;
-        }
+        (Format::Json, checked) => out::json(checked)?,
         (Format::Text, Checked::Run(checked)) => out::text(format_args!("{}", checked.text()))?,
         // Its lines were printed one by one.
         (Format::Text, Checked::Server(_)) => {}
