@@ -34,7 +34,8 @@ pub struct ClientConfig {
     pub models: Option<PathBuf>,
     /// Whether the state survives a power loss (fsync). Without, it survives the death of the process.
     pub sync: bool,
-    /// The model is written to disk every so many versions, which saves a download after a restart; 0: only at a graceful stop.
+    /// The model is written to disk every so many versions, which saves a download after a restart; 0: only at a graceful stop. It is
+    /// also written once a restart would fetch a quarter of its size again, and more than 128 KiB.
     pub keep_model_every: u64,
     /// Largest frame of an update in bytes, whatever the run and the server ask for; `None`: no limit.
     pub max_update_bytes: Option<u64>,

@@ -2,7 +2,7 @@
 
 use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Layout};
 
-use crate::state::{KeptModel, RunState};
+use crate::state::{KEPT_FROM, KeptModel, RunState};
 
 /// A model version. The digest is known once it was verified.
 #[derive(Debug)]
@@ -11,6 +11,8 @@ pub(super) struct Model {
     digest: Option<Digest>,
     pub(super) values: Vec<f32>,
     on_disk: bool,
+    /// Bytes of the frames that led here from the version on disk.
+    unkept: u64,
     /// The model update that made this version, if updates are encoded against it. Version 0 and snapshots have none.
     pub(super) step: Option<Vec<u8>>,
     /// Whether the step was written to disk, or looked for there.
@@ -42,6 +44,7 @@ impl Model {
             digest: None,
             values,
             on_disk: false,
+            unkept: 0,
             step,
             step_on_disk: false,
         }
@@ -62,19 +65,23 @@ impl Model {
         if (found, round) != (kind, version) {
             return Err(format!("it is a {found:?} of version {round}, not a {kind:?}"));
         }
-        let values = match (kind, held) {
+        let len = bytes.len() as u64;
+        let (values, unkept) = match (kind, held) {
             (FrameKind::ModelUpdate, Some(mut model)) if model.version.checked_add(1) == Some(version) => {
                 frame.accumulate(1.0, &mut model.values).map_err(|e| e.to_string())?;
-                model.values
+                (model.values, model.unkept.saturating_add(len))
             }
             (FrameKind::ModelUpdate, _) => return Err("the version before it is missing".to_owned()),
             (_, held) => {
                 let mut values = held.map_or_else(|| vec![0.0; layout.len()], |model| model.values);
                 frame.decode(&mut values).map_err(|e| e.to_string())?;
-                values
+                (values, len)
             }
         };
-        Ok(Self::unverified(version, values, keep_frame.then_some(bytes)))
+        Ok(Self {
+            unkept,
+            ..Self::unverified(version, values, keep_frame.then_some(bytes))
+        })
     }
 
     pub(super) fn digest(&mut self) -> Digest {
@@ -99,6 +106,12 @@ impl Model {
         }
     }
 
+    /// Whether a restart would fetch as many bytes as a quarter of the model again, and enough to notice. Saving the model then writes
+    /// at most four bytes for each fetched one.
+    pub(super) fn is_costly_to_fetch(&self) -> bool {
+        self.unkept >= (self.values.len() as u64).max(KEPT_FROM)
+    }
+
     /// Writes a verified model to disk unless it is there. It can be fetched again, so a failure is only logged.
     pub(super) fn keep(&mut self, state: &RunState) {
         let Some(digest) = self.digest.filter(|_| !self.on_disk) else {
@@ -107,6 +120,7 @@ impl Model {
         match state.save_model(self.version, digest, &self.values) {
             Ok(()) => {
                 self.on_disk = true;
+                self.unkept = 0;
                 // What led to this version is not needed again.
                 state.drop_partial_frame();
             }

@@ -55,7 +55,9 @@ impl ClientState {
             return Ok(false);
         }
         run.keep_step();
-        if keep_every > 0 && version.is_multiple_of(keep_every) {
+        if keep_every > 0 && version.is_multiple_of(keep_every)
+            || run.model.as_ref().is_some_and(Model::is_costly_to_fetch)
+        {
             run.keep_model();
         }
         Ok(true)
@@ -136,15 +138,6 @@ impl ClientState {
         frame: &mut Assembler,
     ) -> Result<PartialFile, Error> {
         self.run()?.state.resume_partial_frame(partial, frame)
-    }
-
-    /// Writes the held model to disk: a download that took long is not repeated after a crash.
-    ///
-    /// # Errors
-    /// `NotNow` if no run is joined.
-    pub(crate) fn keep_model(&mut self) -> Result<(), Error> {
-        self.run()?.keep_model();
-        Ok(())
     }
 
     /// Keeps a model update that the held version contains, if the run averages versions.

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use fl_compress::{Digest, FrameKind};
 use fl_proto::wire::model_chunk::Part;
-use fl_proto::{
-    Assembler, CHUNK, FetchRequest, FramePart, Joined, ModelHeader, PartialFrame, RoundState, max_frame, wire,
-};
+use fl_proto::{Assembler, FetchRequest, FramePart, Joined, ModelHeader, PartialFrame, RoundState, max_frame, wire};
 use tonic::Streaming;
 
 use super::stop_on_drop::StopOnDrop;
@@ -13,10 +11,7 @@ use crate::client::{ClientActor, ClientState, Held};
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
-use crate::state::PartialFile;
-
-/// Frames up to this length are not kept while they are received: the connection is quick to bring them again.
-const KEPT_FROM: u64 = 2 * CHUNK as u64;
+use crate::state::{KEPT_FROM, PartialFile};
 
 /// Updates the client's model to that of `state`. Frames that were applied before the call fails or is dropped stay
 /// applied.
@@ -156,9 +151,6 @@ async fn fetch_frames(
             client.holds(want, model)
         });
         is_wanted = applied.await??;
-    }
-    if is_wanted && header.is_snapshot() && header.frames()[0].len > KEPT_FROM {
-        actor.call(ClientState::keep_model).await??;
     }
     Ok(is_wanted)
 }

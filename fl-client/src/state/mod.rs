@@ -39,6 +39,6 @@ pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
 pub(crate) use optimizer::{Owner, most_moments};
-pub(crate) use partial_frame::PartialFile;
+pub(crate) use partial_frame::{KEPT_FROM, PartialFile};
 pub(crate) use run_state::RunState;
 pub(crate) use state_dir::StateDir;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fl_compress::Digest;
 use fl_compress::wire::{Reader, Writer};
-use fl_proto::{Assembler, PartialFrame};
+use fl_proto::{Assembler, CHUNK, PartialFrame};
 
 use super::run_state::RunState;
 use crate::error::Error;
@@ -23,6 +23,8 @@ const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 const HEAD: usize = 4 + 2 + 32;
 const FILE: &str = "partial-frame";
+/// Shorter frames are not kept while they are received: the connection is quick to bring them again.
+pub(crate) const KEPT_FROM: u64 = 2 * CHUNK as u64;
 /// Bytes that are read from the file at once.
 const PIECE: usize = 1 << 20;
 
