@@ -97,6 +97,9 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
             Progress::Held(words) => out::note(format_args!(
                 "waits for the operator's approval; the operator must see the same words: {words}"
             )),
+            Progress::Again(why, delay) => {
+                out::note(format_args!("{why}; trying again in {:.1} s", delay.as_secs_f64()));
+            }
         };
         let settings = |server: &str| client_toml(server, task.as_deref());
         let enrolled = enroll(&line, &folder, args.name.as_ref(), settings, told);

@@ -20,6 +20,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sends the request for `key`. The secret leaves this device only after the server has proved to belong to the line's
 /// authority.
+///
+/// # Errors
+/// `Broken` if the same request may succeed later; others with what to do.
 pub(super) async fn enroll(line: &EnrollmentLine, key: &NewKey, name: Option<&ClientId>) -> Result<Enrolled, Error> {
     let address = &line.address;
     let internal = |error: fl_proto::TlsError| Error::Config(format!("this device's key cannot be used: {error}"));
@@ -67,11 +70,7 @@ fn transport(error: &(dyn std::error::Error + 'static), address: &str) -> Error 
             "what answers at {address} is not the enrollment port of a federation: {tls}"
         )),
         None => {
-            let hung_up = || {
-                Error::Unreachable(format!(
-                    "{address} hung up: the server may be busy with other devices; type the same command again"
-                ))
-            };
+            let hung_up = || Error::Broken(format!("{address} hung up: the server may be busy with other devices"));
             match unreachable(&found, address, hung_up) {
                 Error::Unreachable(text) if text.starts_with("nothing listens") => Error::Unreachable(format!(
                     "nothing listens at {address}: the port is open only while the server runs and a line is valid; ask the \
@@ -92,11 +91,7 @@ fn refused(status: &Status, address: &str) -> Error {
         Code::Unimplemented => {
             Error::Unreachable(format!("{address} is not the enrollment port of a federation: {text}"))
         }
-        _ if status.source().is_some() => Error::Broken(format!(
-            "the connection to {address} broke; type the same command again, the line is not used up"
-        )),
-        _ => Error::Broken(format!(
-            "the server cannot enroll this device now: {text}; type the same command again"
-        )),
+        _ if status.source().is_some() => Error::Broken(format!("the connection to {address} broke")),
+        _ => Error::Broken(format!("the server cannot enroll this device now: {text}")),
     }
 }

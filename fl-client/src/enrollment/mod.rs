@@ -20,7 +20,13 @@ pub(crate) use signed::{Done, checked};
 pub(crate) enum Progress {
     /// The operator must approve: the six words of this device.
     Held(String),
+    /// The connection broke; it is tried again after so long.
+    Again(String, Duration),
 }
+
+/// Attempts in all, and the delay after the first one; it doubles.
+const ATTEMPTS: u32 = 5;
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// Enrolls this device with `line` into `folder`. `name`: the name to ask for, if the line allows several. `settings`: the text of
 /// client.toml for a server at `host:port`, written if the folder has none.
@@ -37,9 +43,23 @@ pub(crate) async fn enroll(
     folder.create()?;
     let key = folder.key()?;
     let words = approval_words(&key.key(), &line.authority);
-    let mut told = false;
+    let (mut told, mut failed) = (false, 0);
     loop {
-        match call::enroll(line, &key, name).await? {
+        let answer = match call::enroll(line, &key, name).await {
+            Err(Error::Broken(why)) if failed + 1 < ATTEMPTS => {
+                let delay = FIRST_DELAY * 2u32.pow(failed);
+                failed += 1;
+                progress(Progress::Again(why, delay));
+                tokio::time::sleep(delay).await;
+                continue;
+            }
+            Err(Error::Broken(why)) => {
+                let text = format!("{why}; type the same command again, the line is not used up");
+                return Err(Error::Broken(text));
+            }
+            answer => answer?,
+        };
+        match answer {
             Enrolled::Issued { certificate, server } => {
                 let done = checked(&certificate, &key, line.authority)?;
                 let server = address(&server, &line.address);

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::fixtures::fed::{Fed, free_port};
 use crate::fixtures::process::{Line, Process, done, fails, output, wait_for};
+use crate::fixtures::proxy::{Act, Proxy};
 
 const SERVER: usize = 0;
 const TASK: [&str; 6] = [
@@ -290,7 +291,7 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
 
     // No folder to write to, and a line without a server.
     std::fs::write(fed.path("file"), "").unwrap();
-    fails(enroll(&fed, &any, "file", &[]), 1, &["file"]);
+    fails(enroll(&fed, &any, "file", &[]), 2, &["file is a file; name a folder"]);
     drop(_server);
     fails(
         enroll(&fed, &any, "f", &[]),
@@ -317,6 +318,35 @@ fn of_two_devices_that_type_one_line_at_the_same_moment_one_is_enrolled() {
     );
     let folders = ["one", "two"].map(|to| fed.path(to).join("client.pem").exists());
     assert_eq!(folders.iter().filter(|enrolled| **enrolled).count(), 1);
+}
+
+#[test]
+fn a_device_whose_connection_breaks_tries_again_and_uses_the_line_once() {
+    let fed = found();
+    let (_server, _lines) = serve(&fed, &[]);
+    // In the handshake, in the answer, and after it.
+    for (name, cut) in [("anna", 1), ("berta", 1_500), ("carl", 3_000)] {
+        let text = std::fs::read_to_string(fed.path("fed/server.toml")).unwrap();
+        let port = text.lines().find_map(|line| line.strip_prefix("enroll = ")).unwrap();
+        let proxy = Proxy::start(port.trim_matches('"'), [Act::CutAfter(cut), Act::CutAfter(cut)]);
+        let line = line(&fed, &[name, "--server", &proxy.address]);
+        let (status, said, told) = output(enroll(&fed, &line, name, &[]));
+        assert!(
+            status.success() && said.contains(&format!("enrolled as `{name}`")),
+            "{told}"
+        );
+        assert_eq!(
+            told.matches("trying again in").count() + proxy.acts_left(),
+            2,
+            "{name}: {told}"
+        );
+    }
+    let tokens = done(fed.sim(&["server", "tokens", "list", "--fed", "fed", "--format", "json"]));
+    let tokens: serde_json::Value = serde_json::from_str(&tokens).unwrap();
+    assert!(
+        tokens.as_array().unwrap().iter().all(|token| token["used"] == 1),
+        "{tokens}"
+    );
 }
 
 #[test]
