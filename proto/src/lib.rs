@@ -55,9 +55,10 @@ pub use regular_file::open_regular;
 pub use round::{ModelDigest, Phase, RoundState};
 pub use tensors::misread_by;
 pub use tls::{
-    Authority, ForeignAuthority, Issued, NewKey, RequestError, Role, SigningRequest, TlsError, certificate_key,
-    certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_issued_by, is_pair, page_tls,
-    peer_expiry, peer_lifetime, peer_name, peer_role, pinned_client_tls, server_tls,
+    Authority, ForeignAuthority, Issued, Lifetime, NewKey, PairFiles, RequestError, Role, SigningRequest, TlsError,
+    certificate_key, certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_issued_by,
+    is_pair, newest_pair, next_path, page_tls, peer_expiry, peer_lifetime, peer_name, peer_role, pinned_client_tls,
+    server_tls,
 };
 pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,

@@ -58,13 +58,6 @@ impl Fault {
     }
 }
 
-/// The path beside `path` with `.next` at its end.
-pub(super) fn next(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".next");
-    name.into()
-}
-
 impl IdentityFiles {
     /// The files at these paths.
     pub fn new(authority: PathBuf, certificate: PathBuf, key: PathBuf) -> Self {

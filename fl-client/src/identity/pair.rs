@@ -1,13 +1,12 @@
-//! A certificate and its key are two files, which no file system replaces at once. A renewal writes the new ones beside them,
-//! `client.pem.next` and `client.key.next`; whoever reads takes the newest certificate whose key is there. Any crash leaves
-//! a pair.
+//! A renewal writes the new certificate and key beside the old ones, `client.pem.next` and `client.key.next`, and puts them in their
+//! place when they were used; [`newest_pair`] says which pair counts meanwhile.
 
 use std::path::Path;
 
-use fl_proto::{Issued, NewKey, certificate_key, certificates_of, peer_expiry};
+use fl_proto::{Issued, NewKey, newest_pair, next_path};
 
 use crate::error::Error;
-use crate::identity::files::{IdentityFiles, next};
+use crate::identity::files::IdentityFiles;
 
 /// The newest pair at these paths, read by `read`.
 ///
@@ -19,47 +18,12 @@ pub(crate) fn newest(
     key: &Path,
     read: impl Fn(&Path) -> Result<String, Error>,
 ) -> Result<Issued, Error> {
-    let issued = Issued {
-        certificate: read(certificate)?,
-        key: read(key)?,
-    };
-    let (next_certificate, next_key) = (next(certificate), next(key));
-    if !next_key.exists() {
-        return Ok(issued);
-    }
-    let next_key = read(&next_key)?;
-    // With the old certificate's name: the new one was promoted, and its key not yet.
-    let mut pairs = vec![
-        issued.clone(),
-        Issued {
-            certificate: issued.certificate.clone(),
-            key: next_key.clone(),
-        },
-    ];
-    if next_certificate.exists() {
-        pairs.push(Issued {
-            certificate: read(&next_certificate)?,
-            key: next_key,
-        });
-    }
-    let fitting = pairs
-        .into_iter()
-        .filter_map(|pair| Some((expiry_if_fitting(&pair)?, pair)));
-    let newest = fitting.max_by_key(|(expires, _)| *expires);
-    Ok(newest.map_or(issued, |(_, pair)| pair))
-}
-
-/// When the certificate of a pair expires; `None` if the key is not the certificate's.
-fn expiry_if_fitting(issued: &Issued) -> Option<time::OffsetDateTime> {
-    let der = certificates_of(&issued.certificate).ok()?.into_iter().next()?;
-    let key = NewKey::from_pem(&issued.key).ok()?;
-    let fits = certificate_key(&der).is_ok_and(|of| of == key.key());
-    fits.then(|| peer_expiry(&der).ok()).flatten()
+    Ok(newest_pair(certificate, key, read)?.0)
 }
 
 /// The key of a renewal that has begun, if there is one.
 pub(crate) fn pending_key(files: &IdentityFiles) -> Option<NewKey> {
-    let text = std::fs::read_to_string(next(&files.key)).ok()?;
+    let text = std::fs::read_to_string(next_path(&files.key)).ok()?;
     NewKey::from_pem(&text).ok()
 }
 
@@ -68,7 +32,7 @@ pub(crate) fn pending_key(files: &IdentityFiles) -> Option<NewKey> {
 /// # Errors
 /// `State`; the pair in use is unchanged.
 pub(crate) fn save_next_key(files: &IdentityFiles, key: &NewKey) -> Result<(), Error> {
-    files.write(&next(&files.key), &key.to_pem())
+    files.write(&next_path(&files.key), &key.to_pem())
 }
 
 /// Writes the certificate of a renewal: from now on [`newest`] returns the new pair.
@@ -76,12 +40,12 @@ pub(crate) fn save_next_key(files: &IdentityFiles, key: &NewKey) -> Result<(), E
 /// # Errors
 /// `State`; the pair in use is unchanged.
 pub(crate) fn save_next_certificate(files: &IdentityFiles, pem: &str) -> Result<(), Error> {
-    files.write(&next(&files.certificate), pem)
+    files.write(&next_path(&files.certificate), pem)
 }
 
 /// Whether a new pair waits for its first use.
 pub(crate) fn is_pending(files: &IdentityFiles) -> bool {
-    next(&files.certificate).exists()
+    next_path(&files.certificate).exists()
 }
 
 /// Removes a new pair that the server does not accept: the old one is in use again.
@@ -89,7 +53,7 @@ pub(crate) fn is_pending(files: &IdentityFiles) -> bool {
 /// # Errors
 /// `State`.
 pub(crate) fn discard(files: &IdentityFiles) -> Result<(), Error> {
-    for path in [next(&files.certificate), next(&files.key)] {
+    for path in [next_path(&files.certificate), next_path(&files.key)] {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io(&path, "remove", &error));
@@ -105,7 +69,7 @@ pub(crate) fn discard(files: &IdentityFiles) -> Result<(), Error> {
 /// # Errors
 /// `State`; the pair stays readable.
 pub(crate) fn promote(files: &IdentityFiles) -> Result<(), Error> {
-    let (certificate, key) = (next(&files.certificate), next(&files.key));
+    let (certificate, key) = (next_path(&files.certificate), next_path(&files.key));
     if certificate.exists() {
         files.rename(&certificate, &files.certificate)?;
     }
@@ -153,7 +117,8 @@ mod tests {
 
     #[test]
     fn every_full_disk_during_a_renewal_leaves_a_pair_and_the_next_try_succeeds() {
-        let (old, new) = (pair(1), pair(2));
+        // A shorter lifetime may replace a longer one.
+        let (old, new) = (pair(2), pair(1));
         let mut faults = 0;
         for at in 1.. {
             let dir = tempfile::tempdir().unwrap();
@@ -163,7 +128,7 @@ mod tests {
             let failed = renew(&files(dir.path(), Some(&format!("full@{at}"))), &new).is_err();
             let found = newest(&plain.certificate, &plain.key, read).unwrap();
             assert!(found == old || found.certificate == new.certificate, "fault {at}");
-            assert!(expiry_if_fitting(&found).is_some(), "fault {at}");
+            assert!(fl_proto::is_pair(&found), "fault {at}");
             renew(&plain, &new).unwrap();
             let found = newest(&plain.certificate, &plain.key, read).unwrap();
             assert_eq!(found.certificate, new.certificate, "fault {at}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fl_proto::{Fingerprint, Issued, NewKey, certificate_pem, certificates_of, peer_lifetime};
+use fl_proto::{Fingerprint, Issued, Lifetime, NewKey, certificate_pem, certificates_of};
 use time::OffsetDateTime;
 
 use crate::enrollment::checked;
@@ -10,30 +10,21 @@ use crate::error::Error;
 use crate::identity::{IdentityFiles, pending_key, save_next_certificate, save_next_key};
 use crate::rpc::Rpc;
 
-/// Shortest and longest wait before another try.
-const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
-
 /// How far the clock of the server that issued the certificate at this moment is ahead of `now`, this device's clock.
 pub(super) fn clock_offset(own: &Issued, now: OffsetDateTime) -> time::Duration {
-    lifetime(own).map_or(time::Duration::ZERO, |(issued, _)| issued - now)
+    let lifetime = Lifetime::of_pem(&own.certificate);
+    lifetime.map_or(time::Duration::ZERO, |lifetime| lifetime.issued - now)
 }
 
 /// How long from `now` until the certificate is to be renewed: zero if it is due. `None` if it cannot be read.
 pub(super) fn due(own: &Issued, now: OffsetDateTime) -> Option<Duration> {
-    let (issued, expires) = lifetime(own)?;
-    let at = issued + (expires - issued) * 2 / 3;
+    let at = Lifetime::of_pem(&own.certificate).ok()?.renewal();
     Some(Duration::try_from(at - now).unwrap_or(Duration::ZERO))
 }
 
-/// How long to wait after a renewal that failed: a tenth of the time that is left.
+/// How long to wait after a renewal that failed.
 pub(super) fn retry(own: &Issued, now: OffsetDateTime) -> Duration {
-    let left = lifetime(own).and_then(|(_, expires)| Duration::try_from(expires - now).ok());
-    (left.unwrap_or(Duration::ZERO) / 10).clamp(RETRY.0, RETRY.1)
-}
-
-fn lifetime(own: &Issued) -> Option<(OffsetDateTime, OffsetDateTime)> {
-    let der = certificates_of(&own.certificate).ok()?.into_iter().next()?;
-    peer_lifetime(&der).ok()
+    Lifetime::of_pem(&own.certificate).map_or(Duration::from_secs(3600), |lifetime| lifetime.retry(now))
 }
 
 /// Asks for a certificate of a new key and writes both beside those in use. A renewal that was interrupted continues with its
@@ -81,8 +72,8 @@ mod tests {
         assert_eq!(due(&own, now), Some(Duration::from_secs(20 * 24 * 3600)));
         assert_eq!(due(&own, now + days(20)), Some(Duration::ZERO));
         assert_eq!(due(&own, now + days(50)), Some(Duration::ZERO));
-        assert_eq!(retry(&own, now + days(20)), RETRY.1);
-        assert_eq!(retry(&own, now + days(50)), RETRY.0);
+        assert_eq!(retry(&own, now + days(20)), Duration::from_secs(3600));
+        assert_eq!(retry(&own, now + days(50)), Duration::from_secs(10));
         let none = Issued {
             certificate: String::new(),
             key: String::new(),

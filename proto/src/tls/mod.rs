@@ -6,6 +6,8 @@
 
 mod authority;
 mod certificate;
+mod lifetime;
+mod pair;
 mod pinned;
 mod role;
 mod sides;
@@ -17,6 +19,8 @@ pub use certificate::{
     Issued, TlsError, certificate_key, certificate_pem, certificates_of, common_name, expiry, is_issued_by,
     peer_expiry, peer_lifetime, peer_name, peer_role,
 };
+pub use lifetime::Lifetime;
+pub use pair::{PairFiles, newest_pair, next_path};
 pub use pinned::{ForeignAuthority, pinned_client_tls};
 pub use role::Role;
 pub use sides::{client_tls, enrollment_tls, page_tls, server_tls};
