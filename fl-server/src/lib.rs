@@ -2,7 +2,7 @@
 //! what every round cost. It knows layouts, values and frames, but not the kind of model.
 //!
 //! Layers, from top to bottom: `cli`, `server`, `rpc` and `admin`, `coordinator`, `reporting`, `model`,
-//! `state_machine`, `accounting`, `telemetry` and `registry`, `storage` and `config`. A layer uses those below it, never one above.
+//! `state_machine`, `accounting`, `telemetry`, `registry` and `identity`, `storage` and `config`. A layer uses those below it, never one above.
 
 // Only this workspace uses the crate: a public item has a doc comment where its name does not say enough.
 #![allow(missing_docs)]
@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod coordinator;
 mod error;
+mod identity;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
@@ -36,7 +37,7 @@ pub use reporting::{history, report};
 pub use rpc::reload::{Reload, Reloaded};
 pub use server::allocator::settle_allocator;
 pub use server::local::LocalRun;
-pub use server::options::{Ending, Enrollment, Outcome, Serve};
+pub use server::options::{Ending, Enrollment, Identity, Outcome, Serve};
 pub use server::serve::serve;
 pub use storage::{blobs, disk, record, store};
 pub use telemetry::event::{self, Evaluated, Event, RoundSummary, Waiting};

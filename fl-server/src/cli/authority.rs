@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use fl_cli::out;
-use fl_proto::{Authority, Fingerprint, Issued, certificate_pem, certificates_of, make_private_file};
+use fl_proto::{Authority, Fingerprint, Issued, Lifetime, certificate_pem, certificates_of, make_private_file};
 use time::{Duration, OffsetDateTime};
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::init::{AUTHORITY_DAYS, SERVER_DAYS};
+use crate::cli::init::AUTHORITY_DAYS;
 use crate::cli::source;
 use crate::clock;
 use crate::config::server::ServerConfig;
+use crate::identity::LIFETIME_DAYS;
 use crate::registry::ask::{ClientLine, RegistryAnswer, RegistryAsk};
+use crate::registry::signer::old_path;
+use crate::storage::disk::Disk;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -31,6 +34,13 @@ pub(super) struct Args {
 enum Command {
     /// Shows the authorities, and how many clients have a certificate of each.
     Show,
+    /// Gives the server a new certificate and key now. A running server does so by itself where the authority's key is beside it; type
+    /// this where the key is elsewhere, and carry server.pem and server.key to the server.
+    Renew {
+        /// Days that the certificate is valid.
+        #[arg(long, default_value_t = LIFETIME_DAYS, value_parser = clap::value_parser!(u16).range(1..=3650))]
+        days: u16,
+    },
     /// Begins a rotation: makes a new authority beside the old one. Clients get a certificate of it when they renew.
     Rotate,
     /// Ends a rotation: the server's certificate becomes one of the new authority, and the old one is not trusted any more.
@@ -45,6 +55,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
     match &args.command {
         Command::Show => show(&config),
+        Command::Renew { days } => renew(&config, *days),
         Command::Rotate => rotate(&config),
         Command::Finish { force } => finish(&config, *force),
     }
@@ -89,6 +100,26 @@ fn show(config: &ServerConfig) -> Outcome {
     Ok(())
 }
 
+fn renew(config: &ServerConfig, days: u16) -> Outcome {
+    let (_, own) = source::certificates(config)?;
+    let renewer = source::renewer(config, days);
+    if !renewer.has_key() {
+        return Err(Failure::usage(anyhow!(
+            "{} is missing: type this in the federation's folder where the authority's key is, copy server.pem and server.key from \
+             there to the server, and send the server SIGHUP",
+            config.authority_key.display()
+        )));
+    }
+    let new = renewer.renew(&own, clock::system()).map_err(anyhow::Error::from)?;
+    let ends = Lifetime::of_pem(&new.certificate)?.expires.date();
+    out::line(format_args!(
+        "{} and {} are new, valid until {ends}",
+        config.certificate.display(),
+        config.key.display()
+    ))?;
+    reload(config)
+}
+
 /// Makes a new authority. Typed again after a crash, it continues.
 fn rotate(config: &ServerConfig) -> Outcome {
     let (before, _) = source::certificates(config)?;
@@ -118,7 +149,7 @@ fn rotate(config: &ServerConfig) -> Outcome {
     // Before the new key signs: a running server must trust what it signs.
     reload(config)?;
     // The old key signs nothing more. The server's certificate stays as it is until the end.
-    let old_key = beside(&config.authority_key, ".old");
+    let old_key = old_path(&config.authority_key);
     if !old_key.exists() {
         let kept = std::fs::hard_link(&config.authority_key, &old_key);
         kept.with_context(|| {
@@ -181,12 +212,11 @@ fn finish(config: &ServerConfig, force: bool) -> Outcome {
         certificate: certificate.clone(),
         key,
     };
-    let own = Authority::from_pem(&issued)?.issue_server(OffsetDateTime::now_utc(), Duration::days(SERVER_DAYS))?;
-    // Two files: after a crash between them the server does not start, and this command is typed again.
-    replace(&config.key, &own.key)?;
-    replace(&config.certificate, &own.certificate)?;
+    let days = Duration::days(LIFETIME_DAYS.into());
+    let own = Authority::from_pem(&issued)?.issue_server(OffsetDateTime::now_utc(), days)?;
+    source::own_files(config).replace(&Disk::default(), &own)?;
     replace(&config.authority, &certificate)?;
-    let _ = std::fs::remove_file(beside(&config.authority_key, ".old"));
+    let _ = std::fs::remove_file(old_path(&config.authority_key));
     reload(config)?;
     show(config)
 }

@@ -11,6 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::config::server::ServerConfig;
+use crate::identity::LIFETIME_DAYS;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -28,6 +29,10 @@ pub(super) struct Args {
     /// Folder of the store, if not `data` in the federation's folder.
     #[arg(long)]
     data: Option<String>,
+    /// Folder of the server's certificate and key, if not the federation's: one where the server can write. It makes them there when
+    /// it starts, and renews them.
+    #[arg(long, value_name = "DIR")]
+    identity: Option<String>,
     /// Keep every client's update, for complete audits by `verify` and for `report --what-if`.
     #[arg(long)]
     audit: bool,
@@ -35,7 +40,6 @@ pub(super) struct Args {
 
 /// Validity of the authority: longer than the life of a device.
 pub(super) const AUTHORITY_DAYS: i64 = 3650;
-pub(super) const SERVER_DAYS: i64 = 3650;
 /// Port at which devices enroll, on the address that the server listens on.
 const ENROLL_PORT: u16 = 7072;
 /// The commented configuration, every key at its default.
@@ -67,6 +71,22 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => config,
         Some(data) => config.replace("#data = \"data\"", &format!("data = {data:?}")),
     };
+    let config = match &args.identity {
+        None => config,
+        Some(identity) => {
+            ["certificate", "key", "admin_certificate", "admin_key"]
+                .iter()
+                .fold(config, |config, name| {
+                    let file = if name.ends_with("key") {
+                        "server.key"
+                    } else {
+                        "server.pem"
+                    };
+                    let path = format!("{}/{file}", identity.trim_end_matches('/'));
+                    config.replace(&format!("#{name} = \"{file}\""), &format!("{name} = {path:?}"))
+                })
+        }
+    };
     let config = match args.audit {
         false => config,
         true => config.replace("#keep_updates = false", "keep_updates = true"),
@@ -78,21 +98,26 @@ pub(super) fn run(args: &Args) -> Outcome {
 
     let now = OffsetDateTime::now_utc();
     let (authority, root) = Authority::create(&name, now, Duration::days(AUTHORITY_DAYS))?;
-    let server = authority.issue_server(now, Duration::days(SERVER_DAYS))?;
-    let files = [
+    let server = authority.issue_server(now, Duration::days(LIFETIME_DAYS.into()))?;
+    let mut files = vec![
         ("authority.pem", root.certificate.as_str(), PUBLIC),
         ("authority.key", &root.key, SECRET),
-        ("server.pem", &server.certificate, PUBLIC),
-        ("server.key", &server.key, SECRET),
         ("admin.token", &token, SECRET),
         ("server.toml", &config, PUBLIC),
     ];
+    if args.identity.is_none() {
+        files.extend([
+            ("server.pem", server.certificate.as_str(), PUBLIC),
+            ("server.key", &server.key, SECRET),
+        ]);
+    }
     write_new(&args.dir, &files)?;
     let dir = args.dir.display();
     let server = args.dir.join("server.toml");
     out::text(format_args!(
         "created federation `{name}` in {dir}\n  \
-         authority.key signs every certificate: keep it safe, and off the server if you can\n\
+         authority.key signs every certificate: keep it safe. Beside the server it renews the server's certificate, valid for\n  \
+         {LIFETIME_DAYS} days, and those of clients; elsewhere you renew them by hand (`fl-server authority renew`)\n\
          next: fl-server enroll NAME --fed {dir}                 # a line to type on each device\n      \
          fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, resnet8, ..\n      \
          fl-server new NAME --task TASK -o run.toml          # the experiment\n      \

@@ -14,10 +14,12 @@ use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
 use crate::cli::{enroll, round_lines, source};
+use crate::clock;
 use crate::config::server::ServerConfig;
+use crate::identity::LIFETIME_DAYS;
 use crate::registry::NamePattern;
 use crate::rpc::reload::{Reload, Reloaded};
-use crate::server::options::{Ending, Enrollment, Serve};
+use crate::server::options::{Ending, Enrollment, Identity, Serve};
 use crate::server::serve::serve;
 use crate::storage::disk::Fault;
 
@@ -40,6 +42,9 @@ pub(super) struct Args {
     /// A fault at the N-th write: `abort@N` or `full@N`.
     #[arg(long, hide = true)]
     fault: Option<String>,
+    /// The same for the writes of the server's certificate and key.
+    #[arg(long, hide = true)]
+    identity_fault: Option<String>,
     /// Validity of renewed certificates instead of `certificate_days`, such as 60s, for tests.
     #[arg(long, hide = true, value_parser = enroll::ttl)]
     lifetime: Option<u64>,
@@ -50,6 +55,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     fl_proto::make_new_files_private();
     let (_, config) = source::federation(&args.server)?;
     let plan = source::plan(&args.run)?;
+    let renewer = source::renewer(&config, LIFETIME_DAYS);
+    if renewer.make_if_missing(clock::system()).map_err(anyhow::Error::from)? {
+        tracing::info!(file = %config.certificate.display(), "made the server's certificate and key, which were missing");
+    }
     let (authority, own) = source::certificates(&config)?;
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
@@ -67,6 +76,13 @@ pub(super) fn run(args: &Args) -> Outcome {
             None => Duration::from_secs(u64::from(config.certificate_days) * 24 * 3600),
         },
     };
+    options.identity = Some(Identity {
+        certificate: config.certificate.clone(),
+        key: config.key.clone(),
+        page: source::page_is_own(&config),
+        fault: fault(args.identity_fault.as_ref())?,
+        ..Identity::new(Path::new(""))
+    });
     let (server, before) = (args.server.clone(), config.clone());
     options.reload = Some(Reload::new(move || read_again(&server, &before)));
     options.tuning = config.tuning;
@@ -74,11 +90,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.costs.clone_from(&config.costs);
     options.exit_when_done = args.exit_when_done;
     options.live = page(&config)?;
-    let fault = args
-        .fault
-        .as_ref()
-        .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
-    options.fault = fault.transpose()?.map(Arc::new);
+    options.fault = fault(args.fault.as_ref())?;
 
     if let Some(name) = &args.enroll {
         // A line for a port that another server has would be of no use.
@@ -133,15 +145,22 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
+fn fault(text: Option<&String>) -> Result<Option<Arc<Fault>>, Failure> {
+    let fault = text.map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
+    Ok(fault.transpose()?.map(Arc::new))
+}
+
 /// Reads server.toml and the certificates once more. `before`: what the server was started with.
 fn read_again(server: &Path, before: &ServerConfig) -> Result<Reloaded, String> {
     let read = || {
         let (_, config) = source::federation(server)?;
         let (authority, own) = source::certificates(&config)?;
         let ignored = before.changed_keys(&config);
+        let page = before.admin.map(|address| source::page(&config, address)).transpose()?;
         Ok(Reloaded {
             authority,
             own,
+            page: page.map(|(_, own)| own).filter(|own| !own.certificate.is_empty()),
             tuning: config.tuning,
             ignored,
         })

@@ -12,7 +12,6 @@ use crate::cli::init::{PUBLIC, write_new};
 use crate::cli::issued::Issued;
 use crate::cli::source;
 use crate::clock;
-use crate::registry::signer::Signer;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -53,10 +52,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             args.name
         )));
     }
-    let signer = Signer {
-        authority: config.authority.clone(),
-        key: config.authority_key.clone(),
-    };
+    let signer = source::signer(&config);
     let days = args.days.unwrap_or(config.certificate_days);
     let now = clock::system();
     let lifetime = u64::from(days) * 24 * 3_600_000;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use fl_proto::{
-    Fingerprint, Issued, certificate_pem, certificates_of, is_issued_by, make_private_folder, open_regular, server_tls,
+    Fingerprint, Issued, certificate_pem, certificates_of, is_issued_by, make_private_folder, next_path, open_regular,
+    server_tls,
 };
 use fl_report::Report;
 
@@ -17,6 +18,7 @@ use crate::cli::failure::Failure;
 use crate::clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
+use crate::identity::{OwnFiles, Renewer};
 use crate::registry::Registry;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::registry::signer::Signer;
@@ -80,10 +82,7 @@ pub(super) fn plan(file: &Path) -> Result<RunPlan, Failure> {
 /// If a file cannot be read or they cannot be used together; the text names them.
 pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Failure> {
     let authority = text(&config.authority)?;
-    let own = Issued {
-        certificate: text(&config.certificate)?,
-        key: text(&config.key)?,
-    };
+    let own = own_files(config).read(text)?;
     server_tls(&authority, &own)
         .with_context(|| {
             let (certificate, key) = (config.certificate.display(), config.key.display());
@@ -100,6 +99,37 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
         })
         .map_err(Failure::usage)?;
     Ok((authority, own))
+}
+
+/// The files of the server's certificate and key.
+pub(super) fn own_files(config: &ServerConfig) -> OwnFiles {
+    OwnFiles {
+        certificate: config.certificate.clone(),
+        key: config.key.clone(),
+    }
+}
+
+/// What renews the server's certificate, for so many days.
+pub(super) fn renewer(config: &ServerConfig, days: u16) -> Renewer {
+    Renewer {
+        files: own_files(config),
+        signer: signer(config),
+        lifetime: u64::from(days) * 24 * 3_600_000,
+        disk: Disk::default(),
+    }
+}
+
+/// Where the authority is.
+pub(super) fn signer(config: &ServerConfig) -> Signer {
+    Signer {
+        authority: config.authority.clone(),
+        key: config.authority_key.clone(),
+    }
+}
+
+/// Whether the admin page uses the server's certificate and key.
+pub(super) fn page_is_own(config: &ServerConfig) -> bool {
+    (&config.admin_certificate, &config.admin_key) == (&config.certificate, &config.key)
 }
 
 /// Fingerprint of the authority in `authorities` that issued a certificate, all PEM.
@@ -127,17 +157,21 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
         };
         return Ok((None, none));
     }
-    let read = |path: &PathBuf, key: &str| {
+    let read = |path: &Path, key: &str| {
         text(path).map_err(|failure| {
             let why = format!("`admin` = \"{address}\" can be reached from other machines and needs `{key}`");
             Failure::usage(anyhow!("{why}: {:#}", failure.error()))
         })
     };
     let token = read(&config.admin_token, "admin_token")?;
-    let own = Issued {
-        certificate: read(&config.admin_certificate, "admin_certificate")?,
-        key: read(&config.admin_key, "admin_key")?,
+    let files = OwnFiles {
+        certificate: config.admin_certificate.clone(),
+        key: config.admin_key.clone(),
     };
+    let own = files.read(|path| {
+        let is_key = [&config.admin_key, &next_path(&config.admin_key)].contains(&&path.to_owned());
+        read(path, if is_key { "admin_key" } else { "admin_certificate" })
+    })?;
     Live::check(address, Some(&token), &own).map_err(|error| page_failure(config, error))?;
     Ok((Some(token), own))
 }
@@ -222,10 +256,7 @@ pub(super) fn ask_registry(config: &ServerConfig, ask: &RegistryAsk) -> Result<A
             make_private_folder(&config.data)
                 .with_context(|| format!("cannot create folder {}", config.data.display()))?;
             let mut registry = Registry::open(Store::open(&config.data, Disk::default())?)?;
-            let signer = Signer {
-                authority: config.authority.clone(),
-                key: config.authority_key.clone(),
-            };
+            let signer = signer(config);
             let opens = matches!(ask, RegistryAsk::Open(_));
             match registry.answer(ask, &signer, at).map_err(|why| anyhow!(why))? {
                 RegistryAnswer::Done(id) if opens => Ok(Answer::Opened {

@@ -1,20 +1,20 @@
 //! `fl-server status FED`: the state of the runs of a federation, and certificates that end soon.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fl_cli::{Format, out};
-use fl_proto::{certificates_of, expiry};
+use fl_proto::{Lifetime, certificates_of};
 use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::admin::page::view::ends_soon;
 use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::cli::authority;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
 use crate::config::server::ServerConfig;
+use crate::identity::{Kind, Ownership, advice, ends_soon};
 use crate::reporting::inspect::{RunStatus, Trained};
 use crate::reporting::moment::Moved;
 use crate::storage::store::Store;
@@ -53,8 +53,11 @@ struct Certificate {
     file: PathBuf,
     /// `2036-11-18`.
     ends: String,
-    /// Whether to replace it now.
+    /// Whether it should have been replaced by now.
     ends_soon: bool,
+    /// What is wrong, and what to do, if there is something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -89,18 +92,39 @@ fn rotation(config: &ServerConfig) -> Result<Option<Rotation>, Failure> {
 }
 
 fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> {
-    let read = |file: &PathBuf| {
-        let end = expiry(&std::fs::read_to_string(file).ok()?).ok()?;
+    let read = |file: &Path| std::fs::read_to_string(file);
+    let authority = read(&config.authority).ok();
+    let own = source::own_files(config).read(read).ok();
+    let of = |kind, file: &Path, pem: Option<&str>| {
+        let lifetime = Lifetime::of_pem(pem?).ok()?;
+        let ends_soon = ends_soon(kind, &lifetime, now);
+        let ends = lifetime.expires.date();
+        let warning = match kind {
+            Kind::Server => advice(&lifetime, now, Ownership::of(&config.authority_key))
+                .filter(|_| ends_soon)
+                .map(|(text, todo, _)| format!("{text}; {todo}")),
+            _ => ends_soon.then(|| {
+                format!(
+                    "{} ends on {ends}; `fl-server authority rotate` makes another",
+                    file.display()
+                )
+            }),
+        };
         Some(Certificate {
-            file: file.clone(),
-            ends: end.date().to_string(),
-            ends_soon: ends_soon(end, now),
+            file: file.to_owned(),
+            ends: ends.to_string(),
+            ends_soon,
+            warning,
         })
     };
-    [&config.authority, &config.certificate]
-        .into_iter()
-        .filter_map(read)
-        .collect()
+    let own = own.as_ref().map(|own| own.certificate.as_str());
+    [
+        of(Kind::Authority, &config.authority, authority.as_deref()),
+        of(Kind::Server, &config.certificate, own),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn text(standing: &Standing) -> String {
@@ -167,9 +191,8 @@ fn text(standing: &Standing) -> String {
             "the authority is rotated: {new} clients have a certificate of the new one, {old} of the old one"
         );
     }
-    for certificate in standing.certificates.iter().filter(|one| one.ends_soon) {
-        let (file, ends) = (certificate.file.display(), &certificate.ends);
-        let _ = writeln!(out, "warning: {file} ends on {ends}; issue a new one");
+    for warning in standing.certificates.iter().filter_map(|one| one.warning.as_ref()) {
+        let _ = writeln!(out, "warning: {warning}");
     }
     out
 }
@@ -246,6 +269,7 @@ mod tests {
                 file: "fed/server.pem".into(),
                 ends: "2027-01-02".into(),
                 ends_soon: true,
+                warning: Some("fed/server.pem should be renewed; do this".into()),
             }],
             rotation: None,
         }
@@ -258,7 +282,7 @@ mod tests {
                         moved 2.00 KiB up and 4.00 KiB down, 512 B of it not on disk yet; fp32 averaging: 20.50 times as \
                         much by round 3\n\
                         digits: waiting; 0 of 10 rounds closed\n\
-                        warning: fed/server.pem ends on 2027-01-02; issue a new one\n";
+                        warning: fed/server.pem should be renewed; do this\n";
         assert_eq!(text(&standing()), expected);
     }
 
@@ -352,7 +376,10 @@ mod tests {
                 "turned_away": [],
             },
             "runs": [{ "run": "digits", "state": "waiting", "planned": 10, "closed": 0 }],
-            "certificates": [{ "file": "fed/server.pem", "ends": "2027-01-02", "ends_soon": true }],
+            "certificates": [{
+                "file": "fed/server.pem", "ends": "2027-01-02", "ends_soon": true,
+                "warning": "fed/server.pem should be renewed; do this",
+            }],
         });
         assert_eq!(serde_json::to_value(standing()).unwrap(), expected);
     }

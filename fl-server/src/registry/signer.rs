@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fl_proto::{
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::clock::Millis;
 
 /// Where the authority is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signer {
     /// The authorities' certificates, PEM: the ones that clients trust.
     pub(crate) authority: PathBuf,
@@ -68,13 +68,10 @@ impl Signer {
     ) -> Result<Signed, SignError> {
         let authorities = self.authorities()?;
         let key = self.read(&self.key)?;
-        let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
-        let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let valid = time::Duration::try_from(Duration::from_millis(lifetime)).unwrap_or(time::Duration::ZERO);
+        let (at, valid) = (moment(now), validity(lifetime));
         for (index, der) in authorities.iter().enumerate() {
             let pem = certificate_pem(der);
-            let issued = Zeroizing::new(key.to_string());
-            let Ok(authority) = authority_of(&pem, &issued) else {
+            let Ok(authority) = authority_of(&pem, &key) else {
                 continue;
             };
             let signed = authority.sign(request, name, role, at, valid)?;
@@ -94,10 +91,48 @@ impl Signer {
                 },
             });
         }
-        Err(SignError::OtherKey {
+        Err(self.other_key())
+    }
+
+    /// Issues a certificate and a new key for the server, by the authority that issued its present certificate, PEM: during a
+    /// rotation clients trust that one, and its key is beside the new one. Without a present one, by the oldest that it can.
+    ///
+    /// # Errors
+    /// `NoKey` if that key is not here; otherwise if a file cannot be read, or they do not fit together.
+    pub(crate) fn issue_server(
+        &self,
+        present: Option<&str>,
+        now: Millis,
+        lifetime: Millis,
+    ) -> Result<Issued, SignError> {
+        let old = old_path(&self.key);
+        let keys = [&old, &self.key].map(|path| path.exists().then(|| self.read(path)));
+        let keys = keys.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() {
+            return Err(SignError::NoKey(self.key.clone()));
+        }
+        for pem in self.authorities()?.iter().map(|der| certificate_pem(der)) {
+            if present.is_some_and(|present| !is_issued_by(present, &pem).unwrap_or(false)) {
+                continue;
+            }
+            for key in &keys {
+                let Ok(authority) = authority_of(&pem, key) else {
+                    continue;
+                };
+                let own = authority.issue_server(moment(now), validity(lifetime))?;
+                if is_issued_by(&own.certificate, &pem)? {
+                    return Ok(own);
+                }
+            }
+        }
+        Err(self.other_key())
+    }
+
+    fn other_key(&self) -> SignError {
+        SignError::OtherKey {
             key: self.key.clone(),
             authority: self.authority.clone(),
-        })
+        }
     }
 
     /// The authorities' certificates, DER.
@@ -121,21 +156,37 @@ impl Signer {
         self.key.exists()
     }
 
-    fn read(&self, path: &PathBuf) -> Result<Zeroizing<String>, SignError> {
+    fn read(&self, path: &Path) -> Result<Zeroizing<String>, SignError> {
         let mut text = Zeroizing::new(String::with_capacity(8 * 1024));
         let read = open_regular(File::options().read(true), path)
             .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
         match read {
             Ok(_) => Ok(text),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound && *path == self.key => {
-                Err(SignError::NoKey(path.clone()))
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound && path == self.key => {
+                Err(SignError::NoKey(path.to_owned()))
             }
             Err(why) => Err(SignError::File {
-                path: path.clone(),
+                path: path.to_owned(),
                 why,
             }),
         }
     }
+}
+
+/// Where a rotation keeps the key of the old authority.
+pub(crate) fn old_path(key: &Path) -> PathBuf {
+    let mut name = key.as_os_str().to_owned();
+    name.push(".old");
+    name.into()
+}
+
+fn moment(now: Millis) -> OffsetDateTime {
+    let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn validity(lifetime: Millis) -> time::Duration {
+    time::Duration::try_from(Duration::from_millis(lifetime)).unwrap_or(time::Duration::ZERO)
 }
 
 fn authority_of(certificate: &str, key: &str) -> Result<Authority, fl_proto::TlsError> {

@@ -29,9 +29,9 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let pending = asked
         .pending
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
-    let expires = peer
-        .ends
-        .map_or(0, |ends| u64::try_from(ends.unix_timestamp()).unwrap_or(0) * 1000);
+    let expires = peer.lifetime.map_or(0, |lifetime| {
+        u64::try_from(lifetime.expires.unix_timestamp()).unwrap_or(0) * 1000
+    });
     service.registry.joined(Joining {
         shown: Shown {
             client: peer.client.clone(),
@@ -45,8 +45,8 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         software: asked.software.clone(),
         device: asked.device.clone(),
     });
-    if let Some(ends) = peer.ends {
-        service.events.status.certificate(&peer.client, ends);
+    if let Some(lifetime) = peer.lifetime {
+        service.events.status.certificate(&peer.client, lifetime);
     }
     tracing::debug!(client = %peer.client, "joined");
     let joined = run_of(service).joined(peer.client, &service.state(), pending);

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Fingerprint, Meter, Role};
-use time::OffsetDateTime;
+use fl_proto::{ClientId, Fingerprint, Lifetime, Meter, Role};
 use tonic::{Request, Status};
 
 use crate::accounting::client_counters::ClientCounters;
@@ -26,7 +25,7 @@ pub(crate) struct Peer {
     /// Where it is.
     pub(crate) address: IpAddr,
     /// When the certificate expires, if that can be read.
-    pub(crate) ends: Option<OffsetDateTime>,
+    pub(crate) lifetime: Option<Lifetime>,
     /// Counts the connection's bytes.
     pub(crate) meter: Arc<Meter>,
     /// Counts the client's messages.
@@ -52,7 +51,7 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Connections, admission
         role: caller.role,
         certificate: Arc::clone(&caller.certificate),
         address: caller.address,
-        ends: caller.ends,
+        lifetime: caller.lifetime,
         meter: Arc::clone(&caller.meter),
         counters,
         _call: call,

@@ -1,13 +1,14 @@
 //! Reloads the certificates and the least rate of transfers of a running server: on SIGHUP, or when the command line asks.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fl_proto::{Issued, TlsError, enrollment_tls, server_tls};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::config::server::Tuning;
+use crate::identity::Certificates;
 
 /// What is read again: the authorities' certificates, and the server's own certificate and key, PEM; and a sentence about each
 /// change that takes a restart.
@@ -15,6 +16,8 @@ use crate::config::server::Tuning;
 pub struct Reloaded {
     pub authority: String,
     pub own: Issued,
+    /// The certificate and key of the admin page, if it uses TLS; `None`: those that it has.
+    pub page: Option<Issued>,
     /// Of these, `stall` and `least_rate` are taken over.
     pub tuning: Tuning,
     /// Keys of server.toml that changed and cannot change while the server runs.
@@ -45,23 +48,28 @@ pub(crate) struct Reloader {
     read: Option<Reload>,
     main: watch::Sender<Arc<ServerConfig>>,
     enrollment: watch::Sender<Arc<ServerConfig>>,
-    authority: watch::Sender<String>,
+    certificates: watch::Sender<Arc<Certificates>>,
     tuning: watch::Sender<Tuning>,
+    /// One change at a time: files that were read before a renewal must not replace what is newer.
+    turn: Mutex<()>,
 }
 
 impl Reloader {
     /// # Errors
     /// If the certificates cannot be used.
     pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued, tuning: Tuning) -> Result<Self, TlsError> {
-        let (main, _) = watch::channel(server_tls(authority, own)?);
-        let (enrollment, _) = watch::channel(enrollment_tls(authority, own)?);
-        let (authority, _) = watch::channel(authority.to_owned());
+        let certificates = Certificates {
+            authority: authority.to_owned(),
+            own: own.clone(),
+            page: None,
+        };
         Ok(Self {
             read,
-            main,
-            enrollment,
-            authority,
+            main: watch::Sender::new(server_tls(authority, own)?),
+            enrollment: watch::Sender::new(enrollment_tls(authority, own)?),
+            certificates: watch::Sender::new(Arc::new(certificates)),
             tuning: watch::Sender::new(tuning),
+            turn: Mutex::default(),
         })
     }
 
@@ -75,9 +83,9 @@ impl Reloader {
         self.enrollment.subscribe()
     }
 
-    /// The authorities' certificates, PEM.
-    pub(crate) fn authority(&self) -> watch::Receiver<String> {
-        self.authority.subscribe()
+    /// The certificates in use.
+    pub(crate) fn certificates(&self) -> watch::Receiver<Arc<Certificates>> {
+        self.certificates.subscribe()
     }
 
     /// The limits of transfers.
@@ -94,22 +102,19 @@ impl Reloader {
         let Some(Reload(read)) = &self.read else {
             return Err("this server was started without files that it could read again".to_owned());
         };
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let unchanged = |why: String| format!("the settings of before stay in use: {why}");
         let reloaded = read().map_err(unchanged)?;
         let Reloaded {
             authority,
             own,
+            page,
             tuning,
             ignored,
         } = reloaded;
-        let unusable = |error: TlsError| unchanged(error.to_string());
-        let (main, enrollment) = (
-            server_tls(&authority, &own).map_err(unusable)?,
-            enrollment_tls(&authority, &own).map_err(unusable)?,
-        );
-        self.main.send_replace(main);
-        self.enrollment.send_replace(enrollment);
-        self.authority.send_replace(authority);
+        let certificates = Certificates { authority, own, page };
+        self.use_certificates(certificates)
+            .map_err(|error| unchanged(error.to_string()))?;
         self.tuning.send_modify(|before| {
             (before.stall, before.least_rate) = (tuning.stall, tuning.least_rate);
         });
@@ -127,6 +132,36 @@ impl Reloader {
             );
         }
         Ok(done)
+    }
+
+    /// Replaces the server's certificate and key by what `renew` makes of them; with `page`, the admin page's too. Blocks. Open
+    /// connections stay.
+    ///
+    /// # Errors
+    /// Those of `renew`; the old ones stay then.
+    pub(crate) fn renew<E: From<TlsError>>(
+        &self,
+        page: bool,
+        renew: impl FnOnce(&Issued) -> Result<Issued, E>,
+    ) -> Result<(), E> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = Arc::clone(&self.certificates.borrow());
+        let own = renew(&before.own)?;
+        let renewed = Certificates {
+            authority: before.authority.clone(),
+            page: if page { Some(own.clone()) } else { before.page.clone() },
+            own,
+        };
+        Ok(self.use_certificates(renewed)?)
+    }
+
+    fn use_certificates(&self, certificates: Certificates) -> Result<(), TlsError> {
+        let Certificates { authority, own, .. } = &certificates;
+        let (main, enrollment) = (server_tls(authority, own)?, enrollment_tls(authority, own)?);
+        self.main.send_replace(main);
+        self.enrollment.send_replace(enrollment);
+        self.certificates.send_replace(Arc::new(certificates));
+        Ok(())
     }
 
     /// Reloads at each SIGHUP, until the future is dropped.

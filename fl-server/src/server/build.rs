@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::trace::Exporter;
-use fl_proto::{Issued, open_files, server_builder};
+use fl_proto::{open_files, server_builder};
 use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::Edge;
 use crate::accounting::sample::Booked;
-use crate::admin::page::listener::expiries;
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::{Clock, Wall};
@@ -26,6 +25,7 @@ use crate::coordinator::fidelity::Watch;
 use crate::coordinator::pace::Pace;
 use crate::coordinator::presence::Present;
 use crate::error::ServeError;
+use crate::identity::Certificates;
 use crate::model::PersistenceError;
 use crate::model::space::{StoredSpace, model_values};
 use crate::registry::Registry;
@@ -44,6 +44,7 @@ use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
 use crate::server::options::{Enrollment, Serve};
+use crate::server::own_certificate::OwnCertificate;
 use crate::server::recover::{Started, start};
 use crate::server::task::Task;
 use crate::state_machine::State;
@@ -69,6 +70,8 @@ pub(super) struct Server {
     pub(super) port: Option<Task<()>>,
     /// Reloads at SIGHUP.
     pub(super) reloads: Task<()>,
+    /// Renews the server's certificate.
+    pub(super) own: Option<Task<()>>,
     /// Becomes true when the server is about to stop.
     pub(super) stopping: watch::Sender<bool>,
     /// Dropped to have the running calls finished.
@@ -92,6 +95,13 @@ impl Server {
         let listen = listener.local_addr().map_err(ServeError::Listener)?;
         let reloader = Reloader::new(options.reload.clone(), &options.authority, &options.own, options.tuning)?;
         let reloader = Arc::new(reloader);
+        let own = options.identity.as_ref();
+        let own = own.map(|identity| OwnCertificate::new(identity, &options.enrollment, options.clock));
+        if let Some(own) = &own {
+            own.settle().await;
+            // Before the first connection: a server that was off may have a certificate that nobody accepts.
+            own.look(&reloader, &mut None).await;
+        }
         let room = Room::new(&options.tuning, open_files());
         let mut started = recover(&options).await?;
         let (shown, state) = watch::channel(Arc::new(std::mem::take(&mut started.state)));
@@ -136,8 +146,8 @@ impl Server {
             Arc::clone(&reloader),
         )?;
         let page = options.live.map(|page| {
-            let sources = shared.page_sources(&options.authority, &options.own, options.costs, admission, registry);
-            Task::spawn(page.serve(sources, reloader.authority()))
+            let sources = shared.page_sources(reloader.certificates(), options.costs, admission, registry);
+            Task::spawn(page.serve(sources))
         });
         let turn_away = turn_away(shared.events.clone());
         let traffic = Arc::clone(&shared.traffic);
@@ -151,6 +161,7 @@ impl Server {
         );
         let door = Task::spawn(door.keep());
         let port = port.map(|port| Task::spawn(port.keep()));
+        let own = own.map(|own| Task::spawn(own.keep(Arc::clone(&reloader))));
         let reloads = Task::spawn(reloader.keep());
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
@@ -180,6 +191,7 @@ impl Server {
             page,
             port,
             reloads,
+            own,
             stopping,
             drain,
             finish,
@@ -303,8 +315,7 @@ impl Shared {
 
     fn page_sources(
         &self,
-        authority: &str,
-        own: &Issued,
+        certificates: watch::Receiver<Arc<Certificates>>,
         costs: Option<CostsPlan>,
         admission: Admission,
         registry: RegistryHandle,
@@ -320,7 +331,7 @@ impl Shared {
             status: Arc::clone(&self.events.status),
             parameters: self.model_values,
             clock: self.clock,
-            own: expiries(authority, own),
+            certificates,
             costs,
             admission,
             registry,

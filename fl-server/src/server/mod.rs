@@ -4,6 +4,7 @@ pub(crate) mod allocator;
 mod build;
 pub(crate) mod local;
 pub(crate) mod options;
+mod own_certificate;
 mod recover;
 pub(crate) mod serve;
 mod task;

@@ -15,6 +15,7 @@ use crate::admin::page::listener::Live;
 use crate::clock::{self, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
+use crate::identity::LIFETIME_DAYS;
 use crate::rpc::reload::Reload;
 use crate::storage::disk::Fault;
 use crate::telemetry::event::Event;
@@ -34,6 +35,8 @@ pub struct Serve {
     pub revoked: PathBuf,
     /// How devices enroll and clients renew their certificates.
     pub enrollment: Enrollment,
+    /// Files of `own`, which the server renews; `None`: it stays as it is.
+    pub identity: Option<Identity>,
     /// Reads the certificates again at SIGHUP, or when the command line asks; `None`: they stay.
     pub reload: Option<Reload>,
     /// Bounds and timeouts.
@@ -75,6 +78,33 @@ pub struct Enrollment {
     pub lifetime: Duration,
 }
 
+/// The files of the server's certificate and key, which the server renews at two thirds of its lifetime where the authority's key
+/// is beside them.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Validity of a renewed certificate.
+    pub lifetime: Duration,
+    /// Whether the admin page uses the same files.
+    pub page: bool,
+    /// A fault to inject into its writes, for tests.
+    pub fault: Option<Arc<Fault>>,
+}
+
+impl Identity {
+    /// The files in `folder` with the names that `fl-server init` gives them.
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            certificate: folder.join("server.pem"),
+            key: folder.join("server.key"),
+            lifetime: Duration::from_secs(u64::from(LIFETIME_DAYS) * 24 * 3600),
+            page: false,
+            fault: None,
+        }
+    }
+}
+
 impl Enrollment {
     /// No enrollment, with the authority's files in `folder`.
     pub fn new(folder: &Path) -> Self {
@@ -100,6 +130,7 @@ impl Serve {
             own,
             revoked,
             enrollment,
+            identity: None,
             reload: None,
             tuning,
             instance: None,

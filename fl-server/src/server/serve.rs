@@ -58,6 +58,9 @@ impl Server {
         self.stopping.send_replace(true);
         drop(self.drain);
         self.reloads.abort().await;
+        if let Some(own) = self.own {
+            own.abort().await;
+        }
         self.door.abort().await;
         if let Some(port) = self.port {
             port.abort().await;

@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Lifetime};
 use fl_report::size;
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
@@ -42,8 +41,8 @@ pub(crate) struct StatusSnapshot {
     pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
     pub(crate) events: VecDeque<LogEntry>,
     pub(crate) alerts: VecDeque<LogEntry>,
-    /// When the clients' certificates expire.
-    pub(crate) certificates: BTreeMap<ClientId, OffsetDateTime>,
+    /// Lifetimes of the clients' certificates.
+    pub(crate) certificates: BTreeMap<ClientId, Lifetime>,
     /// Sums of the rounds that this process has closed.
     pub(crate) closed: Closed,
     pub(crate) evaluated: Option<Evaluated>,
@@ -142,11 +141,11 @@ impl LiveStatus {
         self.lock().tensors = gauges.into();
     }
 
-    /// Records when a client's certificate expires.
-    pub(crate) fn certificate(&self, client: &ClientId, ends: OffsetDateTime) {
+    /// Records the lifetime of a client's certificate.
+    pub(crate) fn certificate(&self, client: &ClientId, lifetime: Lifetime) {
         let mut known = self.lock();
         if known.certificates.len() < CLIENTS {
-            known.certificates.insert(client.clone(), ends);
+            known.certificates.insert(client.clone(), lifetime);
         }
     }
 

@@ -97,7 +97,7 @@ fn a_new_federation_is_good_and_has_every_line() {
     assert!(
         line(&result, "certificates")
             .1
-            .contains("belong together; the authority's expires first"),
+            .contains("and the server renews its own by itself"),
         "{result:#}"
     );
 }

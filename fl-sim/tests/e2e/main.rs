@@ -35,6 +35,7 @@ mod limits;
 mod methods;
 mod metrics;
 mod model_wire;
+mod own_certificate;
 mod own_learner;
 mod persistence;
 mod predicted;

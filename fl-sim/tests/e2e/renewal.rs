@@ -1,12 +1,15 @@
-//! Twenty clients that renew their certificates in every round, while the authority is rotated: no round is lost, and the last
-//! model has the same bits.
+//! Twenty clients that renew their certificates in every round, while the authority is rotated and one of them is revoked: no round
+//! is lost, and the last model has the same bits.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use fl_client::{ClientConfig, IdentityFiles, Learner, Tasks};
+use fl_client::{ClientConfig, Evaluation, Fit, FitPlan, IdentityFiles, Learner, Tasks};
+use fl_compress::Layout;
 use fl_proto::{Authority, Issued};
 use fl_server::disk::Disk;
 use fl_server::store::{Store, Table};
@@ -25,6 +28,9 @@ const VALUES: usize = 2_000;
 const LIFETIME: Duration = Duration::from_secs(90 * 60);
 /// Above two thirds of the lifetime, and in all rounds together below the day by which validity begins early.
 const STEP_SECONDS: u64 = 61 * 60;
+/// The client that is revoked, and the round in which it trains at that moment.
+const REVOKED: u64 = CLIENTS - 1;
+const REVOKED_IN: u64 = 3;
 
 /// How far the clock of this test is ahead, in seconds.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
@@ -38,11 +44,56 @@ fn client_clock() -> OffsetDateTime {
     OffsetDateTime::now_utc() + Duration::from_secs(AHEAD.load(Ordering::Relaxed))
 }
 
+/// A learner whose client is revoked while it trains, in round [`REVOKED_IN`].
+struct Doomed {
+    inner: Ready,
+    /// The server's list of revoked clients.
+    list: PathBuf,
+}
+
+impl Learner for Doomed {
+    fn layout(&self) -> Arc<Layout> {
+        self.inner.layout()
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.inner.load(weights)
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        if plan.round == REVOKED_IN {
+            std::fs::write(&self.list, name(REVOKED))?;
+            // Trains until its client has ended.
+            let (_sender, never) = channel::<()>();
+            while !plan.progress.stopped() {
+                let _ = never.recv_timeout(Duration::from_millis(10));
+            }
+        }
+        self.inner.fit(plan)
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        self.inner.weights(out)
+    }
+
+    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+        self.inner.update(loaded, out)
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        self.inner.evaluate()
+    }
+}
+
+fn name(client: u64) -> String {
+    format!("client-{client:02}")
+}
+
 /// Runs the federation in `dir`; with `renews`, the clock moves past the time of renewal in every round.
 async fn run(dir: &Path, renews: bool) -> Outcome {
     let text = format!(
         "name = \"renewal\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 1\nevaluate = false\nmodel = \"init.safetensors\"\n\
-         [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\n{COMPRESSED}"
+         [cohort]\nmin = {REVOKED}\ntarget = {CLIENTS}\n{COMPRESSED}"
     );
     fl_client::weights::export(
         &dir.join("init.safetensors"),
@@ -73,7 +124,7 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
     let server = tokio::spawn(fl_server::serve(listener, options, std::future::pending()));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        let name = format!("client-{client:02}");
+        let name = name(client);
         let folder = dir.join(&name);
         std::fs::create_dir(&folder).unwrap();
         let own = authority.issue_client(&name.parse().unwrap(), now, valid).unwrap();
@@ -87,9 +138,17 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
             identity: Some(IdentityFiles::new(root_file, certificate, key)),
             ..ClientConfig::new(&address, &root.certificate, own, folder.join("state"))
         };
-        let make = move || Ok(Box::new(Ready::new(VALUES, client)?) as Box<dyn Learner>);
+        let list = dir.join("data/revoked");
+        let make = move || {
+            let inner = Ready::new(VALUES, client)?;
+            Ok(match client {
+                REVOKED => Box::new(Doomed { inner, list }) as Box<dyn Learner>,
+                _ => Box::new(inner),
+            })
+        };
         let tasks = Tasks::new().with_lazy(TASK, make);
-        clients.spawn(Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())));
+        let running = fl_client::run(config, tasks, |_| {}, std::future::pending());
+        clients.spawn(async move { (client, Box::pin(running).await) });
     }
     let (_, new) = Authority::create("fed", now, time::Duration::days(9)).unwrap();
     while let Some(event) = news.recv().await {
@@ -103,7 +162,11 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
         }
     }
     while let Some(ended) = clients.join_next().await {
-        ended.unwrap().unwrap();
+        let (client, outcome) = ended.unwrap();
+        match client {
+            REVOKED => assert!(outcome.unwrap_err().to_string().contains("revoked")),
+            _ => drop(outcome.unwrap()),
+        }
     }
     server.await.unwrap().unwrap()
 }
@@ -115,6 +178,7 @@ fn reload(dir: &Path, own: &Issued) -> Reload {
         Ok(Reloaded {
             authority: std::fs::read_to_string(&authority).map_err(|error| error.to_string())?,
             own: own.clone(),
+            page: None,
             tuning: fl_server::Tuning::default(),
             ignored: Vec::new(),
         })
@@ -148,7 +212,7 @@ fn used(dir: &Path) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_renew_in_every_round_lose_no_round_and_no_bit() {
+async fn clients_that_renew_in_every_round_lose_no_round_and_no_bit_while_one_is_revoked() {
     let (plain, renewed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = run(plain.path(), false).await;
     assert_eq!(
@@ -157,8 +221,12 @@ async fn clients_that_renew_in_every_round_lose_no_round_and_no_bit() {
     );
     let found = run(renewed.path(), true).await;
     assert_eq!((found.version, found.model), (ROUNDS, expected.model));
-    let used = used(renewed.path());
+    let mut used = used(renewed.path());
     assert_eq!(used.len() as u64, CLIENTS);
+    assert!(
+        used.remove(&name(REVOKED)).is_some_and(|count| count > 1),
+        "the revoked client has renewed"
+    );
     // A client that sees the clock's next step late renews once for two of them.
     assert!(used.values().all(|&count| count as u64 >= ROUNDS - 2), "{used:?}");
 }

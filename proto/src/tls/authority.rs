@@ -121,7 +121,7 @@ fn params(name: &str, now: OffsetDateTime, valid: Duration) -> CertificateParams
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + valid;
+    params.not_before = now.saturating_sub(CLOCK_SKEW);
+    params.not_after = now.saturating_add(valid);
     params
 }

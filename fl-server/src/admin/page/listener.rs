@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use fl_proto::{Issued, TlsError, expiry, page_tls};
+use fl_proto::{Issued, TlsError, page_tls};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::admin::page::auth_guard::{self, AuthGuard};
@@ -20,6 +19,7 @@ use crate::admin::page::operator::ReadsCertificate;
 use crate::admin::page::sources::Sources;
 use crate::admin::page::{routes, snapshot};
 use crate::config::server::PAGE_CONNECTIONS;
+use crate::identity::Certificates;
 
 /// The listener of the page, and who may read it.
 #[derive(Debug)]
@@ -110,11 +110,11 @@ impl Live {
         }
     }
 
-    /// Serves the page until the server stops, then closes every connection, so that none keeps the store open. `authority`:
-    /// the newest certificates of the authority that signs operators', PEM.
-    pub(crate) async fn serve(self, sources: Sources, authority: watch::Receiver<String>) {
+    /// Serves the page until the server stops, then closes every connection, so that none keeps the store open.
+    pub(crate) async fn serve(self, sources: Sources) {
         let url = self.url();
-        let tls = match self.own.map(|own| operators_tls(own, authority)).transpose() {
+        let certificates = sources.certificates.clone();
+        let tls = match self.own.map(|own| operators_tls(own, certificates)).transpose() {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, url, "the admin page is not served"),
         };
@@ -161,16 +161,18 @@ impl Live {
     }
 }
 
-/// TLS 1.3 that asks for an operator's certificate, and follows changes of the authority.
-fn operators_tls(own: Issued, mut authority: watch::Receiver<String>) -> Result<RustlsConfig, TlsError> {
-    let first = page_tls(&authority.borrow_and_update(), &own)?;
+/// TLS 1.3 that asks for an operator's certificate, and follows changes of the certificates. `own`: the page's own, until they
+/// name another.
+fn operators_tls(own: Issued, mut certificates: watch::Receiver<Arc<Certificates>>) -> Result<RustlsConfig, TlsError> {
+    let tls = move |now: &Certificates| page_tls(&now.authority, now.page.as_ref().unwrap_or(&own));
+    let first = tls(&certificates.borrow_and_update())?;
     let config = RustlsConfig::from_config(first);
     let changed = config.clone();
     tokio::spawn(async move {
-        while authority.changed().await.is_ok() {
-            match page_tls(&authority.borrow_and_update(), &own) {
+        while certificates.changed().await.is_ok() {
+            match tls(&certificates.borrow_and_update()) {
                 Ok(newer) => changed.reload_from_config(newer),
-                Err(error) => tracing::warn!(%error, "the admin page keeps the authority of before"),
+                Err(error) => tracing::warn!(%error, "the admin page keeps the certificates of before"),
             }
         }
     });
@@ -199,14 +201,6 @@ fn check_certificate(own: &Issued) -> Result<(), LiveError> {
             ))
         })?;
     Ok(())
-}
-
-/// When a server's certificates (PEM) expire; unreadable ones are left out.
-pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, OffsetDateTime)> {
-    [("authority", authority), ("server", &own.certificate)]
-        .into_iter()
-        .filter_map(|(kind, pem)| Some((kind, expiry(pem).ok()?)))
-        .collect()
 }
 
 /// Timeout for the head of a request, from the first one on.

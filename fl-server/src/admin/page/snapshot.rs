@@ -142,6 +142,7 @@ impl Dashboard {
         let state = moment.as_ref().map(|moment| Arc::clone(&moment.state));
         let state = state.unwrap_or_else(|| Arc::clone(&self.sources.state.borrow()));
         let known = moment.as_ref().map(|moment| moment.known.clone());
+        let own = self.sources.certificates.borrow().lifetimes();
         let around = ViewContext {
             plan: &self.sources.plan,
             now: self.sources.clock.now(),
@@ -152,7 +153,7 @@ impl Dashboard {
             paused,
             waiting,
             throughput,
-            own: &self.sources.own,
+            own: &own,
         };
         (View::new(&state, around), moment)
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_report::CostsPlan;
-use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
 use crate::accounting::connections::Connections;
@@ -12,6 +11,7 @@ use crate::accounting::edge::Edge;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
+use crate::identity::Certificates;
 use crate::registry::actor::RegistryHandle;
 use crate::rpc::admission::Admission;
 use crate::state_machine::State;
@@ -38,8 +38,8 @@ pub(crate) struct Sources {
     pub(crate) admission: Admission,
     /// Notes when an operator read the page with a certificate.
     pub(crate) registry: RegistryHandle,
-    /// When the certificates of the authority and the server expire.
-    pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
+    /// Those of the authority, the server and the page.
+    pub(crate) certificates: watch::Receiver<Arc<Certificates>>,
     /// Prices, for the page of costs.
     pub(crate) costs: Option<CostsPlan>,
 }

@@ -2,25 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Lifetime};
 use serde::Serialize;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
+use crate::identity::{Kind, ends_soon, renewal};
 use crate::reporting::moment::Moved;
 use crate::state_machine::{Phase, Round, State};
 use crate::telemetry::event::Waiting;
 use crate::telemetry::paused::Paused;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
-
-/// Certificates that expire sooner than this get a warning.
-const SOON: Duration = Duration::days(30);
-
-/// Whether a certificate should be replaced now.
-pub(crate) fn ends_soon(ends: OffsetDateTime, now: OffsetDateTime) -> bool {
-    ends - now < SOON
-}
 
 /// The run at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -85,20 +78,24 @@ pub(crate) struct Certificate {
     /// `authority`, `server` or `client`.
     pub(crate) kind: &'static str,
     pub(crate) ends_ms: i64,
+    /// When it is to be replaced: at two thirds of its lifetime; an authority 60 days before its end.
+    pub(crate) renewal_ms: i64,
     /// `2027-01-02`.
     pub(crate) ends: String,
     pub(crate) ends_soon: bool,
 }
 
 impl Certificate {
-    fn new(name: &str, kind: &'static str, ends: OffsetDateTime, now: Millis) -> Self {
+    fn new(name: &str, kind: Kind, lifetime: &Lifetime, now: Millis) -> Self {
         let now = OffsetDateTime::from_unix_timestamp((now / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let millis = |at: OffsetDateTime| at.unix_timestamp().saturating_mul(1000);
         Self {
             name: name.to_owned(),
-            kind,
-            ends_ms: ends.unix_timestamp().saturating_mul(1000),
-            ends: ends.date().to_string(),
-            ends_soon: ends_soon(ends, now),
+            kind: kind.as_str(),
+            ends_ms: millis(lifetime.expires),
+            renewal_ms: millis(renewal(kind, lifetime)),
+            ends: lifetime.expires.date().to_string(),
+            ends_soon: ends_soon(kind, lifetime, now),
         }
     }
 }
@@ -116,8 +113,8 @@ pub(crate) struct ViewContext<'a> {
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     pub(crate) moved: Option<Moved>,
-    /// Expiries of the authority's and the server's certificates.
-    pub(crate) own: &'a [(&'static str, OffsetDateTime)],
+    /// Lifetimes of the authority's and the server's certificates.
+    pub(crate) own: &'a [(Kind, Lifetime)],
 }
 
 impl View {
@@ -149,8 +146,11 @@ impl View {
         let certificates = around
             .own
             .iter()
-            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, around.wall))
-            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, around.wall)))
+            .map(|(kind, lifetime)| Certificate::new(kind.as_str(), *kind, lifetime, around.wall))
+            .chain(
+                clients
+                    .map(|(client, lifetime)| Certificate::new(client.as_str(), Kind::Client, lifetime, around.wall)),
+            )
             .collect();
         Self {
             now_ms: around.now,
@@ -294,12 +294,5 @@ mod tests {
         );
         let late: Vec<_> = view.cohort.iter().map(|member| member.late).collect();
         assert_eq!(late, [false, true, true, true]);
-    }
-
-    #[test]
-    fn a_certificate_ends_soon_within_thirty_days() {
-        let ends = |seconds| OffsetDateTime::from_unix_timestamp(seconds).unwrap();
-        let soon = |days: i64| Certificate::new("a", "client", ends(days * 86_400), 0).ends_soon;
-        assert!(soon(29) && !soon(31));
     }
 }

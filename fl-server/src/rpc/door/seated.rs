@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fl_proto::{Accepted, ClientId, Fingerprint, Meter, Role, peer_expiry, peer_name, peer_role};
-use time::OffsetDateTime;
+use fl_proto::{Accepted, ClientId, Fingerprint, Lifetime, Meter, Role, peer_name, peer_role};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -44,7 +43,7 @@ pub(super) fn seat(
         certificate: Arc::clone(&info.certificate),
         address: address.ip().to_canonical(),
         role,
-        ends: peer_expiry(&info.certificate).ok(),
+        lifetime: Lifetime::of(&info.certificate).ok(),
         fingerprint: Fingerprint::of(&info.certificate),
         meter: Arc::clone(&info.meter),
         client,
@@ -69,8 +68,8 @@ pub(crate) struct Caller {
     /// The certificate, DER.
     pub(crate) certificate: Arc<[u8]>,
     pub(crate) address: IpAddr,
-    /// When the certificate expires, if that can be read.
-    pub(crate) ends: Option<OffsetDateTime>,
+    /// The certificate's, if it can be read.
+    pub(crate) lifetime: Option<Lifetime>,
     /// Fingerprint of the certificate.
     pub(crate) fingerprint: Fingerprint,
     /// Counts the connection's bytes.

@@ -354,19 +354,26 @@ fn named(means: &BTreeMap<String, f64>) -> impl Iterator<Item = (Labels, f64)> {
 }
 
 fn certificates(metrics: &mut Metrics, certificates: &[Certificate]) {
-    let certificates = certificates.iter().map(|certificate| {
-        let labels = vec![
-            ("kind", certificate.kind.to_owned()),
-            ("name", certificate.name.clone()),
-        ];
-        (labels, certificate.ends_ms as f64 / 1000.0)
-    });
-    let about = "When a certificate ends, since 1970; a client's once it has connected";
+    let seconds = |millis: fn(&Certificate) -> i64| {
+        certificates.iter().map(move |certificate| {
+            let labels = vec![
+                ("kind", certificate.kind.to_owned()),
+                ("name", certificate.name.clone()),
+            ];
+            (labels, millis(certificate) as f64 / 1000.0)
+        })
+    };
     metrics.gauges(
         "fl_certificate_expiry_timestamp",
-        about,
+        "When a certificate ends, since 1970; a client's once it has connected",
         Some(Unit::Seconds),
-        certificates,
+        seconds(|certificate| certificate.ends_ms),
+    );
+    metrics.gauges(
+        "fl_certificate_renewal_timestamp",
+        "When a certificate is to be replaced, since 1970: at two thirds of its lifetime; an authority 60 days before its end",
+        Some(Unit::Seconds),
+        seconds(|certificate| certificate.renewal_ms),
     );
 }
 

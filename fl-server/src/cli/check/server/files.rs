@@ -4,14 +4,12 @@ use std::path::PathBuf;
 
 use fl_cli::findings::Line;
 use fl_cli::folder::private;
-use fl_proto::expiry;
-use time::{Duration, OffsetDateTime};
+use fl_proto::Lifetime;
+use time::OffsetDateTime;
 
 use crate::cli::source;
 use crate::config::server::ServerConfig;
-
-/// Certificates that expire within this time are worth a warning: a rotation takes as long as clients take to renew.
-const SOON: Duration = Duration::days(60);
+use crate::identity::{Kind, Ownership, advice, ends_soon};
 
 /// The certificates and keys that do not exist yet.
 pub(super) fn missing(config: &ServerConfig) -> Vec<PathBuf> {
@@ -22,10 +20,15 @@ pub(super) fn missing(config: &ServerConfig) -> Vec<PathBuf> {
 /// Whether the certificates can be used together, and how long.
 pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
     let missing = missing(config);
+    let is_pair = missing.len() == 2 && !missing.contains(&config.authority);
+    let is_made = is_pair && Ownership::of(&config.authority_key) == Ownership::Server;
     let mut lines: Vec<Line> = missing
         .iter()
         .map(|path| {
-            let todo = "`fl-server init` writes it; restore it if there was one";
+            let todo = match is_made {
+                true => "the server makes certificate and key when it starts",
+                false => "`fl-server init` writes it; restore it if there was one",
+            };
             Line::warning("certificates", format!("{} is not there yet", path.display()), todo)
         })
         .collect();
@@ -33,8 +36,8 @@ pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
         lines.push(match source::certificates(config) {
             Err(failure) => Line::failed("certificates", format!("{:#}", failure.error())),
             Ok((authority, own)) => {
-                let certificates = [("authority's", authority), ("server's", own.certificate.clone())];
-                lifetimes(&certificates, OffsetDateTime::now_utc())
+                let who = Ownership::of(&config.authority_key);
+                lifetimes(&authority, &own.certificate, who, OffsetDateTime::now_utc())
             }
         });
     }
@@ -46,25 +49,40 @@ pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
     lines
 }
 
-/// A line about the certificate that expires first.
-fn lifetimes(certificates: &[(&str, String)], now: OffsetDateTime) -> Line {
+/// A line about the certificate that needs attention first.
+fn lifetimes(authority: &str, own: &str, who: Ownership, now: OffsetDateTime) -> Line {
     const CHECK: &str = "certificates";
-    let ends = certificates
-        .iter()
-        .filter_map(|(whose, pem)| Some((expiry(pem).ok()?, *whose)));
-    let Some((ends, whose)) = ends.min() else {
+    let (Ok(root), Ok(own)) = (Lifetime::of_pem(authority), Lifetime::of_pem(own)) else {
         return Line::failed(CHECK, "their lifetimes cannot be read");
     };
-    let renew =
+    let rotate =
         "`fl-server authority rotate`, and `fl-server authority finish` when all clients have renewed, make new ones";
-    match ends - now {
-        left if left.is_negative() => Line::wrong(CHECK, format!("the {whose} expired on {}", ends.date()), renew),
-        left if left < SOON => Line::warning(CHECK, format!("the {whose} expires on {}", ends.date()), renew),
-        _ => Line::good(
-            CHECK,
-            format!("belong together; the {whose} expires first, on {}", ends.date()),
-        ),
+    let ends = root.expires.date();
+    if root.expires <= now {
+        return Line::wrong(CHECK, format!("the authority's expired on {ends}"), rotate);
     }
+    // A server that is started renews its certificate first.
+    if let Some((text, todo, refused)) = advice(&own, now, who) {
+        return match refused && who == Ownership::Person {
+            true => Line::wrong(CHECK, text, todo),
+            false => Line::warning(CHECK, text, todo),
+        };
+    }
+    if ends_soon(Kind::Authority, &root, now) {
+        return Line::warning(CHECK, format!("the authority's expires on {ends}"), rotate);
+    }
+    let renews = match who {
+        Ownership::Server => "the server renews its own by itself",
+        Ownership::Person => "the authority's key is not here, so the server's is renewed by hand",
+    };
+    let until = own.expires.date();
+    Line::good(
+        CHECK,
+        format!(
+            "belong together; the server's is valid until {until}, and {renews} from {} on",
+            own.renewal().date()
+        ),
+    )
 }
 
 /// Whether the keys are for their owner only.
@@ -83,25 +101,65 @@ pub(super) fn keys(config: &ServerConfig) -> Vec<Line> {
 mod tests {
     use fl_cli::findings::Level;
     use fl_proto::Authority;
+    use time::Duration;
 
     use super::*;
 
     #[test]
-    fn the_certificate_that_expires_first_is_named() {
+    fn the_certificate_that_needs_attention_first_is_named() {
         let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
-        let (authority, root) = Authority::create("fed", now, Duration::days(1000)).unwrap();
-        let own = authority.issue_server(now, Duration::days(100)).unwrap();
-        let both = [
-            ("authority's", root.certificate.clone()),
-            ("server's", own.certificate.clone()),
-        ];
-        for (days, level, text) in [
-            (0, Level::Good, "the server's expires first, on 2027-04-25"),
-            (71, Level::Warning, "the server's expires on 2027-04-25"),
-            (101, Level::Wrong, "the server's expired on 2027-04-25"),
+        let (authority, root) = Authority::create("fed", now, Duration::days(200)).unwrap();
+        let own = |at: i64, days| {
+            let at = now + Duration::days(at);
+            let own = authority.issue_server(at, Duration::days(days)).unwrap();
+            own.certificate.clone()
+        };
+        for (from, day, who, level, text) in [
+            (
+                0,
+                0,
+                Ownership::Server,
+                Level::Good,
+                "until 2027-04-15, and the server renews its own by itself from 2027-03-16 on",
+            ),
+            (
+                0,
+                0,
+                Ownership::Person,
+                Level::Good,
+                "renewed by hand from 2027-03-16 on",
+            ),
+            (
+                0,
+                60,
+                Ownership::Person,
+                Level::Warning,
+                "is to be renewed since 2027-03-16",
+            ),
+            (0, 91, Ownership::Server, Level::Warning, "expired on 2027-04-15"),
+            (0, 91, Ownership::Person, Level::Wrong, "expired on 2027-04-15"),
+            (
+                130,
+                145,
+                Ownership::Server,
+                Level::Warning,
+                "the authority's expires on 2027-08-03",
+            ),
+            (
+                130,
+                201,
+                Ownership::Server,
+                Level::Wrong,
+                "the authority's expired on 2027-08-03",
+            ),
         ] {
-            let line = lifetimes(&both, now + Duration::days(days));
+            let line = lifetimes(&root.certificate, &own(from, 90), who, now + Duration::days(day));
             assert!(line.level == level && line.text.contains(text), "{line:?}");
         }
+        let line = lifetimes(&root.certificate, &own(0, 3650), Ownership::Server, now);
+        assert!(
+            line.level == Level::Warning && line.text.contains("3650 days"),
+            "{line:?}"
+        );
     }
 }
