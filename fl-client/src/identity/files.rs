@@ -69,6 +69,16 @@ impl IdentityFiles {
         }
     }
 
+    /// With a fault at one of the writes, `full@N`, for tests.
+    ///
+    /// # Errors
+    /// If the text names no fault.
+    #[doc(hidden)]
+    pub fn with_fault(self, fault: &str) -> Result<Self, String> {
+        let fault = Some(Arc::new(fault.parse()?));
+        Ok(Self { fault, ..self })
+    }
+
     /// Replaces a file atomically: after a crash the old file or the new one is there. For its owner only.
     ///
     /// # Errors

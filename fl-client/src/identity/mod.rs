@@ -5,7 +5,9 @@ mod pair;
 
 pub(crate) use files::Fault;
 pub use files::IdentityFiles;
-pub(crate) use pair::{discard, is_pending, newest, pending_key, promote, save_next_certificate, save_next_key};
+pub(crate) use pair::{
+    discard, is_half_promoted, is_pending, newest, pending_key, promote, save_next_certificate, save_next_key,
+};
 
 use fl_proto::{Issued, expiry};
 use time::OffsetDateTime;

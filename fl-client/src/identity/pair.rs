@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use fl_proto::{Issued, NewKey, newest_pair, next_path};
+use fl_proto::{Issued, NewKey, PairFiles, newest_pair, next_path};
 
 use crate::error::Error;
 use crate::identity::files::IdentityFiles;
@@ -64,6 +64,15 @@ pub(crate) fn discard(files: &IdentityFiles) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a new certificate is in its place and its key is not yet: a promotion was interrupted.
+pub(crate) fn is_half_promoted(files: &IdentityFiles) -> bool {
+    if is_pending(files) || !next_path(&files.key).exists() {
+        return false;
+    }
+    let found = newest_pair(&files.certificate, &files.key, |path| std::fs::read_to_string(path));
+    found.is_ok_and(|(_, at)| at == PairFiles::NextKey)
+}
+
 /// Puts a new pair, which was used, in the place of the old one.
 ///
 /// # Errors
@@ -119,7 +128,7 @@ mod tests {
     fn every_full_disk_during_a_renewal_leaves_a_pair_and_the_next_try_succeeds() {
         // A shorter lifetime may replace a longer one.
         let (old, new) = (pair(2), pair(1));
-        let mut faults = 0;
+        let (mut faults, mut halves) = (0, 0);
         for at in 1.. {
             let dir = tempfile::tempdir().unwrap();
             let plain = files(dir.path(), None);
@@ -129,6 +138,12 @@ mod tests {
             let found = newest(&plain.certificate, &plain.key, read).unwrap();
             assert!(found == old || found.certificate == new.certificate, "fault {at}");
             assert!(fl_proto::is_pair(&found), "fault {at}");
+            if is_half_promoted(&plain) {
+                promote(&plain).unwrap();
+                let key = std::fs::read_to_string(&plain.key).unwrap();
+                assert!(key == new.key && !is_half_promoted(&plain), "fault {at}");
+                halves += 1;
+            }
             renew(&plain, &new).unwrap();
             let found = newest(&plain.certificate, &plain.key, read).unwrap();
             assert_eq!(found.certificate, new.certificate, "fault {at}");
@@ -138,7 +153,7 @@ mod tests {
             }
             faults = at;
         }
-        assert!(faults > 8, "{faults}");
+        assert!(faults > 8 && halves > 0, "{faults}, {halves}");
     }
 
     #[test]

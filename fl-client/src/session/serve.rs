@@ -12,7 +12,7 @@ use crate::client::ClientActor;
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::Sink;
-use crate::identity::{is_pending, promote};
+use crate::identity::{is_half_promoted, is_pending, promote};
 use crate::rpc::Rpc;
 
 /// Serves one connection until the run is over or the certificate was renewed.
@@ -43,7 +43,10 @@ pub(super) async fn serve(
     let mut joined = rpc.join(request).await?;
     session.answered = true;
     // The server has accepted the newest pair.
-    if let Some(files) = config.identity.as_ref().filter(|files| is_pending(files))
+    if let Some(files) = config
+        .identity
+        .as_ref()
+        .filter(|files| is_pending(files) || is_half_promoted(files))
         && let Err(error) = promote(files)
     {
         tracing::warn!(%error, "the new certificate stays beside the old one");

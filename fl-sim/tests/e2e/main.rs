@@ -27,6 +27,7 @@ mod downloads;
 mod enrollment;
 mod fashion;
 mod fleet;
+mod full_disk;
 mod hapt;
 mod hostile;
 mod hundred;
