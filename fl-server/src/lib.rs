@@ -30,6 +30,7 @@ mod telemetry;
 
 pub use accounting::ledger;
 pub use admin::page::listener::{Live, LiveError};
+pub use config::live::{LiveSettings, OwnPaths};
 pub use config::plan::{self, RunPlan};
 pub use config::server::{ServerConfig, Tuning};
 pub use error::ServeError;

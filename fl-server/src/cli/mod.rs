@@ -17,7 +17,6 @@ mod new;
 mod program;
 mod report;
 mod rollback;
-mod round_lines;
 mod serve;
 mod sign;
 mod sign_request;

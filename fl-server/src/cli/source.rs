@@ -127,11 +127,6 @@ pub(super) fn signer(config: &ServerConfig) -> Signer {
     }
 }
 
-/// Whether the admin page uses the server's certificate and key.
-pub(super) fn page_is_own(config: &ServerConfig) -> bool {
-    (&config.admin_certificate, &config.admin_key) == (&config.certificate, &config.key)
-}
-
 /// Fingerprint of the authority in `authorities` that issued a certificate, all PEM.
 ///
 /// # Errors

@@ -66,52 +66,6 @@ pub enum ConfigError {
 }
 
 impl ServerConfig {
-    /// Keys whose values differ in `other`, except for those that a running server takes over.
-    pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
-        let Self {
-            listen,
-            address,
-            enroll,
-            certificate_days,
-            admin,
-            admin_token,
-            admin_certificate,
-            admin_key,
-            data,
-            authority: _,
-            authority_key,
-            certificate: _,
-            key: _,
-            revoked,
-            tuning,
-            otlp,
-            costs,
-        } = self;
-        let page = (admin, admin_token, admin_certificate, admin_key)
-            != (
-                &other.admin,
-                &other.admin_token,
-                &other.admin_certificate,
-                &other.admin_key,
-            );
-        [
-            ("listen", *listen != other.listen),
-            ("address", *address != other.address),
-            ("enroll", *enroll != other.enroll),
-            ("certificate_days", *certificate_days != other.certificate_days),
-            ("admin", page),
-            ("data", *data != other.data),
-            ("authority_key", *authority_key != other.authority_key),
-            ("revoked", *revoked != other.revoked),
-            ("otlp", *otlp != other.otlp),
-            ("costs", *costs != other.costs),
-        ]
-        .into_iter()
-        .filter_map(|(key, changed)| changed.then_some(key))
-        .chain(tuning.changed_keys(&other.tuning))
-        .collect()
-    }
-
     /// Reads the text of a `server.toml` in the folder `base`.
     ///
     /// # Errors
@@ -383,19 +337,6 @@ mod tests {
         assert!(refused("[costs]\nprice = 1").contains("[costs]: ") && refused("costs = 1").contains("costs"));
         assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
-    }
-
-    #[test]
-    fn keys_that_take_a_restart_are_named() {
-        let config = |text: &str| ServerConfig::from_toml(text, Path::new("")).unwrap();
-        assert!(
-            config("")
-                .changed_keys(&config("certificate = \"other.pem\""))
-                .is_empty()
-        );
-        let other = config("listen = \"127.0.0.1:1\"\nidle = \"5s\"\nconnections = 3\nstall = \"9s\"\nleast_rate = 9");
-        let expected = ["listen", "connections", "idle"];
-        assert_eq!(config("").changed_keys(&other), expected);
     }
 
     #[test]

@@ -46,44 +46,6 @@ pub struct Tuning {
     pub stop_within: Duration,
 }
 
-impl Tuning {
-    /// Keys whose values differ in `other`, except for `stall` and `least_rate`, which a running server takes over.
-    pub(super) fn changed_keys(&self, other: &Self) -> impl Iterator<Item = &'static str> {
-        let keys = [
-            ("keep_updates", self.keep_updates != other.keep_updates),
-            ("checkpoint_every", self.checkpoint_every != other.checkpoint_every),
-            ("verify_at_once", self.verify_at_once != other.verify_at_once),
-            ("transfers_at_once", self.transfers_at_once != other.transfers_at_once),
-            ("connections", self.connections != other.connections),
-            (
-                "connections_per_client",
-                self.connections_per_client != other.connections_per_client,
-            ),
-            ("handshakes", self.handshakes != other.handshakes),
-            (
-                "handshakes_per_address",
-                self.handshakes_per_address != other.handshakes_per_address,
-            ),
-            ("handshake_timeout", self.handshake_timeout != other.handshake_timeout),
-            ("calls_per_client", self.calls_per_client != other.calls_per_client),
-            ("call_rate", self.call_rate != other.call_rate),
-            (
-                "enroll_connections",
-                self.enroll_connections != other.enroll_connections,
-            ),
-            (
-                "enroll_connections_per_address",
-                self.enroll_connections_per_address != other.enroll_connections_per_address,
-            ),
-            ("enroll_timeout", self.enroll_timeout != other.enroll_timeout),
-            ("enroll_rate", self.enroll_rate != other.enroll_rate),
-            ("idle", self.idle != other.idle),
-            ("stop_within", self.stop_within != other.stop_within),
-        ];
-        keys.into_iter().filter_map(|(key, changed)| changed.then_some(key))
-    }
-}
-
 impl Default for Tuning {
     fn default() -> Self {
         Self {

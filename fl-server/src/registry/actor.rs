@@ -1,11 +1,13 @@
 //! The task that owns the registry while a server runs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fl_proto::{ClientId, Enrolled, Role, SignedCertificate, SigningRequest};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Millis, Wall};
+use crate::config::live::LiveSettings;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::registry::enroll::Asked;
 use crate::registry::refusal::Refusal;
@@ -35,15 +37,37 @@ struct Renewal {
     request: SigningRequest,
 }
 
-/// What is fixed while a server runs.
+/// What the task works with.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) signer: Signer,
-    /// Validity of renewed certificates, in milliseconds.
-    pub(crate) lifetime: Millis,
-    /// Where enrolled devices reach the server: `host:port`, or `:port` for the host of the enrollment line.
-    pub(crate) server: String,
+    pub(crate) live: watch::Receiver<Arc<LiveSettings>>,
+    /// The authority's key.
+    pub(crate) key: PathBuf,
+    /// Port of the server, for devices that are told no other address.
+    pub(crate) port: u16,
     pub(crate) clock: Wall,
+}
+
+impl Settings {
+    fn signer(&self) -> Signer {
+        Signer {
+            authority: self.live.borrow().authority.clone(),
+            key: self.key.clone(),
+        }
+    }
+
+    /// Validity of renewed certificates, in milliseconds.
+    fn lifetime(&self) -> Millis {
+        u64::try_from(self.live.borrow().lifetime.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Where enrolled devices reach the server: `host:port`, or `:port` for the host of the enrollment line.
+    fn server(&self) -> String {
+        match self.live.borrow().server.as_str() {
+            "" => format!(":{}", self.port),
+            server => server.to_owned(),
+        }
+    }
 }
 
 /// The other side of the task; clones share it. The task ends with the last of them.
@@ -147,17 +171,12 @@ impl Task {
 
     fn handle(&mut self, request: Request) {
         let now = (self.settings.clock)();
-        let Settings {
-            signer,
-            lifetime,
-            server,
-            ..
-        } = &self.settings;
+        let signer = &self.settings.signer();
         let mut changed = true;
         // The caller may be gone: what was decided stays, and the caller asks again.
         match request {
             Request::Enroll(asked, reply) => {
-                let enrolled = self.registry.enroll(&asked, signer, server, now);
+                let enrolled = self.registry.enroll(&asked, signer, &self.settings.server(), now);
                 match &enrolled {
                     Ok(Enrolled::Issued { .. }) => tracing::info!(address = %asked.address, "a device was enrolled"),
                     Ok(Enrolled::Held { .. }) => {}
@@ -168,7 +187,9 @@ impl Task {
                 return;
             }
             Request::Renew(Renewal { client, role, request }, reply) => {
-                let renewed = self.registry.renew(&client, role, &request, signer, *lifetime, now);
+                let renewed = self
+                    .registry
+                    .renew(&client, role, &request, signer, self.settings.lifetime(), now);
                 match &renewed {
                     Ok(_) => tracing::debug!(%client, "renewed a certificate"),
                     Err(error) => tracing::warn!(%client, %error, "a certificate was not renewed"),

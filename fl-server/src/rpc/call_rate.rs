@@ -15,11 +15,7 @@ const PRUNE_AT: usize = 64;
 
 /// Calls per second of each caller.
 #[derive(Debug)]
-pub(crate) struct CallRate<K> {
-    /// Least time between two calls, on average.
-    every: Duration,
-    table: Mutex<Table<K>>,
-}
+pub(crate) struct CallRate<K>(Mutex<Table<K>>);
 
 #[derive(Debug)]
 struct Table<K> {
@@ -28,27 +24,26 @@ struct Table<K> {
     prune_at: usize,
 }
 
-impl<K: Ord + Clone> CallRate<K> {
-    /// At most `rate` calls of a caller in a second, on average.
-    pub(crate) fn new(rate: u32) -> Self {
-        Self {
-            every: Duration::from_secs(1) / rate.max(1),
-            table: Mutex::new(Table {
-                paid: BTreeMap::new(),
-                prune_at: PRUNE_AT,
-            }),
-        }
+impl<K> Default for CallRate<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Table {
+            paid: BTreeMap::new(),
+            prune_at: PRUNE_AT,
+        }))
     }
+}
 
-    /// How long a new call of `caller` has to wait.
-    pub(crate) fn reserve(&self, caller: &K, now: Instant) -> Duration {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+impl<K: Ord + Clone> CallRate<K> {
+    /// How long a new call of `caller` has to wait, at `rate` calls of a caller in a second on average.
+    pub(crate) fn reserve(&self, caller: &K, rate: u32, now: Instant) -> Duration {
+        let every = Duration::from_secs(1) / rate.max(1);
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if table.paid.len() >= table.prune_at {
             table.paid.retain(|_, paid| *paid > now);
             table.prune_at = PRUNE_AT.max(2 * table.paid.len());
         }
         let paid = table.paid.entry(caller.clone()).or_insert(now);
-        *paid = ((*paid).max(now) + self.every).min(now + BURST + self.every * WAITING);
+        *paid = ((*paid).max(now) + every).min(now + BURST + every * WAITING);
         paid.saturating_duration_since(now + BURST)
     }
 }
@@ -58,12 +53,12 @@ mod tests {
     use super::*;
 
     fn waits(rate: &CallRate<&'static str>, who: &'static str, now: Instant, calls: usize) -> Vec<Duration> {
-        (0..calls).map(|_| rate.reserve(&who, now)).collect()
+        (0..calls).map(|_| rate.reserve(&who, 10, now)).collect()
     }
 
     #[test]
     fn a_second_of_calls_is_free_and_the_others_follow_at_the_rate() {
-        let (rate, start) = (CallRate::new(10), Instant::now());
+        let (rate, start) = (CallRate::default(), Instant::now());
         assert_eq!(waits(&rate, "a", start, 10), [Duration::ZERO; 10]);
         let late: Vec<_> = (1..=3).map(|n| Duration::from_millis(100) * n).collect();
         assert_eq!(waits(&rate, "a", start, 3), late);
@@ -71,23 +66,32 @@ mod tests {
         // After half a second, five of the calls are paid.
         let later = start + Duration::from_millis(500);
         assert_eq!(waits(&rate, "a", later, 3)[..2], [Duration::ZERO; 2]);
-        assert_eq!(rate.reserve(&"a", later + 2 * BURST), Duration::ZERO);
+        assert_eq!(rate.reserve(&"a", 10, later + 2 * BURST), Duration::ZERO);
     }
 
     #[test]
     fn calls_that_were_given_up_delay_later_ones_only_so_far() {
-        let (rate, start) = (CallRate::new(10), Instant::now());
+        let (rate, start) = (CallRate::default(), Instant::now());
         let longest = waits(&rate, "a", start, 100_000).into_iter().max().unwrap();
         assert_eq!(longest, Duration::from_millis(100) * WAITING);
     }
 
     #[test]
+    fn another_rate_counts_from_the_next_call_on() {
+        let (rate, start) = (CallRate::default(), Instant::now());
+        assert_eq!(waits(&rate, "a", start, 10), [Duration::ZERO; 10]);
+        assert_eq!(rate.reserve(&"a", 1, start), Duration::from_secs(1));
+        // So many calls count as waiting.
+        assert_eq!(rate.reserve(&"a", 1000, start), Duration::from_millis(1) * WAITING);
+    }
+
+    #[test]
     fn callers_that_are_gone_take_no_memory() {
-        let (rate, mut now) = (CallRate::new(100), Instant::now());
+        let (rate, mut now) = (CallRate::default(), Instant::now());
         for caller in 0..100_000u32 {
             now += Duration::from_millis(5);
-            rate.reserve(&caller, now);
+            rate.reserve(&caller, 100, now);
         }
-        assert!(rate.table.lock().unwrap().paid.len() <= PRUNE_AT);
+        assert!(rate.0.lock().unwrap().paid.len() <= PRUNE_AT);
     }
 }

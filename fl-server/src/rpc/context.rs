@@ -12,6 +12,7 @@ use tonic::{Code, Request, Status};
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::Edge;
 use crate::clock::Clock;
+use crate::config::live::LiveSettings;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
@@ -54,8 +55,7 @@ pub(crate) struct Service {
     pub(crate) clock: Clock,
     pub(crate) admission: Admission,
     pub(crate) registry: RegistryHandle,
-    /// Of which transfers take `stall` and `least_rate` when they begin.
-    pub(crate) tuning: tokio::sync::watch::Receiver<Tuning>,
+    pub(crate) settings: tokio::sync::watch::Receiver<Arc<LiveSettings>>,
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
     pub(crate) handed_out: HandedOut,
@@ -68,6 +68,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The limits of this moment.
+    pub(super) fn tuning(&self) -> Tuning {
+        self.settings.borrow().tuning
+    }
+
     /// Completes when it is the caller's turn to make a call: at once, unless it made many.
     pub(super) fn turn<T>(&self, request: &Request<T>) -> impl Future<Output = ()> + use<T> {
         let wait = request

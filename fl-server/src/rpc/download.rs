@@ -45,7 +45,7 @@ impl<'a, M> Download<'a, M> {
             service,
             bytes,
             chunks,
-            pace: Pace::down(&service.tuning.borrow(), &peer.meter),
+            pace: Pace::down(&service.tuning(), &peer.meter),
             place: None,
         }
     }

@@ -27,11 +27,11 @@ pub(super) async fn probe(
     request: Request<Streaming<wire::ProbeRequest>>,
 ) -> Result<Replies, Status> {
     let peer = service.peer(&request)?;
-    let mut pace = Pace::up(&service.tuning.borrow(), &peer.meter);
+    let mut pace = Pace::up(&service.tuning(), &peer.meter);
     let (header, place) = receive(&service, &peer, &mut pace, request.into_inner()).await?;
     let result = probed(&service, &peer, &header)?.to_wire()?;
     let (replies, stream) = mpsc::channel(1);
-    let mut pace = Pace::down(&service.tuning.borrow(), &peer.meter);
+    let mut pace = Pace::down(&service.tuning(), &peer.meter);
     tokio::spawn(async move {
         let _place = place;
         let data = (0..header.bytes).step_by(CHUNK).map(|at| {

@@ -1,4 +1,4 @@
-//! Reloads the certificates and the least rate of transfers of a running server: on SIGHUP, or when the command line asks.
+//! Reloads the certificates and the settings of a running server: on SIGHUP, or when the command line asks.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +7,20 @@ use fl_proto::{Issued, TlsError, enrollment_tls, server_tls};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
-use crate::config::server::Tuning;
+use crate::config::live::LiveSettings;
 use crate::identity::Certificates;
 
-/// What is read again: the authorities' certificates, and the server's own certificate and key, PEM; and a sentence about each
-/// change that takes a restart.
+/// What is read again: the authorities' certificates, the server's own certificate and key, PEM, and the settings.
 #[derive(Debug)]
 pub struct Reloaded {
     pub authority: String,
     pub own: Issued,
     /// The certificate and key of the admin page, if it uses TLS; `None`: those that it has.
     pub page: Option<Issued>,
-    /// Of these, `stall` and `least_rate` are taken over.
-    pub tuning: Tuning,
-    /// Keys of server.toml that changed and cannot change while the server runs.
+    pub settings: LiveSettings,
+    /// Keys of server.toml that changed since the last time and that the server takes over.
+    pub changed: Vec<&'static str>,
+    /// Keys that differ from those that the server was started with and that take a restart.
     pub ignored: Vec<&'static str>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Reloader {
     main: watch::Sender<Arc<ServerConfig>>,
     enrollment: watch::Sender<Arc<ServerConfig>>,
     certificates: watch::Sender<Arc<Certificates>>,
-    tuning: watch::Sender<Tuning>,
+    settings: watch::Sender<Arc<LiveSettings>>,
     /// One change at a time: files that were read before a renewal must not replace what is newer.
     turn: Mutex<()>,
 }
@@ -57,7 +57,12 @@ pub(crate) struct Reloader {
 impl Reloader {
     /// # Errors
     /// If the certificates cannot be used.
-    pub(crate) fn new(read: Option<Reload>, authority: &str, own: &Issued, tuning: Tuning) -> Result<Self, TlsError> {
+    pub(crate) fn new(
+        read: Option<Reload>,
+        authority: &str,
+        own: &Issued,
+        settings: LiveSettings,
+    ) -> Result<Self, TlsError> {
         let certificates = Certificates {
             authority: authority.to_owned(),
             own: own.clone(),
@@ -68,7 +73,7 @@ impl Reloader {
             main: watch::Sender::new(server_tls(authority, own)?),
             enrollment: watch::Sender::new(enrollment_tls(authority, own)?),
             certificates: watch::Sender::new(Arc::new(certificates)),
-            tuning: watch::Sender::new(tuning),
+            settings: watch::Sender::new(Arc::new(settings)),
             turn: Mutex::default(),
         })
     }
@@ -88,9 +93,9 @@ impl Reloader {
         self.certificates.subscribe()
     }
 
-    /// The limits of transfers.
-    pub(crate) fn tuning(&self) -> watch::Receiver<Tuning> {
-        self.tuning.subscribe()
+    /// The settings in use.
+    pub(crate) fn settings(&self) -> watch::Receiver<Arc<LiveSettings>> {
+        self.settings.subscribe()
     }
 
     /// Reads the files again. Blocks. Connections and transfers that are open stay as they are; new ones take what is new.
@@ -109,27 +114,22 @@ impl Reloader {
             authority,
             own,
             page,
-            tuning,
+            settings,
+            changed,
             ignored,
         } = reloaded;
         let certificates = Certificates { authority, own, page };
         self.use_certificates(certificates)
             .map_err(|error| unchanged(error.to_string()))?;
-        self.tuning.send_modify(|before| {
-            (before.stall, before.least_rate) = (tuning.stall, tuning.least_rate);
-        });
+        let before = Arc::clone(&self.settings.borrow());
+        self.settings.send_replace(Arc::new(settings.after(&before)));
         let mut done =
-            "the certificates, `stall` and `least_rate` were read again; new connections and transfers use them"
-                .to_owned();
-        if !ignored.is_empty() {
-            done.push_str("; restart the server to change ");
-            done.push_str(
-                &ignored
-                    .iter()
-                    .map(|key| format!("`{key}`"))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            );
+            "the certificates and settings were read again; new connections and transfers use them".to_owned();
+        for (about, keys) in [("changed:", changed), ("restart the server to change", ignored)] {
+            if !keys.is_empty() {
+                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+                done.push_str(&format!("; {about} {}", keys.join(", ")));
+            }
         }
         Ok(done)
     }

@@ -73,7 +73,7 @@ async fn receive<S: Chunks>(
     begun: Option<Begun>,
 ) -> Result<UpdateReply, Status> {
     let mut turn = service.turns.take(&peer.client, Kind::Submit);
-    let mut pace = Pace::up(&service.tuning.borrow(), &peer.meter);
+    let mut pace = Pace::up(&service.tuning(), &peer.meter);
     let mut header = match next(&mut pace, &mut turn, &mut stream).await? {
         Some(Part::Header(header)) => {
             peer.counters.asked_with_evaluation(&header);

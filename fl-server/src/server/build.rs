@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fl_compress::{Digest, Layout};
 use fl_proto::trace::Exporter;
 use fl_proto::{open_files, server_builder};
-use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -17,6 +16,7 @@ use crate::accounting::sample::Booked;
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::{Clock, Wall};
+use crate::config::live::LiveSettings;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::actor::Coordinator;
@@ -30,7 +30,6 @@ use crate::model::PersistenceError;
 use crate::model::space::{StoredSpace, model_values};
 use crate::registry::Registry;
 use crate::registry::actor::{RegistryHandle, Settings};
-use crate::registry::signer::Signer;
 use crate::rpc::admission::Admission;
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
@@ -82,7 +81,7 @@ pub(super) struct Server {
     pub(super) seats: Arc<Seats>,
     pub(super) traffic: Arc<Connections>,
     pub(super) exporter: Option<Exporter>,
-    pub(super) tuning: Tuning,
+    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
     pub(super) exit_when_done: bool,
 }
 
@@ -93,16 +92,22 @@ impl Server {
     /// Whatever keeps the run from being served.
     pub(super) async fn build(listener: TcpListener, options: Serve) -> Result<Self, ServeError> {
         let listen = listener.local_addr().map_err(ServeError::Listener)?;
-        let reloader = Reloader::new(options.reload.clone(), &options.authority, &options.own, options.tuning)?;
+        let reloader = Reloader::new(
+            options.reload.clone(),
+            &options.authority,
+            &options.own,
+            options.live_settings(),
+        )?;
         let reloader = Arc::new(reloader);
         let own = options.identity.as_ref();
-        let own = own.map(|identity| OwnCertificate::new(identity, &options.enrollment, options.clock));
+        let own =
+            own.map(|identity| OwnCertificate::new(identity, &options.enrollment, reloader.settings(), options.clock));
         if let Some(own) = &own {
             own.settle().await;
             // Before the first connection: a server that was off may have a certificate that nobody accepts.
             own.look(&reloader, &mut None).await;
         }
-        let room = Room::new(&options.tuning, open_files());
+        let room = Room::now(&reloader.settings().borrow());
         let mut started = recover(&options).await?;
         let (shown, state) = watch::channel(Arc::new(std::mem::take(&mut started.state)));
         let (stopping, stop) = watch::channel(false);
@@ -130,13 +135,19 @@ impl Server {
             tuning,
             first: options.first,
         };
-        let registry = registry(&started.store, &options.enrollment, listen, options.clock)?;
+        let registry = registry(
+            &started.store,
+            &options.enrollment,
+            reloader.settings(),
+            listen,
+            options.clock,
+        )?;
         let port = options.enrollment.listen.map(|address| {
             let (tls, edge) = (reloader.enrollment(), Arc::clone(&shared.edge));
-            EnrollmentPort::new(address, tls, registry.clone(), edge, tuning)
+            EnrollmentPort::new(address, tls, registry.clone(), edge, reloader.settings())
         });
         let (port, listening) = port.unzip();
-        let service = Arc::new(shared.service(&started, options.revoked, registry.clone(), reloader.tuning())?);
+        let service = Arc::new(shared.service(&started, options.revoked, registry.clone(), reloader.settings())?);
         let admission = service.admission.clone();
         let admin = shared.admin(
             &options.data,
@@ -146,7 +157,7 @@ impl Server {
             Arc::clone(&reloader),
         )?;
         let page = options.live.map(|page| {
-            let sources = shared.page_sources(reloader.certificates(), options.costs, admission, registry);
+            let sources = shared.page_sources(reloader.certificates(), reloader.settings(), admission, registry);
             Task::spawn(page.serve(sources))
         });
         let turn_away = turn_away(shared.events.clone());
@@ -155,13 +166,14 @@ impl Server {
             listener,
             reloader.main(),
             Arc::clone(&traffic),
-            room,
+            reloader.settings(),
             Arc::clone(&shared.edge.main),
             turn_away,
         );
         let door = Task::spawn(door.keep());
         let port = port.map(|port| Task::spawn(port.keep()));
         let own = own.map(|own| Task::spawn(own.keep(Arc::clone(&reloader))));
+        let settings = reloader.settings();
         let reloads = Task::spawn(reloader.keep());
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
@@ -199,7 +211,7 @@ impl Server {
             seats,
             traffic,
             exporter,
-            tuning,
+            settings,
             exit_when_done: options.exit_when_done,
         })
     }
@@ -230,7 +242,7 @@ impl Shared {
         started: &Started,
         revoked: PathBuf,
         registry: RegistryHandle,
-        rates: watch::Receiver<Tuning>,
+        settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> Result<Service, ServeError> {
         let unknown = || PersistenceError::stored("records", "the run has begun, but no record names its first model");
         Ok(Service {
@@ -249,7 +261,7 @@ impl Shared {
             clock: self.clock,
             admission: Admission::new(revoked, registry.refused()),
             registry,
-            tuning: rates,
+            settings,
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
             handed_out: HandedOut::default(),
@@ -316,7 +328,7 @@ impl Shared {
     fn page_sources(
         &self,
         certificates: watch::Receiver<Arc<Certificates>>,
-        costs: Option<CostsPlan>,
+        settings: watch::Receiver<Arc<LiveSettings>>,
         admission: Admission,
         registry: RegistryHandle,
     ) -> PageSources {
@@ -332,7 +344,7 @@ impl Shared {
             parameters: self.model_values,
             clock: self.clock,
             certificates,
-            costs,
+            settings,
             admission,
             registry,
         }
@@ -351,20 +363,14 @@ async fn recover(options: &Serve) -> Result<Started, ServeError> {
 fn registry(
     store: &Store,
     enrollment: &Enrollment,
+    live: watch::Receiver<Arc<LiveSettings>>,
     listen: SocketAddr,
     clock: Wall,
 ) -> Result<RegistryHandle, ServeError> {
-    let server = match enrollment.server.as_str() {
-        "" => format!(":{}", listen.port()),
-        server => server.to_owned(),
-    };
     let settings = Settings {
-        signer: Signer {
-            authority: enrollment.authority.clone(),
-            key: enrollment.authority_key.clone(),
-        },
-        lifetime: u64::try_from(enrollment.lifetime.as_millis()).unwrap_or(u64::MAX),
-        server,
+        live,
+        key: enrollment.authority_key.clone(),
+        port: listen.port(),
         clock,
     };
     Ok(RegistryHandle::start(Registry::open(store.clone())?, settings))

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::admin::page::listener::Live;
 use crate::clock::{self, Wall};
+use crate::config::live::{LiveSettings, OwnPaths};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::identity::LIFETIME_DAYS;
@@ -82,12 +83,9 @@ pub struct Enrollment {
 /// is beside them.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
+    pub paths: OwnPaths,
     /// Validity of a renewed certificate.
     pub lifetime: Duration,
-    /// Whether the admin page uses the same files.
-    pub page: bool,
     /// A fault to inject into its writes, for tests.
     pub fault: Option<Arc<Fault>>,
 }
@@ -96,10 +94,12 @@ impl Identity {
     /// The files in `folder` with the names that `fl-server init` gives them.
     pub fn new(folder: &Path) -> Self {
         Self {
-            certificate: folder.join("server.pem"),
-            key: folder.join("server.key"),
+            paths: OwnPaths {
+                certificate: folder.join("server.pem"),
+                key: folder.join("server.key"),
+                page: false,
+            },
             lifetime: Duration::from_secs(u64::from(LIFETIME_DAYS) * 24 * 3600),
-            page: false,
             fault: None,
         }
     }
@@ -142,6 +142,21 @@ impl Serve {
             otlp: None,
             clock: clock::system,
             costs: None,
+        }
+    }
+}
+
+impl Serve {
+    /// The settings that a [`Reload`] may change.
+    pub fn live_settings(&self) -> LiveSettings {
+        LiveSettings {
+            tuning: self.tuning,
+            server: self.enrollment.server.clone(),
+            lifetime: self.enrollment.lifetime,
+            authority: self.enrollment.authority.clone(),
+            own: self.identity.as_ref().map(|identity| identity.paths.clone()),
+            costs: self.costs.clone(),
+            token: None,
         }
     }
 }

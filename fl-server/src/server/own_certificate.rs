@@ -1,13 +1,16 @@
 //! Renews the server's certificate while the server runs, and before it serves.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{Issued, Lifetime};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock::{Millis, Wall};
+use crate::config::live::LiveSettings;
 use crate::identity::{OwnFiles, RenewError, Renewer};
 use crate::registry::signer::{SignError, Signer};
 use crate::rpc::reload::Reloader;
@@ -24,34 +27,53 @@ const WARN_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Keeps the server's certificate valid.
 #[derive(Debug, Clone)]
 pub(super) struct OwnCertificate {
-    renewer: Renewer,
-    page: bool,
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    /// The authority's key.
+    key: PathBuf,
+    /// Validity of a new certificate.
+    lifetime: Millis,
+    disk: Disk,
     clock: Wall,
 }
 
 impl OwnCertificate {
-    pub(super) fn new(identity: &Identity, enrollment: &Enrollment, clock: Wall) -> Self {
+    pub(super) fn new(
+        identity: &Identity,
+        enrollment: &Enrollment,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        clock: Wall,
+    ) -> Self {
         Self {
-            renewer: Renewer {
-                files: OwnFiles {
-                    certificate: identity.certificate.clone(),
-                    key: identity.key.clone(),
-                },
-                signer: Signer {
-                    authority: enrollment.authority.clone(),
-                    key: enrollment.authority_key.clone(),
-                },
-                lifetime: u64::try_from(identity.lifetime.as_millis()).unwrap_or(u64::MAX),
-                disk: Disk::new(identity.fault.clone()),
-            },
-            page: identity.page,
+            settings,
+            key: enrollment.authority_key.clone(),
+            lifetime: u64::try_from(identity.lifetime.as_millis()).unwrap_or(u64::MAX),
+            disk: Disk::new(identity.fault.clone()),
             clock,
         }
     }
 
+    /// What renews the pair at the paths of this moment, and whether the admin page uses it too. `None` if the pair is no files.
+    fn renewer(&self) -> Option<(Renewer, bool)> {
+        let settings = self.settings.borrow();
+        let own = settings.own.as_ref()?;
+        let renewer = Renewer {
+            files: OwnFiles {
+                certificate: own.certificate.clone(),
+                key: own.key.clone(),
+            },
+            signer: Signer {
+                authority: settings.authority.clone(),
+                key: self.key.clone(),
+            },
+            lifetime: self.lifetime,
+            disk: self.disk.clone(),
+        };
+        Some((renewer, own.page))
+    }
+
     /// Finishes a renewal that was interrupted. What cannot be finished stays as it is, and is read as well.
     pub(super) async fn settle(&self) {
-        let renewer = self.renewer.clone();
+        let Some((renewer, _)) = self.renewer() else { return };
         let settled = tokio::task::spawn_blocking(move || renewer.files.settle(&renewer.disk)).await;
         if let Ok(Err(error)) = settled {
             tracing::warn!(%error, "the server's new certificate and key stay beside the old ones");
@@ -83,13 +105,15 @@ impl OwnCertificate {
         if !lifetime.is_due(now) {
             return Duration::ZERO;
         }
-        let (own, shared) = (self.clone(), Arc::clone(reloader));
-        let renewed = tokio::task::spawn_blocking(move || {
-            shared.renew(own.page, |present: &Issued| own.renewer.renew(present, at))
-        });
+        let Some((renewer, page)) = self.renewer() else {
+            return LEAST_INTERVAL;
+        };
+        let (file, shared) = (renewer.files.certificate.clone(), Arc::clone(reloader));
+        let renewed =
+            tokio::task::spawn_blocking(move || shared.renew(page, |present: &Issued| renewer.renew(present, at)));
         match renewed.await {
             Ok(Ok(())) => {
-                self.renewed(reloader);
+                renewed_to(reloader, &file);
                 LEAST_INTERVAL
             }
             Ok(Err(error)) => {
@@ -97,7 +121,7 @@ impl OwnCertificate {
                 let is_due = warned.is_none_or(|at: Instant| at.elapsed() >= WARN_INTERVAL);
                 if is_due || !matches!(error, RenewError::Sign(SignError::NoKey(_))) {
                     *warned = Some(Instant::now());
-                    self.failed(&error, &lifetime, now, wait);
+                    failed(&error, &file, &lifetime, now, wait);
                 }
                 wait
             }
@@ -105,29 +129,29 @@ impl OwnCertificate {
             Err(_) => LEAST_INTERVAL,
         }
     }
+}
 
-    fn renewed(&self, reloader: &Reloader) {
-        let ends = Lifetime::of_pem(&reloader.certificates().borrow().own.certificate);
-        let ends = ends.map_or_else(|_| String::new(), |lifetime| lifetime.expires.date().to_string());
-        let file = self.renewer.files.certificate.display();
-        tracing::info!(%file, %ends, "the server's certificate and key were renewed; new connections use them");
-    }
+fn renewed_to(reloader: &Reloader, file: &Path) {
+    let ends = Lifetime::of_pem(&reloader.certificates().borrow().own.certificate);
+    let ends = ends.map_or_else(|_| String::new(), |lifetime| lifetime.expires.date().to_string());
+    let file = file.display();
+    tracing::info!(%file, %ends, "the server's certificate and key were renewed; new connections use them");
+}
 
-    fn failed(&self, error: &RenewError, lifetime: &Lifetime, now: OffsetDateTime, wait: Duration) {
-        let (file, ends) = (self.renewer.files.certificate.display(), lifetime.expires.date());
-        let state = match lifetime.expires <= now {
-            true => "has expired: no client accepts this server",
-            false => "stays in use until it expires",
-        };
-        match error {
-            RenewError::Sign(SignError::NoKey(_)) => tracing::warn!(
-                %file, %ends,
-                "the server's certificate {state}, and the authority's key is not here to renew it: {}",
-                crate::identity::Ownership::Person.todo()
-            ),
-            _ => {
-                tracing::error!(%file, %ends, ?wait, "the server's certificate was not renewed and {state}; the next try follows: {error}")
-            }
+fn failed(error: &RenewError, file: &Path, lifetime: &Lifetime, now: OffsetDateTime, wait: Duration) {
+    let (file, ends) = (file.display(), lifetime.expires.date());
+    let state = match lifetime.expires <= now {
+        true => "has expired: no client accepts this server",
+        false => "stays in use until it expires",
+    };
+    match error {
+        RenewError::Sign(SignError::NoKey(_)) => tracing::warn!(
+            %file, %ends,
+            "the server's certificate {state}, and the authority's key is not here to renew it: {}",
+            crate::identity::Ownership::Person.todo()
+        ),
+        _ => {
+            tracing::error!(%file, %ends, ?wait, "the server's certificate was not renewed and {state}; the next try follows: {error}")
         }
     }
 }

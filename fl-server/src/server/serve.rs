@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::server::Tuning;
+use crate::config::live::LiveSettings;
 use crate::error::ServeError;
 use crate::rpc::door::Seats;
 use crate::server::build::Server;
@@ -44,7 +44,7 @@ impl Server {
     async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Outcome, ServeError> {
         let stop = tokio::select! {
             () = shutdown => Stop::Asked,
-            () = over(self.state.clone(), &self.seats, &self.tuning, self.exit_when_done) => Stop::Asked,
+            () = over(self.state.clone(), &self.seats, &self.settings, self.exit_when_done) => Stop::Asked,
             state = self.coordinator.finished() => Stop::Coordinator(state?),
             ended = self.calls.finished() => {
                 ended??;
@@ -65,7 +65,8 @@ impl Server {
         if let Some(port) = self.port {
             port.abort().await;
         }
-        let calls = tokio::time::timeout(self.tuning.stop_within, self.calls.finished());
+        let within = self.settings.borrow().tuning.stop_within;
+        let calls = tokio::time::timeout(within, self.calls.finished());
         if calls.await.is_err() {
             tracing::warn!("some calls did not finish in time");
         }
@@ -104,7 +105,12 @@ fn ending(state: &State) -> Ending {
 }
 
 /// Completes when the run is over, if the server waits for that, and the clients have had time to fetch the last model.
-async fn over(mut state: watch::Receiver<Arc<State>>, seats: &Seats, tuning: &Tuning, exit_when_done: bool) {
+async fn over(
+    mut state: watch::Receiver<Arc<State>>,
+    seats: &Seats,
+    settings: &watch::Receiver<Arc<LiveSettings>>,
+    exit_when_done: bool,
+) {
     if !exit_when_done || state.wait_for(|state| state.is_over()).await.is_err() {
         return std::future::pending().await;
     }
@@ -113,5 +119,6 @@ async fn over(mut state: watch::Receiver<Arc<State>>, seats: &Seats, tuning: &Tu
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let _ = tokio::time::timeout(tuning.stop_within, gone).await;
+    let within = settings.borrow().tuning.stop_within;
+    let _ = tokio::time::timeout(within, gone).await;
 }

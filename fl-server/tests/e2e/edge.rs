@@ -16,10 +16,10 @@ use tonic::Code;
 use crate::support::*;
 
 /// `/metrics` of the page at `address`.
-struct Metrics(String);
+pub(crate) struct Metrics(pub(crate) String);
 
 impl Metrics {
-    async fn of(address: &str) -> Self {
+    pub(crate) async fn of(address: &str) -> Self {
         let mut io = TcpStream::connect(address).await.unwrap();
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         io.write_all(request.as_bytes()).await.unwrap();
@@ -29,13 +29,13 @@ impl Metrics {
     }
 
     /// The value of a series, named with its labels.
-    fn get(&self, series: &str) -> u64 {
+    pub(crate) fn get(&self, series: &str) -> u64 {
         let line = self.0.lines().find_map(|line| line.strip_prefix(series));
         let value = line.unwrap_or_else(|| panic!("{series} is not in\n{}", self.0)).trim();
         value.parse::<f64>().unwrap() as u64
     }
 
-    fn closed(&self, port: &str, reason: &str) -> u64 {
+    pub(crate) fn closed(&self, port: &str, reason: &str) -> u64 {
         self.get(&format!("fl_edge_closed_total{{port=\"{port}\",reason=\"{reason}\"}}"))
     }
 
@@ -47,13 +47,13 @@ impl Metrics {
 }
 
 /// Sends `bytes` and waits until the server closes the connection.
-async fn closes(address: &str, bytes: &[u8]) {
+pub(crate) async fn closes(address: &str, bytes: &[u8]) {
     let mut io = TcpStream::connect(address).await.unwrap();
     io.write_all(bytes).await.unwrap();
     until_closed(&mut io).await;
 }
 
-async fn until_closed(io: &mut (impl tokio::io::AsyncRead + Unpin)) {
+pub(crate) async fn until_closed(io: &mut (impl tokio::io::AsyncRead + Unpin)) {
     // A reset is an end, too.
     let end = async { while matches!(io.read(&mut [0; 1024]).await, Ok(1..)) {} };
     let end = tokio::time::timeout(Duration::from_secs(30), end).await;
@@ -207,7 +207,7 @@ impl Enrolling {
 }
 
 /// Runs `fl-server ARGS`, which must succeed.
-async fn fl_server(args: &[&str]) -> String {
+pub(crate) async fn fl_server(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_fl-server"))
         .args(args)
         .output()
@@ -218,7 +218,7 @@ async fn fl_server(args: &[&str]) -> String {
 }
 
 /// Asks for a certificate with the secret of `line`.
-async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, tonic::Status> {
+pub(crate) async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, tonic::Status> {
     let dialed = fl_proto::dial(Dial {
         address: line.address.clone(),
         tls: pinned_client_tls(line.authority).unwrap(),

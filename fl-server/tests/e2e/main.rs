@@ -24,6 +24,7 @@ mod metrics;
 mod probe;
 mod registered;
 mod run;
+mod settings;
 mod storage;
 mod strangers;
 mod stream;

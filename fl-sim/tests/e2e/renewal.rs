@@ -13,7 +13,7 @@ use fl_compress::Layout;
 use fl_proto::{Authority, Issued};
 use fl_server::disk::Disk;
 use fl_server::store::{Store, Table};
-use fl_server::{Enrollment, Event, Outcome, Reload, Reloaded, RunPlan, Serve};
+use fl_server::{Enrollment, Event, LiveSettings, Outcome, Reload, Reloaded, RunPlan, Serve};
 use fl_sim::ready::{self, Ready};
 use fl_sim::workload::TASK;
 use time::OffsetDateTime;
@@ -118,8 +118,11 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
             lifetime: LIFETIME,
             ..Enrollment::new(dir)
         },
-        reload: Some(reload(dir, &own)),
-        ..Serve::new(dir.join("data"), plan, root.certificate.clone(), own)
+        ..Serve::new(dir.join("data"), plan, root.certificate.clone(), own.clone())
+    };
+    let options = Serve {
+        reload: Some(reload(dir, &own, options.live_settings())),
+        ..options
     };
     let server = tokio::spawn(fl_server::serve(listener, options, std::future::pending()));
     let mut clients = JoinSet::new();
@@ -172,14 +175,15 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
 }
 
 /// Reads the authorities of `dir` again; the server's certificate stays.
-fn reload(dir: &Path, own: &Issued) -> Reload {
+fn reload(dir: &Path, own: &Issued, settings: LiveSettings) -> Reload {
     let (authority, own) = (dir.join("authority.pem"), own.clone());
     Reload::new(move || {
         Ok(Reloaded {
             authority: std::fs::read_to_string(&authority).map_err(|error| error.to_string())?,
             own: own.clone(),
             page: None,
-            tuning: fl_server::Tuning::default(),
+            settings: settings.clone(),
+            changed: Vec::new(),
             ignored: Vec::new(),
         })
     })

@@ -95,10 +95,13 @@ fn a_reload_takes_new_certificates_and_refuses_broken_ones() {
     server.signal("-HUP");
     let said = wait_for(&lines, SERVER, "not reloaded: ");
     assert!(said.contains("server.toml") && said.contains("stay in use"), "{said}");
-    std::fs::write(&toml, format!("{before}\nconnections = 9\nleast_rate = 2048\n")).unwrap();
+    std::fs::write(&toml, format!("{before}\nverify_at_once = 9\nleast_rate = 2048\n")).unwrap();
     server.signal("-HUP");
     let said = wait_for(&lines, SERVER, "new connections and transfers use them");
-    assert!(said.ends_with("restart the server to change `connections`"), "{said}");
+    assert!(
+        said.ends_with("changed: `least_rate`; restart the server to change `verify_at_once`"),
+        "{said}"
+    );
     // The server goes on with what it had.
     let (sender, said) = channel();
     let _anna = Process::start(fed.client("anna"), 1, 1, &sender);

@@ -38,16 +38,17 @@ fn page(file: &str, text: &str) -> String {
         "# {file}\n\n\
          <!-- Generated from configs/{file}: {COMMAND} -->\n"
     );
+    let signal = text.contains(RESTART);
     let mut comment: Vec<&str> = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
     for line in text.lines().chain([""]) {
         let bare = line.strip_prefix('#').unwrap_or(line).trim();
         if line.is_empty() && !comment.is_empty() {
-            flush(&mut out, &mut groups);
+            flush(&mut out, &mut groups, signal);
             let _ = write!(out, "\n{}\n", prose(&comment));
             comment.clear();
         } else if bare.starts_with('[') {
-            flush(&mut out, &mut groups);
+            flush(&mut out, &mut groups, signal);
             let _ = write!(out, "\n## `{bare}`\n");
             if !comment.is_empty() {
                 let _ = write!(out, "\n{}\n", prose(&comment));
@@ -66,7 +67,7 @@ fn page(file: &str, text: &str) -> String {
             comment.push(line.strip_prefix('#').unwrap());
         }
     }
-    flush(&mut out, &mut groups);
+    flush(&mut out, &mut groups, signal);
     out
 }
 
@@ -107,15 +108,33 @@ fn prose(lines: &[&str]) -> String {
         })
 }
 
-fn flush(out: &mut String, groups: &mut Vec<Group>) {
+/// What the comment of a key of server.toml says if a running server does not take over another value.
+const RESTART: &str = "Takes a restart.";
+
+/// `signal`: whether a column says what a running server does with another value.
+fn flush(out: &mut String, groups: &mut Vec<Group>, signal: bool) {
     if groups.is_empty() {
         return;
     }
-    out.push_str("\n| key | default | meaning |\n|---|---|---|\n");
+    out.push_str(match signal {
+        true => "\n| key | default | at SIGHUP | meaning |\n|---|---|---|---|\n",
+        false => "\n| key | default | meaning |\n|---|---|---|\n",
+    });
     for Group { keys, about } in groups.drain(..) {
         let names: Vec<_> = keys.iter().map(|(name, _)| format!("`{name}`")).collect();
         let values: Vec<_> = keys.into_iter().map(|(_, value)| value).collect();
-        let row = format!("| {} | {} | {about} |", names.join("<br>"), values.join("<br>"));
+        let takes = match about.contains(RESTART) {
+            _ if !signal => "",
+            true => " | takes a restart",
+            false => " | taken over",
+        };
+        let about = about.replace(RESTART, "");
+        let row = format!(
+            "| {} | {}{takes} | {} |",
+            names.join("<br>"),
+            values.join("<br>"),
+            about.trim_end()
+        );
         let _ = writeln!(out, "{}", row.replace("||", "\\|\\|"));
     }
 }

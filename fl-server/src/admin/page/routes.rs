@@ -59,7 +59,7 @@ async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) 
             }
             Entry::Allowed
         }
-        None => app.gate.entry(request.headers()),
+        None => app.gate().entry(request.headers()),
     };
     if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
         place.let_in();
@@ -197,7 +197,8 @@ struct LoginForm {
 }
 
 async fn login(State(app): State<Arc<Dashboard>>, Form(LoginForm { token }): Form<LoginForm>) -> Response {
-    if let Some(cookie) = app.gate.cookie().filter(|_| app.gate.is_token(&token)) {
+    let gate = app.gate();
+    if let Some(cookie) = gate.cookie().filter(|_| gate.is_token(&token)) {
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }
     tracing::warn!("a wrong token was shown at the admin address");

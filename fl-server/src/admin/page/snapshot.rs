@@ -12,6 +12,7 @@ use super::sources::{Sources, TICK};
 use super::view::{Throughput, View, ViewContext};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
+use crate::config::live::LiveSettings;
 use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
 use crate::reporting::moment::{Moment, Moved};
@@ -20,7 +21,8 @@ use crate::reporting::moment::{Moment, Moved};
 #[derive(Debug)]
 pub(super) struct Dashboard {
     pub(super) sources: Sources,
-    pub(super) gate: AuthGuard,
+    /// That of the start.
+    gate: AuthGuard,
     /// When serving began.
     pub(super) since: Millis,
     /// The nonce of the page's scripts, for its content security policy.
@@ -29,7 +31,7 @@ pub(super) struct Dashboard {
     rates: Mutex<Rates>,
     /// The last report. One report is made at a time.
     reports: Semaphore,
-    last: Mutex<Option<(Made, Bytes)>>,
+    last: Mutex<Option<LastReport>>,
     /// One attempt to log in at a time.
     pub(super) logins: Semaphore,
 }
@@ -55,6 +57,15 @@ pub(super) struct Fingerprint {
 
 /// The inputs of a report: records, ledger rows, bytes on the sockets and of these on disk, and connected clients.
 type Made = (u64, u64, (u64, u64), Flow, u64);
+
+/// A report, and what it was made of.
+#[derive(Debug)]
+struct LastReport {
+    made: Made,
+    /// Of these, the prices.
+    settings: Arc<LiveSettings>,
+    json: Bytes,
+}
 
 /// The meter's last readings.
 #[derive(Debug, Default)]
@@ -170,10 +181,14 @@ impl Dashboard {
             let Moment { records, rows, .. } = moment;
             (*records, *rows, moment.meter, moment.unkept(), moment.withheld)
         });
-        if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| Some(*last) == made) {
-            return Ok(json.clone());
+        let prices = Arc::clone(&self.sources.settings.borrow());
+        if let Some(last) = self.last().as_ref()
+            && Some(last.made) == made
+            && last.settings.costs == prices.costs
+        {
+            return Ok(last.json.clone());
         }
-        let app = Arc::clone(self);
+        let (app, settings) = (Arc::clone(self), Arc::clone(&prices));
         let json = tokio::task::spawn_blocking(move || {
             let report = inspect::report(
                 &app.sources.store,
@@ -181,15 +196,27 @@ impl Dashboard {
                 served.as_ref(),
             );
             let mut report = report.map_err(|e| e.to_string())?;
-            report.costs = app.sources.costs.as_ref().map(|plan| Costs::of(&report, plan));
+            report.costs = settings.costs.as_ref().map(|plan| Costs::of(&report, plan));
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
         let json: Bytes = json.await.map_err(|e| e.to_string())??.into();
-        *self.last() = made.map(|made| (made, json.clone()));
+        *self.last() = made.map(|made| LastReport {
+            made,
+            settings: prices,
+            json: json.clone(),
+        });
         Ok(json)
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Made, Bytes)>> {
+    /// The rule for requests of this moment: the token may have changed.
+    pub(super) fn gate(&self) -> AuthGuard {
+        match (&self.gate, &self.sources.settings.borrow().token) {
+            (AuthGuard::Token { .. }, Some(token)) => AuthGuard::with_token(token),
+            (gate, _) => gate.clone(),
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<LastReport>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

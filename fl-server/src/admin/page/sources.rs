@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_report::CostsPlan;
 use tokio::sync::{mpsc, watch};
 
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::Edge;
 use crate::clock::Clock;
+use crate::config::live::LiveSettings;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
 use crate::identity::Certificates;
@@ -40,8 +40,7 @@ pub(crate) struct Sources {
     pub(crate) registry: RegistryHandle,
     /// Those of the authority, the server and the page.
     pub(crate) certificates: watch::Receiver<Arc<Certificates>>,
-    /// Prices, for the page of costs.
-    pub(crate) costs: Option<CostsPlan>,
+    pub(crate) settings: watch::Receiver<Arc<LiveSettings>>,
 }
 
 /// Interval of the refresh loop.

@@ -56,6 +56,11 @@ impl<W: Waiting> Lobby<W> {
         }
     }
 
+    /// Takes other bounds. Connections that are there stay.
+    pub(crate) fn resize(&mut self, places: usize, per_address: usize) {
+        (self.places, self.per_address) = (places, per_address);
+    }
+
     /// Asks for a place for a connection from `address`. If there is none, evicts a connection that has had the time
     /// for its handshake: of this address if it has its maximum, otherwise of the address with the most connections; a
     /// silent one before one that has sent bytes, the oldest first.
@@ -139,6 +144,18 @@ mod tests {
             lobby.waits(now, address(from), One(number, spoken));
         }
         entry
+    }
+
+    #[test]
+    fn other_bounds_hold_for_new_connections_and_evict_nobody_by_themselves() {
+        let (mut lobby, start) = (Lobby::new(4, 4), Instant::now());
+        (0..4).for_each(|_| assert_eq!(come(&mut lobby, start, 1, true), Entry::Room));
+        lobby.resize(2, 2);
+        assert_eq!(lobby.waiting.len(), 4);
+        assert_eq!(come(&mut lobby, start, 2, true), Entry::Full(Bound::Total));
+        assert_eq!(come(&mut lobby, start, 1, true), Entry::Full(Bound::Address));
+        lobby.resize(5, 4);
+        assert_eq!(come(&mut lobby, start, 2, true), Entry::Room);
     }
 
     #[test]

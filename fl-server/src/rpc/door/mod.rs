@@ -26,6 +26,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::{ClosedFor, PortCounters};
+use crate::config::live::LiveSettings;
 use crate::rate_limited::RateLimited;
 pub(crate) use lobby::{Bound, Entry, Lobby, Waiting, network};
 pub(crate) use room::Room;
@@ -47,7 +48,7 @@ pub(crate) struct Door {
     lobby: Lobby<Stranger>,
     handshakes: JoinSet<u64>,
     clients: mpsc::Sender<io::Result<Seated>>,
-    room: Room,
+    settings: watch::Receiver<Arc<LiveSettings>>,
     counters: Arc<PortCounters>,
     turned_away: TurnAway,
     cannot_accept: RateLimited,
@@ -107,10 +108,11 @@ impl Door {
         listener: TcpListener,
         tls: watch::Receiver<Arc<ServerConfig>>,
         traffic: Arc<Connections>,
-        room: Room,
+        mut settings: watch::Receiver<Arc<LiveSettings>>,
         counters: Arc<PortCounters>,
         turned_away: TurnAway,
     ) -> (Self, Arc<Seats>, Incoming) {
+        let room = Room::now(&settings.borrow_and_update());
         let (clients, incoming) = mpsc::channel(QUEUE);
         let seats = Arc::new(Seats::new(&room, Arc::clone(&counters)));
         let door = Self {
@@ -121,7 +123,7 @@ impl Door {
             lobby: Lobby::new(room.strangers, room.per_address),
             handshakes: JoinSet::new(),
             clients,
-            room,
+            settings,
             counters,
             turned_away,
             cannot_accept: RateLimited::default(),
@@ -154,8 +156,13 @@ impl Door {
                     Err(error) => paused = self.cannot_accept(&error),
                 },
                 () = pause => paused = None,
+                Ok(()) = self.settings.changed() => {
+                    let room = Room::now(&self.settings.borrow_and_update());
+                    self.seats.resize(&room);
+                    self.lobby.resize(room.strangers, room.per_address);
+                }
                 now = look.tick() => {
-                    let cut = self.seats.cut_idle(now, self.room.idle);
+                    let cut = self.seats.cut_idle(now);
                     if cut > 0 {
                         tracing::info!(connections = cut, "closed connections of clients that made no call");
                     }
@@ -195,7 +202,7 @@ impl Door {
             self.clients.clone(),
         );
         let turned_away = self.turned_away.clone();
-        let (counted, counters, timeout) = (Arc::clone(&meter), Arc::clone(&self.counters), self.room.handshake);
+        let (counted, counters, timeout) = (Arc::clone(&meter), Arc::clone(&self.counters), self.handshake_timeout());
         let handshaking = counters.handshaking();
         let handshake = self.handshakes.spawn(async move {
             match fl_proto::accept(io, address, counted, tls, timeout).await {
@@ -223,6 +230,10 @@ impl Door {
         });
         self.lobby
             .waits(Instant::now(), address.ip(), Stranger { meter, handshake });
+    }
+
+    fn handshake_timeout(&self) -> Duration {
+        self.settings.borrow().tuning.handshake_timeout
     }
 
     /// Handles a failed accept: the listener stays open, and the oldest stranger is evicted if the process has no file

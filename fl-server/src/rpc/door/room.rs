@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use fl_proto::open_files;
+
+use crate::config::live::LiveSettings;
 use crate::config::server::{PAGE_CONNECTIONS, Tuning};
 
 /// Concurrent connections and calls, at most, and how long they may wait.
@@ -19,8 +22,6 @@ pub(crate) struct Room {
     pub(crate) calls: usize,
     /// Calls in a second of one client.
     pub(crate) call_rate: u32,
-    /// Timeout of a handshake.
-    pub(crate) handshake: Duration,
     /// Timeout of a client's connection without a call.
     pub(crate) idle: Duration,
 }
@@ -32,6 +33,11 @@ const OWN: usize = 64 + PAGE_CONNECTIONS;
 const LEAST: usize = 4;
 
 impl Room {
+    /// The bounds of `settings`, within what the system allows.
+    pub(crate) fn now(settings: &LiveSettings) -> Self {
+        Self::new(&settings.tuning, open_files())
+    }
+
     /// The bounds of `tuning`, within a limit of `files` open files: enough of these are left for the server's own and
     /// for transfers, or half of them if there are very few.
     pub(crate) fn new(tuning: &Tuning, files: Option<u64>) -> Self {
@@ -42,7 +48,6 @@ impl Room {
             per_address: tuning.handshakes_per_address,
             calls: tuning.calls_per_client,
             call_rate: tuning.call_rate,
-            handshake: tuning.handshake_timeout,
             idle: tuning.idle,
         };
         let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {

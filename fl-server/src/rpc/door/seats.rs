@@ -18,17 +18,14 @@ use crate::rpc::door::room::Room;
 /// All seats of a server.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    places: usize,
-    per_client: usize,
-    /// Open calls of one client, at most.
-    calls: usize,
     rate: CallRate<ClientId>,
     counters: Arc<PortCounters>,
     table: Mutex<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
+    room: Room,
     next: u64,
     taken: usize,
     clients: BTreeMap<ClientId, Vec<Seat>>,
@@ -50,13 +47,22 @@ impl Seats {
     /// Seats within the bounds of `room`.
     pub(super) fn new(room: &Room, counters: Arc<PortCounters>) -> Self {
         Self {
-            places: room.clients,
-            per_client: room.per_client,
-            calls: room.calls,
-            rate: CallRate::new(room.call_rate),
+            rate: CallRate::default(),
             counters,
-            table: Mutex::default(),
+            table: Mutex::new(Table {
+                room: *room,
+                next: 0,
+                taken: 0,
+                clients: BTreeMap::new(),
+                crowded: RateLimited::default(),
+            }),
         }
+    }
+
+    /// Takes other bounds. Connections that are open stay: from now on a new one takes the place of another where there are too
+    /// many.
+    pub(super) fn resize(&self, room: &Room) {
+        self.table().room = *room;
     }
 
     /// A seat for a new connection of `client`: its number, and a signal that completes when the seat is taken. If the
@@ -65,7 +71,7 @@ impl Seats {
     pub(super) fn take(&self, client: &ClientId, now: Instant) -> Option<(u64, oneshot::Receiver<()>)> {
         let mut table = self.table();
         let own = table.clients.get(client).map_or(0, Vec::len);
-        if own >= self.per_client {
+        if own >= table.room.per_client {
             table.remove_oldest(client);
             self.counters.closed(ClosedFor::Newer);
             if let Some(times) = table.crowded.due(now) {
@@ -76,7 +82,7 @@ impl Seats {
                      closed; do two processes share its certificate?"
                 );
             }
-        } else if table.taken >= self.places {
+        } else if table.taken >= table.room.clients {
             let Some((of, number)) = table.idlest(now, Duration::ZERO) else {
                 self.counters.closed(ClosedFor::Full);
                 return None;
@@ -104,7 +110,8 @@ impl Seats {
 
     /// How long a new call of `client` waits, because the client made many.
     pub(super) fn wait(&self, client: &ClientId, now: Instant) -> Duration {
-        let wait = self.rate.reserve(client, now);
+        let rate = self.table().room.call_rate;
+        let wait = self.rate.reserve(client, rate, now);
         self.counters.called();
         if !wait.is_zero() {
             self.counters.limited(CallLimit::Rate);
@@ -119,12 +126,12 @@ impl Seats {
     /// more.
     pub(super) fn call(self: &Arc<Self>, client: &ClientId, number: u64) -> Result<Call, Status> {
         let mut table = self.table();
+        let most = table.room.calls;
         let seats = table.clients.get_mut(client).map_or(&mut [][..], Vec::as_mut_slice);
-        if seats.iter().map(|seat| seat.calls).sum::<usize>() >= self.calls {
+        if seats.iter().map(|seat| seat.calls).sum::<usize>() >= most {
             self.counters.limited(CallLimit::Open);
             return Err(Status::resource_exhausted(format!(
-                "client `{client}` has {} calls open; end some",
-                self.calls
+                "client `{client}` has {most} calls open; end some"
             )));
         }
         let own = seats.iter_mut().find(|seat| seat.number == number);
@@ -137,10 +144,10 @@ impl Seats {
         })
     }
 
-    /// Closes connections without a call for `idle`; returns their number.
-    pub(super) fn cut_idle(&self, now: Instant, idle: Duration) -> usize {
+    /// Closes connections without a call for the time that they may have none; returns their number.
+    pub(super) fn cut_idle(&self, now: Instant) -> usize {
         let mut table = self.table();
-        let before = table.taken;
+        let (before, idle) = (table.taken, table.room.idle);
         while let Some((client, number)) = table.idlest(now, idle) {
             table.remove(&client, number);
             self.counters.closed(ClosedFor::Idle);
@@ -276,23 +283,54 @@ mod tests {
         let (busy, mut busy_end) = seats.take(&client("a"), Instant::now()).unwrap();
         let call = seats.call(&client("a"), busy).unwrap();
         tokio::time::advance(idle).await;
-        assert_eq!(seats.cut_idle(Instant::now(), idle), 1);
+        assert_eq!(seats.cut_idle(Instant::now()), 1);
         assert!(!is_open(&mut silent_end) && is_open(&mut busy_end));
         drop(call);
         tokio::time::advance(idle / 2).await;
-        assert_eq!(seats.cut_idle(Instant::now(), idle), 0, "it counts from the call's end");
+        assert_eq!(seats.cut_idle(Instant::now()), 0, "it counts from the call's end");
         tokio::time::advance(idle / 2).await;
-        assert_eq!(seats.cut_idle(Instant::now(), idle), 1);
+        assert_eq!(seats.cut_idle(Instant::now()), 1);
         assert_eq!(closed(&seats), [(ClosedFor::Idle, 2)]);
         seats.leave(&client("a"), silent);
         assert!(seats.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_bounds_hold_for_new_connections_and_calls_and_close_no_open_one() {
+        let (seats, now) = (Arc::new(seats(9, 9)), Instant::now());
+        let mut ends: Vec<_> = (0..4).map(|_| seats.take(&client("a"), now).unwrap().1).collect();
+        let room = Room {
+            clients: 5,
+            per_client: 2,
+            call_rate: 1,
+            idle: Duration::from_secs(5),
+            ..Room::new(&Tuning::default(), None)
+        };
+        seats.resize(&room);
+        assert!(ends.iter_mut().all(is_open));
+        let (b, _b) = seats.take(&client("b"), now).unwrap();
+        assert_eq!(closed(&seats), []);
+        let _fifth = seats.take(&client("a"), now).unwrap();
+        assert_eq!(ends.iter_mut().filter_map(|end| is_open(end).then_some(())).count(), 3);
+        assert_eq!(closed(&seats), [(ClosedFor::Newer, 1)]);
+        let _call = seats.call(&client("b"), b).unwrap();
+        let _c = seats.take(&client("c"), now).unwrap();
+        assert!(
+            closed(&seats).contains(&(ClosedFor::Evicted, 1)),
+            "five are the most in total"
+        );
+        assert_eq!(seats.wait(&client("a"), now), Duration::ZERO);
+        assert_eq!(seats.wait(&client("a"), now), Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(seats.cut_idle(Instant::now()), 4, "all but the one with a call");
     }
 
     #[test]
     fn a_client_has_so_many_calls_over_all_its_connections() {
         let (seats, now) = (Arc::new(seats(9, 9)), Instant::now());
         let numbers = [0, 1].map(|_| seats.take(&client("a"), now).unwrap());
-        let mut calls: Vec<_> = (0..seats.calls)
+        let most = Tuning::default().calls_per_client;
+        let mut calls: Vec<_> = (0..most)
             .map(|n| seats.call(&client("a"), numbers[n % 2].0).unwrap())
             .collect();
         let refused = seats.call(&client("a"), numbers[0].0).unwrap_err();

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::{Enrolled, PROTOCOL_MAJOR, ProtocolError, Secret, SigningRequest, wire};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use wire::enrollment_server::{Enrollment, EnrollmentServer};
 
 use crate::accounting::edge::{CallLimit, Edge, Enrolling};
+use crate::config::live::LiveSettings;
 use crate::registry::Asked;
 use crate::registry::actor::RegistryHandle;
 use crate::registry::refusal::Refusal;
@@ -22,10 +24,19 @@ const MAX_MESSAGE: usize = 8 * 1024;
 /// What a wrong secret costs the caller.
 const GUESS_COST: Duration = Duration::from_secs(1);
 
-/// The service; `rate`: calls of one address in a second.
-pub(super) fn service(registry: RegistryHandle, edge: Arc<Edge>, rate: u32) -> EnrollmentServer<Calls> {
-    let rate = CallRate::new(rate);
-    EnrollmentServer::new(Calls { registry, edge, rate }).max_decoding_message_size(MAX_MESSAGE)
+/// The service.
+pub(super) fn service(
+    registry: RegistryHandle,
+    edge: Arc<Edge>,
+    settings: watch::Receiver<Arc<LiveSettings>>,
+) -> EnrollmentServer<Calls> {
+    let calls = Calls {
+        registry,
+        edge,
+        rate: CallRate::default(),
+        settings,
+    };
+    EnrollmentServer::new(calls).max_decoding_message_size(MAX_MESSAGE)
 }
 
 #[derive(Debug)]
@@ -33,12 +44,14 @@ pub(super) struct Calls {
     registry: RegistryHandle,
     edge: Arc<Edge>,
     rate: CallRate<IpAddr>,
+    settings: watch::Receiver<Arc<LiveSettings>>,
 }
 
 impl Calls {
     /// Counts a call and waits for its turn.
     async fn turn(&self, address: IpAddr) {
-        let wait = self.rate.reserve(&network(address), Instant::now());
+        let rate = self.settings.borrow().tuning.enroll_rate;
+        let wait = self.rate.reserve(&network(address), rate, Instant::now());
         self.edge.enroll.called();
         if !wait.is_zero() {
             self.edge.enroll.limited(CallLimit::Rate);

@@ -17,6 +17,7 @@ use tonic::transport::Server;
 use super::calls::service;
 use super::lease::Lease;
 use crate::accounting::edge::{ClosedFor, Edge, PortCounters};
+use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
 use crate::rate_limited::RateLimited;
 use crate::registry::actor::RegistryHandle;
@@ -32,7 +33,7 @@ pub(crate) struct EnrollmentPort {
     /// Counts the bytes of the port, which are not those of a run.
     meter: Arc<Meter>,
     edge: Arc<Edge>,
-    tuning: Tuning,
+    settings: watch::Receiver<Arc<LiveSettings>>,
     shown: watch::Sender<Listening>,
 }
 
@@ -59,7 +60,7 @@ impl EnrollmentPort {
         tls: watch::Receiver<Arc<ServerConfig>>,
         registry: RegistryHandle,
         edge: Arc<Edge>,
-        tuning: Tuning,
+        settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> (Self, watch::Receiver<Listening>) {
         let (shown, listening) = watch::channel(Listening::Closed);
         let port = Self {
@@ -68,7 +69,7 @@ impl EnrollmentPort {
             registry,
             meter: Arc::default(),
             edge,
-            tuning,
+            settings,
             shown,
         };
         (port, listening)
@@ -134,7 +135,7 @@ impl EnrollmentPort {
             .add_service(service(
                 self.registry.clone(),
                 Arc::clone(&self.edge),
-                self.tuning.enroll_rate,
+                self.settings.clone(),
             ))
             .serve_with_incoming(ReceiverStream::new(incoming));
         tokio::select! {
@@ -148,12 +149,7 @@ impl EnrollmentPort {
     }
 
     async fn accept(&self, listener: TcpListener, leases: mpsc::Sender<io::Result<Lease>>) {
-        let Tuning {
-            enroll_connections,
-            enroll_connections_per_address,
-            ..
-        } = self.tuning;
-        let mut lobby = Lobby::<Guest>::new(enroll_connections, enroll_connections_per_address);
+        let mut lobby = Lobby::<Guest>::new(0, 0);
         let mut visits = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -175,6 +171,8 @@ impl EnrollmentPort {
                 continue;
             };
             self.edge.enroll.accepted();
+            let tuning = self.settings.borrow().tuning;
+            lobby.resize(tuning.enroll_connections, tuning.enroll_connections_per_address);
             match lobby.enter(Instant::now(), address.ip()) {
                 // Closed at once: the device tries again.
                 Entry::Full(bound) => {
@@ -193,7 +191,7 @@ impl EnrollmentPort {
                 counters: Arc::clone(&self.edge.enroll),
                 meter: Arc::clone(&meter),
                 leases: leases.clone(),
-                tuning: self.tuning,
+                tuning,
             };
             let visit = visits.spawn(async move {
                 visit.take_place(io, address).await;

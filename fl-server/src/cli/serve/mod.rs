@@ -1,24 +1,26 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run and prints a line for each round.
 
+mod again;
+mod print;
+
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use fl_cli::{out, service};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
-use crate::cli::{enroll, round_lines, source};
+use crate::cli::{enroll, source};
 use crate::clock;
 use crate::config::server::ServerConfig;
 use crate::identity::LIFETIME_DAYS;
 use crate::registry::NamePattern;
-use crate::rpc::reload::{Reload, Reloaded};
 use crate::server::options::{Ending, Enrollment, Identity, Serve};
 use crate::server::serve::serve;
 use crate::storage::disk::Fault;
@@ -50,6 +52,9 @@ pub(super) struct Args {
     lifetime: Option<u64>,
 }
 
+/// Capacity of the channel of events to print.
+const EVENTS: usize = 1024;
+
 pub(super) fn run(args: &Args) -> Outcome {
     fl_proto::raise_open_files();
     fl_proto::make_new_files_private();
@@ -64,27 +69,17 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.revoked.clone_from(&config.revoked);
     options.enrollment = Enrollment {
         listen: config.enroll,
-        server: if config.address.contains(':') {
-            config.address.clone()
-        } else {
-            String::new()
-        },
+        server: again::server(&config),
         authority: config.authority.clone(),
         authority_key: config.authority_key.clone(),
-        lifetime: match args.lifetime {
-            Some(millis) => Duration::from_millis(millis),
-            None => Duration::from_secs(u64::from(config.certificate_days) * 24 * 3600),
-        },
+        lifetime: again::lifetime(&config, args.lifetime),
     };
     options.identity = Some(Identity {
-        certificate: config.certificate.clone(),
-        key: config.key.clone(),
-        page: source::page_is_own(&config),
+        paths: again::own_paths(&config),
         fault: fault(args.identity_fault.as_ref())?,
         ..Identity::new(Path::new(""))
     });
-    let (server, before) = (args.server.clone(), config.clone());
-    options.reload = Some(Reload::new(move || read_again(&server, &before)));
+    options.reload = Some(again::reload(args.server.clone(), &config, args.lifetime));
     options.tuning = config.tuning;
     options.otlp.clone_from(&config.otlp);
     options.costs.clone_from(&config.costs);
@@ -117,9 +112,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             Some(page) => format!("{ready}; look at {}", page.url()),
             None => ready,
         };
-        let (events, printing) = round_lines::printing(ready);
+        let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
-        let printing = tokio::spawn(printing);
+        let printing = tokio::spawn(print::print(ready, lines, print::printer()));
         if let Some(interval) = service::watchdog_interval() {
             tokio::spawn(health::feed_watchdog(config.data.clone(), interval));
         }
@@ -148,24 +143,6 @@ pub(super) fn run(args: &Args) -> Outcome {
 fn fault(text: Option<&String>) -> Result<Option<Arc<Fault>>, Failure> {
     let fault = text.map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     Ok(fault.transpose()?.map(Arc::new))
-}
-
-/// Reads server.toml and the certificates once more. `before`: what the server was started with.
-fn read_again(server: &Path, before: &ServerConfig) -> Result<Reloaded, String> {
-    let read = || {
-        let (_, config) = source::federation(server)?;
-        let (authority, own) = source::certificates(&config)?;
-        let ignored = before.changed_keys(&config);
-        let page = before.admin.map(|address| source::page(&config, address)).transpose()?;
-        Ok(Reloaded {
-            authority,
-            own,
-            page: page.map(|(_, own)| own).filter(|own| !own.certificate.is_empty()),
-            tuning: config.tuning,
-            ignored,
-        })
-    };
-    read().map_err(|failure: Failure| format!("{:#}", failure.error()))
 }
 
 /// The error for an address that cannot be listened on, with the key to change.

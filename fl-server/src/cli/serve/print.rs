@@ -1,4 +1,4 @@
-//! What `fl-server serve` prints while a run is served: a line for each round, and whom a run or a round waits for.
+//! The lines of `serve` on the standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,18 +11,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names, short};
 
-/// Capacity of the channel of events to print.
-const EVENTS: usize = 1024;
-
-/// A channel of events, and the task that prints them on the standard output until the channel is closed. `ready`: the line for
-/// [`Event::Ready`], which the service manager gets, too.
-pub(super) fn printing(ready: String) -> (mpsc::Sender<Event>, impl Future<Output = ()>) {
-    let (events, queue) = mpsc::channel(EVENTS);
-    (events, print(ready, queue, printer()))
-}
-
 /// Prints lines on the standard output. If it fails, warns once, and the run continues.
-fn printer() -> impl FnMut(&str) {
+pub(super) fn printer() -> impl FnMut(&str) {
     let mut failed = false;
     move |line| {
         if let Err(error) = out::line(format_args!("{line}")) {
@@ -95,7 +85,7 @@ impl Open {
 }
 
 /// Prints events as lines.
-async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
+pub(super) async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
     let mut waiting: Option<(Instant, Waiting)> = None;
     let mut open: Option<Open> = None;
     loop {
@@ -216,6 +206,7 @@ fn spaced(metrics: &BTreeMap<String, f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::EVENTS;
     use super::*;
 
     fn waiting(present: usize) -> Event {
