@@ -26,6 +26,7 @@ pub(crate) mod probes;
 pub(crate) mod push;
 pub(crate) mod reload;
 mod renew;
+pub(crate) mod revocable;
 pub(crate) mod shared_frame;
 pub(crate) mod submit;
 pub(crate) mod transfers;

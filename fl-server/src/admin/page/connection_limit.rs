@@ -4,16 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
 use axum::Extension;
 use axum::middleware::AddExtension;
 use axum_server::accept::Accept;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tower::Layer;
+
+use crate::rpc::revocable::Revocable;
 
 /// The places of the admin address.
 #[derive(Debug, Clone)]
@@ -95,53 +94,23 @@ impl<I, S> Accept<I, S> for Limit {
         };
         std::future::ready(self.take().ok_or_else(full).map(|(place, ended)| {
             let service = Extension(place.clone()).layer(service);
-            let ended = Some(ended);
-            (Held { io, place, ended }, service)
+            let why = "a newer connection has taken this one's place";
+            let kind = io::ErrorKind::ConnectionAborted;
+            (Held::new(io, ended, kind, why, Taken(place)), service)
         }))
     }
 }
 
 /// A connection and its place.
+pub(super) type Held<I> = Revocable<I, Taken>;
+
+/// A place, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Held<I> {
-    io: I,
-    place: Place,
-    /// Completes when the place is taken; `None` once it has.
-    ended: Option<oneshot::Receiver<()>>,
-}
+pub(super) struct Taken(Place);
 
-impl<I> Drop for Held<I> {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.place.leave();
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(ended) = &mut self.ended
-            && Pin::new(ended).poll(cx).is_pending()
-        {
-            return Pin::new(&mut self.io).poll_read(cx, buf);
-        }
-        self.ended = None;
-        Poll::Ready(Err(io::Error::new(
-            io::ErrorKind::ConnectionAborted,
-            "a newer connection has taken this one's place",
-        )))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.0.leave();
     }
 }
 

@@ -2,20 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fl_proto::{Accepted, ClientId, Fingerprint, Lifetime, Meter, Role, peer_name, peer_role};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
 use super::seats::{Call, Seats};
 use crate::accounting::edge::{ClosedFor, Open, PortCounters};
+use crate::rpc::revocable::Revocable;
 
 /// Gives a client that has shown its certificate a seat.
 pub(super) fn seat(
@@ -50,12 +47,9 @@ pub(super) fn seat(
         number,
         seats: Arc::clone(seats),
     };
-    Some(Seated {
-        io: accepted,
-        caller,
-        end: Some(end),
-        _open: open,
-    })
+    let why = "the connection's place was given to another one, or it made no call";
+    let held = Occupied { caller, _open: open };
+    Some(Seated::new(accepted, end, io::ErrorKind::ConnectionAborted, why, held))
 }
 
 /// The client at the other end of a connection; an extension of its requests.
@@ -94,31 +88,16 @@ impl Caller {
 }
 
 /// A client's connection. It fails when its seat is taken.
+pub(crate) type Seated = Revocable<Accepted, Occupied>;
+
+/// A client's seat, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seated {
-    io: Accepted,
+pub(crate) struct Occupied {
     caller: Caller,
-    /// Completes when the seat is taken; `None` once it has.
-    end: Option<oneshot::Receiver<()>>,
     _open: Open,
 }
 
-impl Seated {
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Some(end) = &mut self.end
-            && Pin::new(end).poll(cx).is_pending()
-        {
-            return Ok(());
-        }
-        self.end = None;
-        Err(io::Error::new(
-            io::ErrorKind::ConnectionAborted,
-            "the connection's place was given to another one, or it made no call",
-        ))
-    }
-}
-
-impl Drop for Seated {
+impl Drop for Occupied {
     fn drop(&mut self) {
         self.caller.seats.leave(&self.caller.client, self.caller.number);
     }
@@ -128,39 +107,6 @@ impl Connected for Seated {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
-        self.caller.clone()
-    }
-}
-
-impl AsyncRead for Seated {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll_end(cx)?;
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Seated {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.held().caller.clone()
     }
 }

@@ -2,22 +2,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use fl_proto::Accepted;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 
 use crate::accounting::edge::Open;
+use crate::rpc::revocable::Revocable;
 
 /// A connection that fails when its [`Stay`] ends.
+pub(super) type Lease = Revocable<Accepted<SocketAddr>, Leaving>;
+
+/// What ends with a connection.
 #[derive(Debug)]
-pub(super) struct Lease {
-    io: Accepted<SocketAddr>,
-    /// Completes when the connection has to end; `None` once it has.
-    end: Option<oneshot::Receiver<()>>,
+pub(super) struct Leaving {
     /// Completes for the [`Stay`] when this is dropped.
     _left: oneshot::Sender<()>,
     _open: Open,
@@ -30,30 +28,16 @@ pub(super) struct Stay {
     left: oneshot::Receiver<()>,
 }
 
-impl Lease {
-    pub(super) fn new(io: Accepted<SocketAddr>, open: Open) -> (Self, Stay) {
-        let ((end, ended), (leaving, left)) = (oneshot::channel(), oneshot::channel());
-        let lease = Self {
-            io,
-            end: Some(ended),
-            _left: leaving,
-            _open: open,
-        };
-        (lease, Stay { _end: end, left })
-    }
-
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Some(end) = &mut self.end
-            && Pin::new(end).poll(cx).is_pending()
-        {
-            return Ok(());
-        }
-        self.end = None;
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "enrollment took too long, or another device took the place",
-        ))
-    }
+/// A connection, and how long it lasts.
+pub(super) fn lease(io: Accepted<SocketAddr>, open: Open) -> (Lease, Stay) {
+    let ((end, ended), (leaving, left)) = (oneshot::channel(), oneshot::channel());
+    let why = "enrollment took too long, or another device took the place";
+    let held = Leaving {
+        _left: leaving,
+        _open: open,
+    };
+    let lease = Lease::new(io, ended, io::ErrorKind::TimedOut, why, held);
+    (lease, Stay { _end: end, left })
 }
 
 impl Stay {
@@ -67,27 +51,6 @@ impl Connected for Lease {
     type ConnectInfo = SocketAddr;
 
     fn connect_info(&self) -> SocketAddr {
-        *self.io.info()
-    }
-}
-
-impl AsyncRead for Lease {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll_end(cx)?;
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Lease {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        *self.io().info()
     }
 }

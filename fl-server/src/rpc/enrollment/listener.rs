@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use super::calls::service;
-use super::lease::Lease;
+use super::lease::{Lease, lease};
 use crate::accounting::edge::{ClosedFor, Edge, PortCounters};
 use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
@@ -240,7 +240,7 @@ impl Visit {
                 return;
             }
         };
-        let (lease, mut stay) = Lease::new(io, handshaking.done());
+        let (lease, mut stay) = lease(io, handshaking.done());
         let stays = async {
             let _ = self.leases.send(Ok(lease)).await;
             stay.left().await;
