@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fl_proto::{
-    Authority, ClientId, Fingerprint, Issued, Role, SignedCertificate, SigningRequest, certificate_pem,
+    Authority, ClientId, Fingerprint, Issued, Lifetime, Role, SignedCertificate, SigningRequest, certificate_pem,
     certificates_of, is_issued_by, open_regular,
 };
-use time::OffsetDateTime;
+use time::{Date, OffsetDateTime};
 use zeroize::Zeroizing;
 
 use crate::clock::Millis;
@@ -36,6 +36,12 @@ pub(crate) enum SignError {
     File { path: PathBuf, why: std::io::Error },
     #[error("the server cannot sign: {0}")]
     Tls(#[from] fl_proto::TlsError),
+    /// A certificate of another time would keep clients out whose clocks are right.
+    #[error(
+        "this machine's clock says {now}, and the authority is valid from {from} to {until}: set the clock, or rotate the authority \
+         (`fl-server authority rotate`)"
+    )]
+    Clock { now: Date, from: Date, until: Date },
     #[error("the server cannot sign: {} is not the key of a certificate in {}", key.display(), authority.display())]
     OtherKey { key: PathBuf, authority: PathBuf },
 }
@@ -119,7 +125,15 @@ impl Signer {
                 let Ok(authority) = authority_of(&pem, key) else {
                     continue;
                 };
-                let own = authority.issue_server(moment(now), validity(lifetime))?;
+                let (now, of) = (moment(now), Lifetime::of_pem(&pem)?);
+                if of.is_early(now) || of.expires <= now {
+                    return Err(SignError::Clock {
+                        now: now.date(),
+                        from: of.issued.date(),
+                        until: of.expires.date(),
+                    });
+                }
+                let own = authority.issue_server(now, validity(lifetime))?;
                 if is_issued_by(&own.certificate, &pem)? {
                     return Ok(own);
                 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::trace::Exporter;
@@ -102,10 +103,11 @@ impl Server {
         let own = options.identity.as_ref();
         let own =
             own.map(|identity| OwnCertificate::new(identity, &options.enrollment, reloader.settings(), options.clock));
+        let mut wait = Duration::ZERO;
         if let Some(own) = &own {
             own.settle().await;
             // Before the first connection: a server that was off may have a certificate that nobody accepts.
-            own.look(&reloader, &mut None).await;
+            wait = own.look(&reloader, &mut None).await;
         }
         let room = Room::now(&reloader.settings().borrow());
         let mut started = recover(&options).await?;
@@ -172,7 +174,7 @@ impl Server {
         );
         let door = Task::spawn(door.keep());
         let port = port.map(|port| Task::spawn(port.keep()));
-        let own = own.map(|own| Task::spawn(own.keep(Arc::clone(&reloader))));
+        let own = own.map(|own| Task::spawn(own.keep(Arc::clone(&reloader), wait)));
         let settings = reloader.settings();
         let reloads = Task::spawn(reloader.keep());
         let (drain, drained) = oneshot::channel();

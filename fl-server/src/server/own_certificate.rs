@@ -80,11 +80,12 @@ impl OwnCertificate {
         }
     }
 
-    /// Renews the certificate at the times at which that is due, until the future is dropped. The first time is now.
-    pub(super) async fn keep(self, reloader: Arc<Reloader>) {
+    /// Renews the certificate at the times at which that is due, until the future is dropped. `wait`: what the first look returned.
+    pub(super) async fn keep(self, reloader: Arc<Reloader>, wait: Duration) {
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut not_before, mut warned) = (Instant::now(), None);
+        let began = Instant::now();
+        let (mut not_before, mut warned) = (began + wait, (!wait.is_zero()).then_some(began));
         loop {
             poll.tick().await;
             let now = Instant::now();
