@@ -10,7 +10,7 @@ use crate::config::server::{ServerConfig, Tuning};
 /// The settings that a running server takes over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveSettings {
-    /// Of these, some take a restart: [`LiveSettings::after`] leaves them as they are.
+    /// Some of these take a restart: a running server leaves them as they are.
     pub tuning: Tuning,
     /// Where enrolled devices reach the server: `host:port`, or `:port` for the host at which the device enrolled. Empty: the port
     /// of the listener.
