@@ -161,3 +161,105 @@ fn moment(now: Millis) -> OffsetDateTime {
     let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use fl_proto::Authority;
+
+    use super::*;
+    use crate::config::live::OwnPaths;
+    use crate::config::server::Tuning;
+
+    const NOW: i64 = 1_800_000_000;
+    const DAY: u64 = 24 * 3_600_000;
+
+    /// A federation in a folder whose server has a certificate of 90 days, and what renews it.
+    fn found(clock: Wall) -> (tempfile::TempDir, OwnCertificate, Arc<Reloader>) {
+        let dir = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::from_unix_timestamp(NOW).unwrap();
+        let (authority, root) = Authority::create("fed", now, time::Duration::days(3650)).unwrap();
+        let own = authority.issue_server(now, time::Duration::days(90)).unwrap();
+        let identity = Identity::new(dir.path());
+        let OwnPaths { certificate, key, .. } = &identity.paths;
+        let enrollment = Enrollment::new(dir.path());
+        for (path, text) in [
+            (&enrollment.authority, &root.certificate),
+            (&enrollment.authority_key, &root.key),
+            (certificate, &own.certificate),
+            (key, &own.key),
+        ] {
+            std::fs::write(path, text).unwrap();
+        }
+        let settings = LiveSettings {
+            tuning: Tuning::default(),
+            server: String::new(),
+            lifetime: Duration::ZERO,
+            authority: enrollment.authority.clone(),
+            own: Some(identity.paths.clone()),
+            costs: None,
+            token: None,
+        };
+        let reloader = Arc::new(Reloader::new(None, &root.certificate, &own, settings).unwrap());
+        let own = OwnCertificate::new(&identity, &enrollment, reloader.settings(), clock);
+        (dir, own, reloader)
+    }
+
+    fn present(reloader: &Reloader) -> Issued {
+        reloader.certificates().borrow().own.clone()
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_renewed_when_it_is_due_and_not_by_a_clock_that_is_wrong() {
+        static DAYS: AtomicU64 = AtomicU64::new(0);
+        let (_dir, own, reloader) = found(|| NOW as Millis * 1000 + DAYS.load(Ordering::Relaxed) * DAY);
+        let look = async |days| {
+            DAYS.store(days, Ordering::Relaxed);
+            own.look(&reloader, &mut None).await
+        };
+        let first = present(&reloader);
+        assert_eq!((look(59).await, present(&reloader)), (Duration::ZERO, first.clone()));
+        assert_eq!(look(60).await, LEAST_INTERVAL);
+        let second = present(&reloader);
+        assert!(second != first);
+        assert_eq!((look(61).await, present(&reloader)), (Duration::ZERO, second.clone()));
+        // After the end of the authority.
+        assert!(look(4_000).await >= LEAST_INTERVAL && present(&reloader) == second);
+        // Without the key, the next look is at a tenth of the time that is left, at most in an hour.
+        std::fs::remove_file(&own.key).unwrap();
+        assert_eq!(
+            (look(130).await, present(&reloader)),
+            (Duration::from_secs(3600), second.clone())
+        );
+        assert_eq!((look(200).await, present(&reloader)), (LEAST_INTERVAL, second));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_jumps_all_the_time_renews_once_a_minute_at_most() {
+        static LOOKS: AtomicU64 = AtomicU64::new(0);
+        // To and fro by 100 days, at each look.
+        let (_dir, own, reloader) = found(|| {
+            let far = LOOKS.fetch_add(1, Ordering::Relaxed) % 2;
+            NOW as Millis * 1000 + far * 100 * DAY
+        });
+        let mut renewed = reloader.certificates();
+        let counting = tokio::spawn(async move {
+            let mut count = 0;
+            while renewed.changed().await.is_ok() {
+                count += 1;
+            }
+            count
+        });
+        let minutes = 5;
+        let keeping = own.keep(Arc::clone(&reloader), Duration::ZERO);
+        let ended = tokio::time::timeout(Duration::from_secs(minutes * 60), keeping).await;
+        assert!(ended.is_err(), "it is kept as long as the server runs");
+        drop(reloader);
+        let count = counting.await.unwrap();
+        assert!(
+            (2..=minutes + 1).contains(&count),
+            "{count} renewals in {minutes} minutes"
+        );
+    }
+}

@@ -239,8 +239,8 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// The status of `/metrics` with this token, and the certificate of the page.
-async fn page(server: &Served, root: &str, own: &Issued, token: &str) -> (u16, Vec<u8>) {
+/// The status of `/metrics` with this token, the certificate of the page, and when the server's is to be renewed.
+async fn page(server: &Served, root: &str, own: &Issued, token: &str) -> (u16, Vec<u8>, u64) {
     let mut tls = client_tls(root, own).unwrap();
     Arc::make_mut(&mut tls).alpn_protocols.clear();
     let io = TcpStream::connect(&server.admin).await.unwrap();
@@ -255,7 +255,12 @@ async fn page(server: &Served, root: &str, own: &Issued, token: &str) -> (u16, V
     // A server that closes TLS without an alert has still sent the whole response.
     let _ = io.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
-    (answer.split(' ').nth(1).unwrap().parse().unwrap(), certificate)
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let due = match status {
+        200 => Metrics(answer).get("fl_certificate_renewal_timestamp_seconds{kind=\"server\",name=\"server\"}"),
+        _ => 0,
+    };
+    (status, certificate, due)
 }
 
 #[tokio::test]
@@ -263,12 +268,12 @@ async fn the_page_takes_another_token_and_the_servers_renewed_certificate() {
     let mut server = Served::start("0.0.0.0", "").await;
     let (root, own) = server.issue("anna").await;
     let first = std::fs::read_to_string(server.path("admin.token")).unwrap();
-    let (status, before) = page(&server, &root, &own, first.trim()).await;
+    let (status, before, due) = page(&server, &root, &own, first.trim()).await;
     assert_eq!((status, page(&server, &root, &own, TOKEN).await.0), (200, 401));
     std::fs::write(server.path("admin.token"), TOKEN).unwrap();
     server.change("").await;
     assert_eq!(page(&server, &root, &own, first.trim()).await.0, 401);
-    assert_eq!(page(&server, &root, &own, TOKEN).await, (200, before.clone()));
+    assert_eq!(page(&server, &root, &own, TOKEN).await, (200, before.clone(), due));
     std::fs::write(server.path("admin.token"), "short").unwrap();
     let id = server.child.id().unwrap().to_string();
     assert!(
@@ -283,7 +288,11 @@ async fn the_page_takes_another_token_and_the_servers_renewed_certificate() {
     assert!(said.contains("admin.token") && said.contains("stay in use"), "{said}");
     assert_eq!(page(&server, &root, &own, TOKEN).await.0, 200);
     std::fs::write(server.path("admin.token"), TOKEN).unwrap();
-    fl_server(&["authority", "renew", "--fed", server.path("").to_str().unwrap()]).await;
-    let (status, after) = page(&server, &root, &own, TOKEN).await;
+    let fed = server.path("");
+    fl_server(&["authority", "renew", "--fed", fed.to_str().unwrap(), "--days", "360"]).await;
+    let (status, after, later) = page(&server, &root, &own, TOKEN).await;
     assert!(status == 200 && after != before);
+    // Two thirds of 360 days, in place of two thirds of 90.
+    let days = (later - due) as f64 / 86_400.0;
+    assert!((179.9..180.1).contains(&days), "{days}");
 }
