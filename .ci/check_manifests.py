@@ -1,7 +1,8 @@
 """Reads every unit, image and manifest of deploy/ and compares them: `check_manifests.py BIN`, BIN a folder with the programs.
 
 Every command of them exists, with its options; every path of a command is on a mount; names, ports, selectors, volumes, Secrets and
-claims that one part names exist in another. `kubectl kustomize`, where it is installed, must make the same objects.
+claims that one part names exist in another. Every object of Kubernetes is valid by the schemas of its API, with no field that they do
+not know. `kubectl kustomize`, where it is installed, must make the same objects.
 """
 
 import json
@@ -13,11 +14,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import kubernetes_validate
 import yaml
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 BIN = Path(sys.argv[1]).resolve()
 USER = 65532
+# The versions of Kubernetes whose schemas the manifests must fit: the oldest of them that is promised, and the newest there is.
+KUBERNETES = ["1.25", kubernetes_validate.latest_version()]
 checked = 0
 
 
@@ -116,7 +120,22 @@ def matches(selector, labels):
     )
 
 
+def valid(object, version):
+    """Checks `object` by the schema of Kubernetes `version`; a field without a meaning is an error."""
+    where = f"kubernetes: {object['kind']} {object['metadata']['name']}, Kubernetes {version}"
+    try:
+        kubernetes_validate.validate(object, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        check(False, f"{where}: {'.'.join(str(part) for part in error.absolute_path)}: {error.message}")
+    except kubernetes_validate.SchemaNotFoundError as error:
+        check(False, f"{where}: {error.message}")
+    check(True, where)
+
+
 def kubernetes(images, objects, secrets):
+    for one in objects:
+        for version in KUBERNETES:
+            valid(one, version)
     of = lambda kind: [one for one in objects if one["kind"] == kind]
     workloads = of("StatefulSet") + of("Deployment") + of("DaemonSet")
     check(len(workloads) == 3, "kubernetes: three workloads")

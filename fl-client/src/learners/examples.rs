@@ -8,7 +8,7 @@ use super::info::Model;
 use super::out_of_memory::Pieces;
 use crate::data::{Examples, Input, Target, Targets, Values};
 use crate::learner::{Evaluation, Progress};
-use crate::ops::{IGNORED, Tape, cross_entropy, squared_error};
+use crate::ops::{self, IGNORED, Tape, cross_entropy, squared_error};
 
 /// Most examples of a batch of an evaluation.
 const MOST_EXAMPLES: usize = 256;
@@ -139,7 +139,7 @@ impl Sums {
         };
         match &batch.targets {
             Targets::Classes(labels) => {
-                let answers = logits.argmax(1)?.to_vec1::<u32>()?;
+                let answers = ops::predicted_classes(&logits)?;
                 let right = answers.iter().zip(labels).filter(|(answer, label)| answer == label);
                 sums.correct = right.count() as u64;
             }

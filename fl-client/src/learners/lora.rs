@@ -15,7 +15,7 @@ use super::params::Params;
 use super::projection::{Adapter, Projection};
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Input, Target};
-use crate::ops::Tape;
+use crate::ops::{self, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     name: "lora",
@@ -209,7 +209,7 @@ impl Tensors for BaseAndAdapters<'_> {
         if shape.len() < 2 || name.contains("embed") || name.contains("transformer.w") {
             return Ok(tensor);
         }
-        tensor.to_dtype(self.dtype)
+        ops::to_dtype(&tensor, self.dtype)
     }
 
     fn projection(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {

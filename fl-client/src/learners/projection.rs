@@ -74,7 +74,7 @@ impl Projection {
         let dtype = self.weight.dtype();
         Ok(match dtype == DType::F32 || dtype == tape.operand_type(x) {
             true => Cow::Borrowed(&self.weight),
-            false => Cow::Owned(self.weight.to_dtype(DType::F32)?),
+            false => Cow::Owned(ops::to_dtype(&self.weight, DType::F32)?),
         })
     }
 }

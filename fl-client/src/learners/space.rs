@@ -13,6 +13,7 @@ use super::local_steps::{self, Gradients};
 use super::trained::Trained;
 use crate::allocator;
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+use crate::ops;
 
 /// A built-in learner that also trains in spaces.
 #[derive(Debug)]
@@ -172,7 +173,7 @@ impl Bound {
 fn read<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, out: &mut [f32]) -> anyhow::Result<()> {
     let mut rest = out;
     for tensor in tensors {
-        let values = tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let values = ops::to_dtype(tensor, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let (now, later) = std::mem::take(&mut rest)
             .split_at_mut_checked(values.len())
             .context("a gradient has another shape than its tensor")?;

@@ -2,6 +2,7 @@
 
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor, Var};
 
+use super::native::on_cpu;
 use super::slices::{values, values_mut};
 
 /// `grad * weight`. On the CPU the values change in place.
@@ -9,7 +10,7 @@ use super::slices::{values, values_mut};
 /// # Errors
 /// If the device fails.
 pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
-    if grad.device().is_cpu() {
+    if on_cpu(&grad) {
         grad.inplace_op1(&Scale(weight))?;
         return Ok(grad);
     }
@@ -21,7 +22,7 @@ pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
 /// # Errors
 /// If the device fails.
 pub(crate) fn add_weighted(sum: Tensor, grad: &Tensor, weight: f32) -> Result<Tensor> {
-    if grad.device().is_cpu() {
+    if on_cpu(grad) {
         sum.inplace_op2(grad, &AddWeighted(weight))?;
         return Ok(sum);
     }
@@ -53,7 +54,7 @@ impl SquaredGradients {
     /// If the device fails.
     pub(crate) fn add(&mut self, grads: &[Tensor]) -> Result<()> {
         for (sum, grad) in self.sums.iter_mut().zip(grads) {
-            if grad.device().is_cpu() {
+            if on_cpu(grad) {
                 sum.inplace_op2(grad, &AddSquares)?;
             } else {
                 *sum = (&*sum + grad.sqr()?)?;

@@ -8,6 +8,7 @@
 use candle_core::{CpuStorage, InplaceOp2, InplaceOp3, Layout, Result, Tensor, Var};
 use fl_proto::AdamW;
 
+use super::native::on_cpu;
 use super::slices::{values, values_mut};
 use super::step_size::StepSize;
 
@@ -42,7 +43,7 @@ impl Moments {
             root: left(adamw.beta2).sqrt().recip() as f32,
             eps: adamw.eps,
         };
-        if grad.device().is_cpu() {
+        if on_cpu(grad) {
             let (beta, scale) = (adamw.beta1, size.scale);
             self.mean.inplace_op2(grad, &Mean { beta, scale })?;
             let beta = adamw.beta2;

@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor, Var, bail};
 
+use super::native::on_cpu;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
@@ -240,8 +241,14 @@ pub fn batch_norm(
 
 /// `running = (1 - momentum) running + momentum own`.
 fn blend(running: &Var, own: &Tensor, momentum: f32) -> Result<Tensor> {
-    let kept = (running.as_tensor().detach() * f64::from(1.0 - momentum))?;
-    kept + (own.detach() * f64::from(momentum))?
+    let running = running.as_tensor().detach();
+    if on_cpu(own) {
+        let (running, values) = (read(&running)?, read(own)?);
+        let pairs = running.iter().zip(values.iter());
+        let blended = pairs.map(|(running, own)| (1.0 - momentum) * running + momentum * own);
+        return slices::tensor(blended.collect(), own.shape());
+    }
+    (running * f64::from(1.0 - momentum))? + (own.detach() * f64::from(momentum))?
 }
 
 /// Mean and inverse deviation of each channel, and its variance.

@@ -12,6 +12,7 @@ use candle_core::{Result, Tensor, Var};
 use fl_proto::Muon;
 
 use super::gemm::{View, gemm};
+use super::native::on_cpu;
 use super::step_size::StepSize;
 use super::{sgd, slices};
 
@@ -67,7 +68,7 @@ impl Hidden {
     pub(super) fn step(&mut self, var: &Var, grad: &Tensor, muon: Muon, size: StepSize) -> Result<()> {
         let (beta, part) = (muon.momentum, (1.0 - muon.momentum) * size.scale);
         let scale = 0.2 * (self.rows.max(self.cols) as f32).sqrt();
-        if !grad.device().is_cpu() {
+        if !on_cpu(grad) {
             let grad = (grad * f64::from(part))?;
             self.momentum = ((&self.momentum * f64::from(beta))? + &grad)?;
             let update = match muon.nesterov {

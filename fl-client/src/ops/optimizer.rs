@@ -6,6 +6,7 @@ use fl_proto::{OptimizerSpec, Training};
 
 use super::adamw::Moments;
 use super::muon::Hidden;
+use super::native::on_cpu;
 use super::sgd;
 use super::slices::{self, values, values_mut};
 use super::step_size::StepSize;
@@ -188,7 +189,7 @@ impl Slot {
 
 /// `grad + mu (var - start)`.
 fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
-    if grad.device().is_cpu() {
+    if on_cpu(&grad) {
         grad.inplace_op3(&var.as_tensor().detach(), start, &Pull(mu))?;
         return Ok(grad);
     }
@@ -199,7 +200,7 @@ fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
 fn norm(grads: &[Tensor]) -> Result<f32> {
     let mut sum = 0.0f64;
     for grad in grads {
-        sum += match grad.device().is_cpu() {
+        sum += match on_cpu(grad) {
             true => slices::with(grad, |g| Ok(slices::squares(g)))?,
             false => f64::from(grad.sqr()?.sum_all()?.to_scalar::<f32>()?),
         };

@@ -2,6 +2,7 @@
 
 use candle_core::{CpuStorage, InplaceOp2, InplaceOp3, Layout, Result, Tensor, Var};
 
+use super::native::on_cpu;
 use super::slices::{values, values_mut};
 use super::step_size::StepSize;
 
@@ -10,7 +11,7 @@ use super::step_size::StepSize;
 /// # Errors
 /// If the device fails.
 pub(super) fn plain(var: &Var, grad: &Tensor, size: StepSize) -> Result<()> {
-    if grad.device().is_cpu() {
+    if on_cpu(grad) {
         return var.as_tensor().inplace_op2(grad, &Descend(size));
     }
     let p = var.as_tensor().detach();
@@ -29,7 +30,7 @@ pub(super) fn with_momentum(
     momentum: f32,
     size: StepSize,
 ) -> Result<()> {
-    if grad.device().is_cpu() {
+    if on_cpu(grad) {
         velocity.inplace_op3(grad, &var.as_tensor().detach(), &Accelerate { size, momentum })?;
         let along = StepSize {
             scale: 1.0,

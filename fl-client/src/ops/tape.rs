@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::{DType, Result, Tensor, TensorId, Var, bail};
 
+use super::native::on_cpu;
 use super::slices;
 use crate::data::Rng;
 
@@ -71,7 +72,7 @@ impl Tape {
 
     /// Whether an operation on `x` is one of our own loops.
     pub(super) fn is_native(&self, x: &Tensor) -> bool {
-        x.device().is_cpu() && !self.composed
+        on_cpu(x) && !(cfg!(test) && self.composed)
     }
 
     /// The type in which operands of products of `x` are wanted.
