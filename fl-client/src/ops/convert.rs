@@ -62,7 +62,7 @@ mod tests {
         });
         let between: Vec<f32> = between.filter(|value| !value.is_nan()).collect();
         let count = between.len();
-        let between = Tensor::from_vec(between, (5, count / 5), &Device::Cpu).unwrap();
+        let between = Tensor::from_vec(between, (2, count / 2), &Device::Cpu).unwrap();
         let (own, candles) = (
             to_dtype(&between, DType::BF16).unwrap(),
             between.to_dtype(DType::BF16).unwrap(),
