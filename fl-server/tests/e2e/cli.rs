@@ -50,6 +50,10 @@ fn founded_with(more: &[&str]) -> Founded {
     let dir = tempfile::tempdir().unwrap();
     let fed = dir.path().join("fed").display().to_string();
     good(&[&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "off"], more].concat());
+    // Another server of this machine may have the usual port.
+    let config = dir.path().join("fed/server.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("127.0.0.1:7072", "127.0.0.1:0")).unwrap();
     let layout = Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap();
     write_model(&dir.path().join("init.safetensors"), &layout);
     let run = dir.path().join("run.toml");
