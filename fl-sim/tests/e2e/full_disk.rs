@@ -15,6 +15,7 @@ use fl_sim::workload::TASK;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::fixtures::COMPRESSED;
 
@@ -22,6 +23,8 @@ use crate::fixtures::COMPRESSED;
 const WRITES: u64 = 12;
 const CLIENTS: u64 = WRITES + 1;
 const ROUNDS: u64 = 2;
+/// A round without news for this long is stuck: its deadline is later.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(90);
 const VALUES: usize = 500;
 /// What is left of the certificates when the clients connect: their renewal is due, and tried again after a tenth of it.
 const LEFT: time::Duration = time::Duration::seconds(100);
@@ -159,7 +162,10 @@ async fn run(dir: &Path, fails: bool) -> Outcome {
         .unwrap();
     // All of them train since they first connected.
     gate.open();
-    while let Some(event) = news.recv().await {
+    while let Some(event) = timeout(ROUND_TIMEOUT, news.recv())
+        .await
+        .expect("a round takes too long")
+    {
         if let Event::RoundOpened { attempt, .. } = event {
             assert_eq!(attempt, 1, "a round was tried again");
         }

@@ -15,6 +15,7 @@ use fl_sim::workload::TASK;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::fixtures::COMPRESSED;
 use crate::fixtures::fed::Fed;
@@ -100,7 +101,8 @@ async fn a_renewal_closes_no_connection_and_new_ones_see_the_new_certificate() {
         clients.spawn(Box::pin(fl_client::run(config, tasks, tell, std::future::pending())));
     };
     start(0);
-    while !matches!(said.recv().await, Some((0, fl_client::Event::Connected { .. }))) {}
+    let connected = async { while !matches!(said.recv().await, Some((0, fl_client::Event::Connected { .. }))) {} };
+    timeout(TIMEOUT, connected).await.expect("the client connects");
 
     let watcher = authority.issue_client(&"watcher".parse().unwrap(), now, valid).unwrap();
     let before = certificates_of(&own.certificate).unwrap().swap_remove(0);
@@ -119,7 +121,7 @@ async fn a_renewal_closes_no_connection_and_new_ones_see_the_new_certificate() {
     assert_ne!(pair.key, own.key);
 
     start(1);
-    while let Some(event) = news.recv().await {
+    while let Some(event) = timeout(TIMEOUT, news.recv()).await.expect("a round takes too long") {
         if let Event::RoundOpened { attempt, .. } = event {
             assert_eq!(attempt, 1, "a round was tried again");
         }

@@ -19,11 +19,14 @@ use fl_sim::workload::TASK;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::fixtures::COMPRESSED;
 
 const CLIENTS: u64 = 20;
 const ROUNDS: u64 = 5;
+/// A round without news for this long is stuck: its deadline is later.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(90);
 const VALUES: usize = 2_000;
 const LIFETIME: Duration = Duration::from_secs(90 * 60);
 /// Above two thirds of the lifetime, and in all rounds together below the day by which validity begins early.
@@ -154,7 +157,10 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
         clients.spawn(async move { (client, Box::pin(running).await) });
     }
     let (_, new) = Authority::create("fed", now, time::Duration::days(9)).unwrap();
-    while let Some(event) = news.recv().await {
+    while let Some(event) = timeout(ROUND_TIMEOUT, news.recv())
+        .await
+        .expect("a round takes too long")
+    {
         match event {
             Event::RoundClosed(summary) if renews => {
                 rotate(dir, &root, &new, summary.round);

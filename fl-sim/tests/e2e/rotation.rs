@@ -1,9 +1,10 @@
 //! The authority is rotated while a server runs, and SIGHUP reloads certificates.
 
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use crate::fixtures::fed::Fed;
-use crate::fixtures::process::{Process, done, fails, wait_for};
+use crate::fixtures::process::{Process, TIMEOUT, done, fails, wait_for};
 
 const SERVER: usize = 0;
 
@@ -48,7 +49,10 @@ fn both_authorities_are_trusted_until_the_rotation_ends() {
     let anna = connects("anna", 3);
     let status = || done(fed.sim(&["server", "status", "fed"]));
     let expected = "1 clients have a certificate of the new one, 1 of the old one";
-    while !status().contains(expected) {}
+    let begun = Instant::now();
+    while !status().contains(expected) {
+        assert!(begun.elapsed() < TIMEOUT, "{}", status());
+    }
     fails(
         authority(&["finish"]),
         1,
