@@ -67,6 +67,10 @@ const OFFLINE: [fn(&Subject<'_>) -> Vec<Line>; 5] = [
 ];
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.dry_run.is_some() {
+        // As in `run`, so that steps take as long here as there.
+        crate::keep_buffers();
+    }
     let mut findings = Findings::new(args.format);
     let file = ClientFile::read(&args.config)?;
     let path = args.config.display();
