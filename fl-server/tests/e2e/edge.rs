@@ -15,6 +15,8 @@ use tonic::Code;
 
 use crate::support::*;
 
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// `/metrics` of the page at `address`.
 pub(crate) struct Metrics(pub(crate) String);
 
@@ -26,6 +28,23 @@ impl Metrics {
         let mut text = String::new();
         io.read_to_string(&mut text).await.unwrap();
         Self(text)
+    }
+
+    /// `/metrics` as soon as they say what the server has seen: a socket may close before its end is counted.
+    pub(crate) async fn once(address: &str, holds: impl Fn(&Self) -> bool) -> Self {
+        let began = Instant::now();
+        loop {
+            let metrics = Self::of(address).await;
+            if holds(&metrics) {
+                return metrics;
+            }
+            assert!(began.elapsed() < TIMEOUT, "not in time:\n{}", metrics.0);
+        }
+    }
+
+    /// Connections that found all places of their address taken, or were closed for a newer one.
+    pub(crate) fn crowded_out(&self, port: &str) -> u64 {
+        self.closed(port, "address") + self.closed(port, "evicted")
     }
 
     /// The value of a series, named with its labels.
@@ -56,7 +75,7 @@ pub(crate) async fn closes(address: &str, bytes: &[u8]) {
 pub(crate) async fn until_closed(io: &mut (impl tokio::io::AsyncRead + Unpin)) {
     // A reset is an end, too.
     let end = async { while matches!(io.read(&mut [0; 1024]).await, Ok(1..)) {} };
-    let end = tokio::time::timeout(Duration::from_secs(30), end).await;
+    let end = tokio::time::timeout(TIMEOUT, end).await;
     end.expect("the server closes the connection");
 }
 
@@ -85,10 +104,10 @@ async fn handshakes_at_the_main_port_are_bounded_in_time_and_number_and_every_en
     if let Ok(mut client) = TestClient::dial(&server.address, &fed.root.certificate, &foreign).await {
         client.join(None).await.unwrap_err();
     }
-    let metrics = Metrics::of(&page).await;
     for reason in ["handshake_timeout", "handshake", "certificate"] {
-        assert_eq!(metrics.closed("main", reason), 1, "{reason}");
+        Metrics::once(&page, |metrics| metrics.closed("main", reason) == 1).await;
     }
+    let metrics = Metrics::of(&page).await;
     assert_eq!(metrics.connections("main"), (0, 0));
 
     // A third one of the address is closed at once, or takes the place of one that was silent for long enough.
@@ -106,19 +125,16 @@ async fn handshakes_at_the_main_port_are_bounded_in_time_and_number_and_every_en
     for io in &mut silent {
         until_closed(io).await;
     }
-    let metrics = Metrics::of(&page).await;
-    let bounded = metrics.closed("main", "address") + metrics.closed("main", "evicted");
-    assert!(bounded >= 1, "{}", metrics.0);
+    // Every connection has one end, but the client of the run.
+    let metrics = Metrics::once(&page, |metrics| {
+        let failed = ["handshake_timeout", "handshake", "certificate"];
+        let failed: u64 = failed.iter().map(|reason| metrics.closed("main", reason)).sum();
+        metrics.connections("main") == (0, 1)
+            && metrics.get("fl_edge_accepted_total{port=\"main\"}") == failed + metrics.crowded_out("main") + 1
+    });
+    let metrics = metrics.await;
+    assert!(metrics.crowded_out("main") >= 1, "{}", metrics.0);
     assert_eq!(metrics.closed("main", "full"), 0);
-    assert_eq!(metrics.connections("main"), (0, 1), "the client of the run");
-    let accepted = metrics.get("fl_edge_accepted_total{port=\"main\"}");
-    let timeouts = metrics.closed("main", "handshake_timeout");
-    let others = metrics.closed("main", "handshake") + metrics.closed("main", "certificate");
-    assert_eq!(
-        accepted,
-        timeouts + others + bounded + 1,
-        "every connection has one end"
-    );
     server.stop().await;
 }
 
@@ -140,13 +156,13 @@ async fn a_client_that_calls_too_often_waits_and_its_connections_beyond_the_boun
         anna.join(None).await.unwrap();
     }
     assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
-    let metrics = Metrics::of(&page).await;
-    assert_eq!(metrics.closed("main", "newer"), 1);
+    let metrics = Metrics::once(&page, |metrics| metrics.closed("main", "newer") == 1).await;
     assert_eq!(metrics.get("fl_edge_calls_total{port=\"main\"}"), 9);
+    // Fewer on a machine that is slow to make a call.
     let waited = metrics.get("fl_edge_calls_limited_total{port=\"main\",limit=\"rate\"}");
-    assert!((3..=4).contains(&waited), "{waited}");
+    assert!((1..=4).contains(&waited), "{waited}");
     anna.meter.closed().await;
-    assert_eq!(Metrics::of(&page).await.closed("main", "idle"), 1);
+    Metrics::once(&page, |metrics| metrics.closed("main", "idle") == 1).await;
     drop((older, anna));
     server.stop().await;
 }
@@ -204,6 +220,11 @@ impl Enrolling {
     async fn metrics(&self) -> Metrics {
         Metrics::of(&self.page).await
     }
+
+    /// Waits until `/metrics` say so.
+    async fn counts(&self, holds: impl Fn(&Metrics) -> bool) {
+        Metrics::once(&self.page, holds).await;
+    }
 }
 
 /// Runs `fl-server ARGS`, which must succeed.
@@ -255,15 +276,12 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
         paces: Paces::default(),
     });
     let _idle = dialed.await.unwrap();
-    // The device's side of a handshake may be complete first.
-    let (handshaking, open) = server.metrics().await.connections("enroll");
-    assert_eq!(handshaking + open, 1);
+    server.counts(|metrics| metrics.connections("enroll") == (0, 1)).await;
     meter.closed().await;
-    let metrics = server.metrics().await;
     for reason in ["handshake_timeout", "handshake", "lifetime"] {
-        assert_eq!(metrics.closed("enroll", reason), 1, "{reason}");
+        server.counts(|metrics| metrics.closed("enroll", reason) == 1).await;
     }
-    assert_eq!(metrics.connections("enroll"), (0, 0));
+    server.counts(|metrics| metrics.connections("enroll") == (0, 0)).await;
 
     // Guesses cost a second, and two at once wait for each other.
     let guess = || EnrollmentLine {
@@ -291,12 +309,10 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
         TcpStream::connect(&server.port).await.unwrap(),
         TcpStream::connect(&server.port).await.unwrap(),
     ];
-    let metrics = server.metrics().await;
-    let bounded = metrics.closed("enroll", "address") + metrics.closed("enroll", "evicted");
-    assert!(bounded >= 1, "{}", metrics.0);
     for mut io in silent {
         until_closed(&mut io).await;
     }
+    server.counts(|metrics| metrics.crowded_out("enroll") >= 1).await;
     ask(&line).await.unwrap();
     let issued = "fl_enrollments_total{outcome=\"issued\"}";
     assert_eq!(server.metrics().await.get(issued), 1);

@@ -12,10 +12,8 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tonic::Code;
 
-use crate::edge::{Metrics, ask, closes, fl_server, until_closed};
+use crate::edge::{Metrics, TIMEOUT, ask, closes, fl_server, until_closed};
 use crate::support::*;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server process, and the folder of its federation.
 struct Served {
@@ -116,6 +114,11 @@ impl Served {
     async fn metrics(&self) -> Metrics {
         Metrics::of(&self.admin).await
     }
+
+    /// Waits until `/metrics` say so.
+    async fn counts(&self, holds: impl Fn(&Metrics) -> bool) {
+        Metrics::once(&self.admin, holds).await;
+    }
 }
 
 #[tokio::test]
@@ -139,7 +142,9 @@ async fn bounds_of_the_main_port_change_and_open_connections_stay() {
     older.join(None).await.unwrap();
     // A connection of before has the time of before.
     closes(&server.address, b"").await;
-    assert_eq!(server.metrics().await.closed("main", "handshake_timeout"), 1);
+    server
+        .counts(|metrics| metrics.closed("main", "handshake_timeout") == 1)
+        .await;
     let dial = async || {
         TestClient::dial(&server.address, &root, &own)
             .await
@@ -149,7 +154,7 @@ async fn bounds_of_the_main_port_change_and_open_connections_stay() {
     };
     let mut newer = dial().await;
     older.meter.closed().await;
-    assert_eq!(server.metrics().await.closed("main", "newer"), 1);
+    server.counts(|metrics| metrics.closed("main", "newer") == 1).await;
     let began = Instant::now();
     for _ in 0..8 {
         newer.join(None).await.unwrap();
@@ -163,7 +168,7 @@ async fn bounds_of_the_main_port_change_and_open_connections_stay() {
                 server to change `verify_at_once`";
     assert!(said.ends_with(keys), "{said}");
     newer.meter.closed().await;
-    assert_eq!(server.metrics().await.closed("main", "idle"), 1);
+    server.counts(|metrics| metrics.closed("main", "idle") == 1).await;
     let mut second = TcpStream::connect(&server.address).await.unwrap();
     let mut third = TcpStream::connect(&server.address).await.unwrap();
     // The oldest silent ones make room, or the newest finds none.
@@ -172,12 +177,7 @@ async fn bounds_of_the_main_port_change_and_open_connections_stay() {
         () = until_closed(&mut second) => {}
         () = until_closed(&mut third) => {}
     }
-    let metrics = server.metrics().await;
-    assert!(
-        metrics.closed("main", "address") + metrics.closed("main", "evicted") >= 2,
-        "{}",
-        metrics.0
-    );
+    server.counts(|metrics| metrics.crowded_out("main") >= 2).await;
     // Nothing changed: nothing is named, but what still takes a restart.
     let said = server.change("idle = \"300ms\"\nhandshakes_per_address = 1\n").await;
     assert!(said.ends_with("new connections and transfers use them"), "{said}");
@@ -206,9 +206,8 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
     });
     let _idle = dialed.await.unwrap();
     meter.closed().await;
-    let metrics = server.metrics().await;
     for reason in ["handshake_timeout", "lifetime"] {
-        assert_eq!(metrics.closed("enroll", reason), 1, "{reason}");
+        server.counts(|metrics| metrics.closed("enroll", reason) == 1).await;
     }
     for mut silent in [
         TcpStream::connect(&server.enroll).await.unwrap(),
@@ -217,12 +216,7 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
     ] {
         until_closed(&mut silent).await;
     }
-    let metrics = server.metrics().await;
-    assert!(
-        metrics.closed("enroll", "address") + metrics.closed("enroll", "evicted") >= 1,
-        "{}",
-        metrics.0
-    );
+    server.counts(|metrics| metrics.crowded_out("enroll") >= 1).await;
     // A burst of one call; the second one waits.
     let guess = EnrollmentLine {
         secret: Secret::generate().unwrap(),
