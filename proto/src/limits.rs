@@ -9,8 +9,8 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
-/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`.
-pub const PROTOCOL_MINOR: u32 = 8;
+/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added `Space.blocks`.
+pub const PROTOCOL_MINOR: u32 = 9;
 /// First minor version in which a server measures connections.
 pub const PROBES_SINCE: u32 = 8;
 /// First minor version in which a server renews certificates.

@@ -7,11 +7,16 @@
 //! ```text
 //! trained tensor of w        tensor of z
 //! fc1.weight [200, 784]      fc1.weight.z [14164]   shared: groups of weights
+//!                            fc1.weight.z [8 * 7101] shared, 8 blocks, one after another: each has groups of its own
 //!                            fc1.weight.z [200, 8]  lowrank = 8
-//! fc1.bias [200]             fc1.bias.z [200]       lowrank: vectors, and matrices that are no larger, are trained whole
+//! fc1.bias [200]             fc1.bias.z [200]       lowrank: vectors, and matrices that are no larger, are trained whole;
+//!                                                   with blocks, so is a tensor with as many shared values as weights
 //! ```
 //!
 //! Buffers and counters are in both layouts.
+//!
+//! With blocks, a round trains the values of one block, in turn. One block alone bounds how far the model can move, however many
+//! rounds there are; new directions in every round do not (random bases: Gressmann et al. 2020).
 
 mod allot;
 mod basis;
@@ -34,22 +39,45 @@ use shared::Shared;
 /// End of the names of the tensors of `z`.
 const END: &str = ".z";
 
-/// The map from `z` to the weights of a model. Memory: at most two words for each weight.
+/// The map from `z` to the weights of a model. Memory: at most two words for each weight, or half a word for each weight and
+/// block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
     full: Arc<Layout>,
     reduced: Arc<Layout>,
+    blocks: usize,
     /// One for each trained tensor of `full`.
-    maps: Vec<TensorMap>,
+    tensors: Vec<TensorMap>,
 }
 
 /// The columns of `P` of one tensor.
 #[derive(Debug, Clone, PartialEq)]
 struct TensorMap {
-    map: Map,
+    /// One for each block, or a single one that every block trains.
+    maps: Vec<Map>,
     /// Its values in `w` and in `z`.
     w: Range<usize>,
     z: Range<usize>,
+}
+
+impl TensorMap {
+    /// The map that `block` trains, and its values in `z`.
+    fn trained(&self, block: usize) -> (&Map, Range<usize>) {
+        let own = if self.maps.len() == 1 { 0 } else { block };
+        (&self.maps[own], self.of(own))
+    }
+
+    /// All maps with their values in `z`.
+    fn all(&self) -> impl Iterator<Item = (&Map, Range<usize>)> {
+        self.maps.iter().enumerate().map(|(own, map)| (map, self.of(own)))
+    }
+
+    /// The values in `z` of one of `maps`.
+    fn of(&self, own: usize) -> Range<usize> {
+        let each = self.z.len() / self.maps.len();
+        let first = self.z.start + own * each;
+        first..first + each
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +103,7 @@ impl Space {
             )));
         }
         let kinds = match spec.checked()? {
-            SpaceSpec::Shared(values) => shared_kinds(&trained, values as usize)?,
+            SpaceSpec::Shared { values, blocks } => shared_kinds(&trained, values as usize, blocks as usize)?,
             SpaceSpec::LowRank { rank, basis } => low_rank_kinds(&trained, rank as usize, basis)?,
         };
         let tensors = trained.iter().zip(&kinds).map(|(tensor, kind)| {
@@ -98,15 +126,16 @@ impl Space {
         let map = |(tensor, kind): (&&Tensor, &Kind)| {
             let z = places.get(&*format!("{}{END}", tensor.name))?;
             Some(TensorMap {
-                map: kind.map(tensor, seed),
+                maps: kind.maps(tensor, seed),
                 w: tensor.offset..tensor.offset + tensor.len,
                 z: z.offset..z.offset + z.len,
             })
         };
-        let maps = trained.iter().zip(&kinds).filter_map(map).collect();
+        let tensors = trained.iter().zip(&kinds).filter_map(map).collect();
         Ok(Self {
             reduced: Arc::new(reduced),
-            maps,
+            blocks: spec.blocks() as usize,
+            tensors,
             full,
         })
     }
@@ -128,32 +157,79 @@ impl Space {
         z
     }
 
+    /// The block that `round`, from 1, trains: from 0 to below the number of blocks.
+    pub fn block(&self, round: u64) -> usize {
+        (round.saturating_sub(1) % self.blocks as u64) as usize
+    }
+
+    /// The values of `z` that `block` trains: one range for each trained tensor of [`Space::layout`], in its order.
+    pub fn trained(&self, block: usize) -> Vec<Range<usize>> {
+        let mut ranges: Vec<_> = self.tensors.iter().map(|tensor| tensor.trained(block).1).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
+    }
+
     /// `w = w0 + P z`; buffers and counters are those of `z`. Shapes: `w0` and `w: [full.len()]`, `z: [layout.len()]`; of `w0`
     /// the trained values are enough.
     pub fn expand(&self, w0: &[f32], z: &[f32], w: &mut [f32]) {
-        let trained = self.full.trained().end;
-        w[..trained].copy_from_slice(&w0[..trained]);
-        w[trained..].copy_from_slice(&z[self.reduced.trained().end..]);
-        for TensorMap { map, w: to, z: from } in &self.maps {
-            let (z, w) = (&z[from.clone()], &mut w[to.clone()]);
-            match map {
-                Map::Whole => w.iter_mut().zip(z).for_each(|(w, z)| *w += z),
-                Map::Shared(shared) => shared.add_expanded(z, w),
-                Map::LowRank(low) => low.add_expanded(z, w),
+        self.copy(w0, z, w);
+        for tensor in &self.tensors {
+            for (map, of) in tensor.all() {
+                map.add_expanded(&z[of], &mut w[tensor.w.clone()]);
             }
         }
     }
 
-    /// `P^T g`: the gradient with respect to `z`, from that with respect to the trained values of `w`. Shapes:
-    /// `g: [full.trained().len()]`, `out: [layout.trained().len()]`.
-    pub fn project(&self, g: &[f32], out: &mut [f32]) {
-        for TensorMap { map, w: from, z: to } in &self.maps {
-            let (g, z) = (&g[from.clone()], &mut out[to.clone()]);
-            match map {
-                Map::Whole => z.copy_from_slice(g),
-                Map::Shared(shared) => shared.project(g, z),
-                Map::LowRank(low) => low.project(g, z),
+    /// As [`Space::expand`] without the values that `block` trains; [`Space::add_block`] adds them. Shapes: as there.
+    pub fn expand_others(&self, w0: &[f32], z: &[f32], block: usize, w: &mut [f32]) {
+        self.copy(w0, z, w);
+        for tensor in &self.tensors {
+            let trained = tensor.trained(block).1;
+            for (map, of) in tensor.all().filter(|(_, of)| *of != trained) {
+                map.add_expanded(&z[of], &mut w[tensor.w.clone()]);
             }
+        }
+    }
+
+    /// Adds `P z` of the values that `block` trains to `w`. Shapes: as [`Space::expand`].
+    pub fn add_block(&self, z: &[f32], block: usize, w: &mut [f32]) {
+        for tensor in &self.tensors {
+            let (map, of) = tensor.trained(block);
+            map.add_expanded(&z[of], &mut w[tensor.w.clone()]);
+        }
+    }
+
+    /// `P^T g` of the values that `block` trains: the gradient with respect to them, from that with respect to the trained values
+    /// of `w`. The others of `out` stay as they are. Shapes: `g: [full.trained().len()]`, `out: [layout.trained().len()]`.
+    pub fn project(&self, g: &[f32], block: usize, out: &mut [f32]) {
+        for tensor in &self.tensors {
+            let (map, to) = tensor.trained(block);
+            map.project(&g[tensor.w.clone()], &mut out[to]);
+        }
+    }
+
+    /// The trained values of `w0`, and the buffers and counters of `z`.
+    fn copy(&self, w0: &[f32], z: &[f32], w: &mut [f32]) {
+        let trained = self.full.trained().end;
+        w[..trained].copy_from_slice(&w0[..trained]);
+        w[trained..].copy_from_slice(&z[self.reduced.trained().end..]);
+    }
+}
+
+impl Map {
+    fn add_expanded(&self, z: &[f32], w: &mut [f32]) {
+        match self {
+            Self::Whole => w.iter_mut().zip(z).for_each(|(w, z)| *w += z),
+            Self::Shared(shared) => shared.add_expanded(z, w),
+            Self::LowRank(low) => low.add_expanded(z, w),
+        }
+    }
+
+    fn project(&self, g: &[f32], z: &mut [f32]) {
+        match self {
+            Self::Whole => z.copy_from_slice(g),
+            Self::Shared(shared) => shared.project(g, z),
+            Self::LowRank(low) => low.project(g, z),
         }
     }
 }
@@ -161,7 +237,7 @@ impl Space {
 /// How one tensor is mapped.
 enum Kind {
     Whole,
-    Shared(usize),
+    Shared { values: usize, blocks: usize },
     LowRank(usize, Basis),
 }
 
@@ -170,22 +246,27 @@ impl Kind {
     fn shape(&self, tensor: &Tensor) -> Vec<usize> {
         match self {
             Self::Whole => tensor.shape.clone(),
-            Self::Shared(values) => vec![*values],
+            Self::Shared { values, blocks } => vec![values * blocks],
             Self::LowRank(rank, _) => LowRank::values(tensor.matrix(), *rank).to_vec(),
         }
     }
 
-    fn map(&self, tensor: &Tensor, seed: u64) -> Map {
+    fn maps(&self, tensor: &Tensor, seed: u64) -> Vec<Map> {
         let rng = KeyedRng::new(seed, tensor.offset);
         match self {
-            Self::Whole => Map::Whole,
-            Self::Shared(values) => Map::Shared(Shared::new(tensor.len, *values, rng)),
-            Self::LowRank(rank, basis) => Map::LowRank(LowRank::new(tensor.matrix(), *rank, *basis, rng)),
+            Self::Whole => vec![Map::Whole],
+            Self::Shared { values, blocks } => (0..*blocks as u64)
+                .map(|block| Map::Shared(Shared::new(tensor.len, *values, rng.part(BLOCKS * block))))
+                .collect(),
+            Self::LowRank(rank, basis) => vec![Map::LowRank(LowRank::new(tensor.matrix(), *rank, *basis, rng))],
         }
     }
 }
 
-fn shared_kinds(trained: &[&Tensor], values: usize) -> Result<Vec<Kind>, Error> {
+/// Block `b` draws from part `BLOCKS * b` of the tensor's generator. Part 1 of that draws the signs.
+const BLOCKS: u64 = 2;
+
+fn shared_kinds(trained: &[&Tensor], values: usize, blocks: usize) -> Result<Vec<Kind>, Error> {
     let sizes: Vec<usize> = trained.iter().map(|tensor| tensor.len).collect();
     let (least, most) = (sizes.len(), sizes.iter().sum::<usize>());
     if !(least..=most).contains(&values) {
@@ -194,7 +275,12 @@ fn shared_kinds(trained: &[&Tensor], values: usize) -> Result<Vec<Kind>, Error> 
              values of the model"
         )));
     }
-    Ok(allot::allot(values, &sizes).into_iter().map(Kind::Shared).collect())
+    let allotted = allot::allot(values, &sizes).into_iter().zip(&sizes);
+    let kind = |(values, size): (usize, &usize)| match blocks > 1 && values == *size {
+        true => Kind::Whole,
+        false => Kind::Shared { values, blocks },
+    };
+    Ok(allotted.map(kind).collect())
 }
 
 fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<Kind>, Error> {

@@ -6,12 +6,18 @@ use crate::error::Error;
 
 /// Which combinations of a model's values are trained. Every number is at least 1.
 ///
-/// `{ shared = 16000 }`, `{ lowrank = 8 }` or `{ lowrank = 8, basis = "dct" }`.
+/// `{ shared = 16000 }`, `{ shared = 8000, blocks = 8 }`, `{ lowrank = 8 }` or `{ lowrank = 8, basis = "dct" }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub enum SpaceSpec {
-    /// So many values in all: each stands for a seeded group of weights of one tensor, with a seeded sign for each weight.
-    Shared(u32),
+    /// Each value stands for a seeded group of weights of one tensor, with a seeded sign for each weight.
+    Shared {
+        /// Values that a round trains.
+        values: u32,
+        /// Blocks of so many values, each with groups and signs of its own: a round trains one of them, in turn. At most
+        /// [`SpaceSpec::MOST_BLOCKS`].
+        blocks: u32,
+    },
     /// Of every matrix, a matrix of this rank is trained, whose longer side is spanned by a fixed basis.
     LowRank {
         /// The rank.
@@ -33,21 +39,39 @@ pub enum Basis {
 }
 
 impl SpaceSpec {
+    /// Most blocks of a space.
+    pub const MOST_BLOCKS: u32 = 64;
+
+    /// `values` shared values in one block, which every round trains.
+    pub fn shared(values: u32) -> Self {
+        Self::Shared { values, blocks: 1 }
+    }
+
+    /// Blocks that the rounds train in turn.
+    pub fn blocks(self) -> u32 {
+        match self {
+            Self::Shared { blocks, .. } => blocks,
+            Self::LowRank { .. } => 1,
+        }
+    }
+
     /// The same if every number is in range.
     ///
     /// # Errors
     /// `Usage`, naming the key and its range.
     pub fn checked(self) -> Result<Self, Error> {
         let (key, number) = match self {
-            Self::Shared(values) => ("shared", values),
+            Self::Shared { values, .. } => ("shared", values),
             Self::LowRank { rank, .. } => ("lowrank", rank),
         };
-        match number {
-            1..=MOST => Ok(self),
-            _ => Err(Error::Usage(format!(
-                "`space.{key}` is {number}, but must be 1 to {MOST}"
-            ))),
+        for (key, number, most) in [(key, number, MOST), ("blocks", self.blocks(), Self::MOST_BLOCKS)] {
+            if !(1..=most).contains(&number) {
+                return Err(Error::Usage(format!(
+                    "`space.{key}` is {number}, but must be 1 to {most}"
+                )));
+            }
         }
+        Ok(self)
     }
 }
 
@@ -67,6 +91,8 @@ struct Raw {
     lowrank: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     basis: Option<Basis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u32>,
 }
 
 impl TryFrom<Raw> for SpaceSpec {
@@ -74,17 +100,41 @@ impl TryFrom<Raw> for SpaceSpec {
 
     fn try_from(raw: Raw) -> Result<Self, Error> {
         let refused = |why: &str| Err(Error::Usage(why.to_owned()));
-        match (raw.shared, raw.lowrank, raw.basis) {
-            (Some(values), None, None) => Self::Shared(values).checked(),
-            (None, Some(rank), basis) => {
+        match raw {
+            Raw {
+                shared: Some(_),
+                lowrank: Some(_),
+                ..
+            } => refused("give one of `space.shared` and `space.lowrank`, not both"),
+            Raw {
+                shared: Some(_),
+                basis: Some(_),
+                ..
+            } => refused("`space.basis` belongs to `lowrank`, not to `shared`; remove it"),
+            Raw {
+                lowrank: Some(_),
+                blocks: Some(_),
+                ..
+            } => refused("`space.blocks` belongs to `shared`, not to `lowrank`; remove it"),
+            Raw {
+                shared: Some(values),
+                blocks,
+                ..
+            } => {
+                let blocks = blocks.unwrap_or(1);
+                Self::Shared { values, blocks }.checked()
+            }
+            Raw {
+                lowrank: Some(rank),
+                basis,
+                ..
+            } => {
                 let basis = basis.unwrap_or_default();
                 Self::LowRank { rank, basis }.checked()
             }
-            (Some(_), None, Some(_)) => refused("`space.basis` belongs to `lowrank`, not to `shared`; remove it"),
-            (Some(_), Some(_), _) => refused("give one of `space.shared` and `space.lowrank`, not both"),
-            (None, None, _) => {
-                refused("a space is { shared = 16000 }, { lowrank = 8 } or { lowrank = 8, basis = \"dct\" }")
-            }
+            _ => refused(
+                "a space is { shared = 16000 }, { shared = 8000, blocks = 8 }, { lowrank = 8 } or { lowrank = 8, basis = \"dct\" }",
+            ),
         }
     }
 }
@@ -95,10 +145,12 @@ impl From<SpaceSpec> for Raw {
             shared: None,
             lowrank: None,
             basis: None,
+            blocks: None,
         };
         match spec {
-            SpaceSpec::Shared(values) => Self {
+            SpaceSpec::Shared { values, blocks } => Self {
                 shared: Some(values),
+                blocks: Some(blocks).filter(|blocks| *blocks != 1),
                 ..none
             },
             SpaceSpec::LowRank { rank, basis } => Self {
@@ -117,7 +169,14 @@ mod tests {
     #[test]
     fn a_space_is_read_as_it_is_written() {
         for (text, spec) in [
-            (r#"{"shared":16000}"#, SpaceSpec::Shared(16_000)),
+            (r#"{"shared":16000}"#, SpaceSpec::shared(16_000)),
+            (
+                r#"{"shared":8000,"blocks":8}"#,
+                SpaceSpec::Shared {
+                    values: 8000,
+                    blocks: 8,
+                },
+            ),
             (
                 r#"{"lowrank":8}"#,
                 SpaceSpec::LowRank {
@@ -147,6 +206,12 @@ mod tests {
             (r#"{"lowrank":0}"#, "`space.lowrank` is 0"),
             (r#"{"shared":5,"lowrank":2}"#, "not both"),
             (r#"{"shared":5,"basis":"dct"}"#, "`space.basis` belongs to `lowrank`"),
+            (r#"{"shared":5,"blocks":0}"#, "`space.blocks` is 0, but must be 1 to 64"),
+            (
+                r#"{"shared":5,"blocks":65}"#,
+                "`space.blocks` is 65, but must be 1 to 64",
+            ),
+            (r#"{"lowrank":5,"blocks":2}"#, "`space.blocks` belongs to `shared`"),
             (r#"{"lowrank":5,"basis":"dft"}"#, "unknown variant `dft`"),
             (r#"{"hashed":5}"#, "unknown field `hashed`"),
             (r#"{"shared":-5}"#, "-5"),

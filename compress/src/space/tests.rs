@@ -23,7 +23,11 @@ fn low_rank(rank: u32, basis: Basis) -> SpaceSpec {
 fn specs() -> Vec<SpaceSpec> {
     let ranks = [1, 5, 8].into_iter();
     let low = ranks.flat_map(|rank| [low_rank(rank, Basis::Random), low_rank(rank, Basis::Dct)]);
-    [4, 40, 555].map(SpaceSpec::Shared).into_iter().chain(low).collect()
+    [4, 40, 555].map(SpaceSpec::shared).into_iter().chain(low).collect()
+}
+
+fn blocks(values: u32, blocks: u32) -> SpaceSpec {
+    SpaceSpec::Shared { values, blocks }
 }
 
 fn space(spec: SpaceSpec, seed: u64) -> Space {
@@ -52,7 +56,7 @@ fn expanded(space: &Space, z: &[f32]) -> Vec<f32> {
 
 fn projected(space: &Space, g: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; space.layout().trained().len()];
-    space.project(g, &mut out);
+    space.project(g, 0, &mut out);
     out
 }
 
@@ -81,8 +85,33 @@ proptest! {
     }
 
     #[test]
+    fn each_block_has_orthonormal_columns_and_the_blocks_add_up(seed in any::<u64>(), values in any::<u64>()) {
+        for spec in [blocks(40, 3), blocks(300, 2), blocks(555, 4)] {
+            let space = space(spec, seed);
+            let z = numbers(space.layout().len(), values);
+            let w0 = numbers(space.full().len(), values ^ 1);
+            let (mut whole, mut sum) = (vec![0.0; w0.len()], vec![0.0; w0.len()]);
+            space.expand(&w0, &z, &mut whole);
+            for block in 0..spec.blocks() as usize {
+                let mut own = vec![0.0; space.layout().len()];
+                for of in space.trained(block) {
+                    own[of.clone()].copy_from_slice(&z[of]);
+                }
+                let mut back = vec![f32::NAN; space.layout().trained().len()];
+                space.project(&expanded(&space, &own), block, &mut back);
+                for of in space.trained(block) {
+                    prop_assert!(own[of.clone()].iter().zip(&back[of]).all(|(z, back)| (z - back).abs() < 2e-5));
+                }
+                space.expand_others(&w0, &z, block, &mut sum);
+                space.add_block(&z, block, &mut sum);
+                prop_assert!(whole.iter().zip(&sum).all(|(w, sum)| (w - sum).abs() < 1e-5), "{:?} {}", spec, block);
+            }
+        }
+    }
+
+    #[test]
     fn as_many_shared_values_as_weights_give_every_model(seed in any::<u64>(), values in any::<u64>()) {
-        let space = space(SpaceSpec::Shared(555), seed);
+        let space = space(SpaceSpec::shared(555), seed);
         let w = numbers(555, values);
         // A signed permutation: nothing is rounded.
         prop_assert_eq!(expanded(&space, &projected(&space, &w)), w);
@@ -91,8 +120,8 @@ proptest! {
 
 #[test]
 fn groups_differ_by_one_weight_at_most_and_have_signs_of_both_kinds() {
-    let space = space(SpaceSpec::Shared(40), 3);
-    for (tensor, map) in model().tensors().iter().zip(&space.maps) {
+    let space = space(SpaceSpec::shared(40), 3);
+    for (tensor, map) in model().tensors().iter().zip(&space.tensors) {
         let z = map.z.len();
         for at in map.z.clone() {
             let mut one = vec![0.0; space.layout().trained().len()];
@@ -117,8 +146,12 @@ fn groups_differ_by_one_weight_at_most_and_have_signs_of_both_kinds() {
 fn weights_are_these_bits_on_every_machine() {
     let golden = [
         (
-            SpaceSpec::Shared(40),
+            SpaceSpec::shared(40),
             "e8526d13ae9fbf691ef68a1ce368b44929ffc4721b092859093921a39703fe02",
+        ),
+        (
+            blocks(40, 3),
+            "f676ff6857fa055ef3a3e85530c9cab3849fb0297f3a4373fe076aed8dbea033",
         ),
         (
             low_rank(5, Basis::Random),
@@ -141,9 +174,46 @@ fn weights_are_these_bits_on_every_machine() {
 
 #[test]
 fn a_space_depends_on_its_seed() {
-    for spec in [SpaceSpec::Shared(40), low_rank(5, Basis::Random)] {
+    for spec in [SpaceSpec::shared(40), low_rank(5, Basis::Random)] {
         assert_eq!(space(spec, 1), space(spec, 1));
         assert_ne!(space(spec, 1), space(spec, 2));
+    }
+}
+
+/// One block is the space without blocks, and each further one is another: two blocks of the same groups would add no direction.
+#[test]
+fn rounds_train_the_blocks_in_turn_and_no_two_blocks_are_equal() {
+    let (one, three) = (space(SpaceSpec::shared(40), 3), space(blocks(40, 3), 3));
+    assert_eq!(
+        [1, 2, 3, 4, 0, u64::MAX].map(|round| three.block(round)),
+        [0, 1, 2, 0, 0, 2]
+    );
+    assert_eq!([1, 2, 3].map(|round| one.block(round)), [0; 3]);
+    assert_eq!(three.layout().trained().len(), 3 * 40);
+    let draws: Vec<Vec<f32>> = (0..3)
+        .map(|block| {
+            let mut z = vec![0.0; 120];
+            three.trained(block).into_iter().for_each(|of| z[of].fill(1.0));
+            expanded(&three, &z)
+        })
+        .collect();
+    assert_eq!(draws[0], expanded(&one, &[1.0; 40]));
+    assert!(draws[0] != draws[1] && draws[1] != draws[2] && draws[0] != draws[2]);
+}
+
+/// A bias that keeps all its values is trained in every round, once, and not in as many copies as there are blocks.
+#[test]
+fn a_tensor_with_all_its_values_is_trained_in_every_block() {
+    let space = space(blocks(300, 4), 3);
+    let bias = space
+        .layout()
+        .tensors()
+        .iter()
+        .find(|tensor| tensor.name == "fc.bias.z")
+        .unwrap();
+    assert_eq!(bias.shape, [9]);
+    for block in 0..4 {
+        assert!(space.trained(block).contains(&(bias.offset..bias.offset + 9)));
     }
 }
 
@@ -168,10 +238,10 @@ fn tensors_of_z_are_named_and_buffers_travel_as_before() {
     assert_eq!(shapes(low_rank(5, Basis::Random)), low);
     // A matrix with fewer rows than the rank is trained whole.
     assert_eq!(shapes(low_rank(7, Basis::Dct))[0], of("a-b.z", &[6, 40]));
-    let shared = shapes(SpaceSpec::Shared(40));
+    let shared = shapes(SpaceSpec::shared(40));
     let values: usize = shared.iter().take(4).map(|(_, shape, _)| shape[0]).sum();
     assert_eq!((shared.len(), values, &shared[4]), (5, 40, &buffer));
-    let space = space(SpaceSpec::Shared(40), 1);
+    let space = space(SpaceSpec::shared(40), 1);
     let w0 = numbers(559, 1);
     let mut z = space.first(&w0);
     assert!(z[..40].iter().all(|z| *z == 0.0) && z[40..] == w0[555..]);
@@ -187,12 +257,13 @@ fn tensors_of_z_are_named_and_buffers_travel_as_before() {
 fn a_space_that_does_not_suit_the_model_is_refused() {
     let refused = |full: Arc<Layout>, spec| Space::new(full, spec, 1).unwrap_err().to_string();
     for (spec, part) in [
-        (SpaceSpec::Shared(3), "`train.space.shared` is 3, but must be 4 to 555"),
+        (SpaceSpec::shared(3), "`train.space.shared` is 3, but must be 4 to 555"),
         (
-            SpaceSpec::Shared(556),
+            SpaceSpec::shared(556),
             "`train.space.shared` is 556, but must be 4 to 555",
         ),
-        (SpaceSpec::Shared(0), "`space.shared` is 0"),
+        (SpaceSpec::shared(0), "`space.shared` is 0"),
+        (blocks(40, 65), "`space.blocks` is 65, but must be 1 to 64"),
         (
             low_rank(9, Basis::Dct),
             "`train.space.lowrank` is 9, but the largest rank of a trained matrix of the model is 8",
@@ -204,9 +275,9 @@ fn a_space_that_does_not_suit_the_model_is_refused() {
     let vector = Arc::new(Layout::new([("b", vec![9])]).unwrap());
     assert!(refused(vector, low_rank(1, Basis::Random)).contains("largest rank of a trained matrix of the model is 1"));
     let half = TensorSpec::new("h", &[9], Dtype::F16, Role::Trained);
-    let error = refused(Arc::new(Layout::of([half]).unwrap()), SpaceSpec::Shared(3));
+    let error = refused(Arc::new(Layout::of([half]).unwrap()), SpaceSpec::shared(3));
     assert!(error.contains("tensor `h` is F16"), "{error}");
     let taken = Layout::new([("b", vec![9]), ("b.z", vec![9])]).unwrap();
-    let error = refused(Arc::new(taken), SpaceSpec::Shared(3));
+    let error = refused(Arc::new(taken), SpaceSpec::shared(3));
     assert!(error.contains("tensor `b.z` has the name"), "{error}");
 }

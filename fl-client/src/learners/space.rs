@@ -1,6 +1,7 @@
 //! The wrapper around a built-in learner for runs with `train.space`: z of `w = w0 + P z` is loaded, trained and returned; the
 //! learner inside computes losses and gradients of `w`, and evaluates `w`. Without a space, it is the learner inside.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,44 +134,81 @@ impl Bound {
             inner.changing(plan)?.len() == w_vars.len(),
             "`train.space` needs a learner that trains the same tensors in every round; give `lora` the setting update = \"both\""
         );
-        let tensors: Vec<_> = (space.layout().tensors().iter())
+        let block = space.block(plan.round);
+        let parts: Vec<Part<'_>> = (space.layout().tensors().iter())
             .filter(|tensor| tensor.role == Role::Trained)
+            .zip(space.trained(block))
+            .map(|(tensor, values)| Part { tensor, values })
             .collect();
-        let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-        // z is small: it stays on the CPU, where P is.
-        let vars: Vec<Var> = (tensors.iter())
-            .map(|tensor| {
-                let values = &z[tensor.offset..][..tensor.len];
-                Var::from_tensor(&Tensor::from_slice(values, tensor.shape.as_slice(), &Device::Cpu)?)
-            })
-            .collect::<candle_core::Result<_>>()?;
+        let names: Vec<&str> = parts.iter().map(|part| part.tensor.name.as_str()).collect();
+        let vars = (parts
+            .iter()
+            .map(|part| Var::from_tensor(&part.of(z)?))
+            .collect::<candle_core::Result<Vec<_>>>())?;
         let (of_z, of_w) = (space.layout().trained().len(), space.full().trained().len());
-        let (mut w, mut g, mut projected) = (vec![0.0; w0.len()], vec![0.0; of_w], vec![0.0; of_z]);
-        let fit = local_steps::train(plan, &names, &vars, inner.examples(), |positions, seed| {
-            read(vars.iter().map(Var::as_tensor), z)?;
-            space.expand(w0, z, &mut w);
+        let mut others = vec![0.0; w0.len()];
+        space.expand_others(w0, z, block, &mut others);
+        let (mut w, mut g, mut projected) = (others.clone(), vec![0.0; of_w], vec![0.0; of_z]);
+        let mut fit = local_steps::train(plan, &names, &vars, inner.examples(), |positions, seed| {
+            read(&vars, &parts, z)?;
+            w.copy_from_slice(&others);
+            space.add_block(z, block, &mut w);
             inner.load_trained(&w[..of_w])?;
             let own = inner.gradients(w_vars, positions, seed, plan.training.precision)?;
-            read(&own.grads, &mut g)?;
-            space.project(&g, &mut projected);
-            let grads = tensors.iter().map(|tensor| {
-                let values = &projected[tensor.offset..][..tensor.len];
-                Tensor::from_slice(values, tensor.shape.as_slice(), &Device::Cpu)
-            });
+            gather(&own.grads, &mut g)?;
+            space.project(&g, block, &mut projected);
+            let grads = parts.iter().map(|part| part.of(&projected));
             Ok(Gradients {
                 grads: grads.collect::<candle_core::Result<_>>()?,
                 ..own
             })
         })?;
-        read(vars.iter().map(Var::as_tensor), z)?;
+        read(&vars, &parts, z)?;
         space.expand(w0, z, &mut w);
         inner.load_trained(&w[..of_w])?;
+        fit.squared_gradients = fit.squared_gradients.map(|squares| scatter(&squares, &parts, of_z));
         Ok(fit)
     }
 }
 
+/// The values of one tensor of z that a round trains.
+struct Part<'a> {
+    tensor: &'a fl_compress::Tensor,
+    values: Range<usize>,
+}
+
+impl Part<'_> {
+    /// These values of `all`, in the tensor's shape if they are all of it. z is small: it stays on the CPU, where P is.
+    fn of(&self, all: &[f32]) -> candle_core::Result<Tensor> {
+        let values = &all[self.values.clone()];
+        match values.len() == self.tensor.len {
+            true => Tensor::from_slice(values, self.tensor.shape.as_slice(), &Device::Cpu),
+            false => Tensor::from_slice(values, values.len(), &Device::Cpu),
+        }
+    }
+}
+
+/// Reads the trained values of z.
+fn read(vars: &[Var], parts: &[Part<'_>], z: &mut [f32]) -> anyhow::Result<()> {
+    for (var, part) in vars.iter().zip(parts) {
+        gather([var.as_tensor()], &mut z[part.values.clone()])?;
+    }
+    Ok(())
+}
+
+/// `means`, one part after another, at their places among the `len` trained values of z; zero where this round trains nothing.
+fn scatter(means: &[f32], parts: &[Part<'_>], len: usize) -> Vec<f32> {
+    let (mut all, mut rest) = (vec![0.0; len], means);
+    for part in parts {
+        let (own, later) = rest.split_at(part.values.len());
+        all[part.values.clone()].copy_from_slice(own);
+        rest = later;
+    }
+    all
+}
+
 /// The values of tensors, one after another. Shapes: `out` may be longer.
-fn read<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, out: &mut [f32]) -> anyhow::Result<()> {
+fn gather<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, out: &mut [f32]) -> anyhow::Result<()> {
     let mut rest = out;
     for tensor in tensors {
         let values = ops::to_dtype(tensor, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;

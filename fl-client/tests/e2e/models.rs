@@ -134,7 +134,7 @@ async fn one_state_folder_is_for_one_client() {
 async fn a_run_with_a_space_is_refused_by_a_learner_that_gives_no_gradients() {
     let certificates = Certificates::new("fed");
     let mut world = World::new(1);
-    world.training.space = Some(SpaceSpec::Shared(3));
+    world.training.space = Some(SpaceSpec::shared(3));
     let server = TestServer::start(&certificates, world);
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());

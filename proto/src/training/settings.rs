@@ -180,6 +180,10 @@ impl Training {
         if let Some(space) = self.space {
             let checked = space.checked();
             checked.map_err(|why| ProtocolError::invalid("space", why.to_string()))?;
+            if space.blocks() > 1 && self.state == StatePolicy::Kept {
+                let why = "\"kept\" needs the same values in every round, and `space.blocks` trains others in each; remove one of the two";
+                return Err(ProtocolError::invalid("state", why));
+            }
         }
         self.check_warmup_and_decay()?;
         Ok(self)

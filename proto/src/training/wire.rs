@@ -12,6 +12,8 @@ use crate::wire;
 const SINCE: u32 = 3;
 /// First minor version with `space`.
 const SPACE_SINCE: u32 = 5;
+/// First minor version with `space.blocks`.
+const BLOCKS_SINCE: u32 = 9;
 
 impl Training {
     /// The first key of run.toml that a client of this minor version would ignore; `None` if there is none.
@@ -25,6 +27,11 @@ impl Training {
             (SINCE, "warmup", self.warmup != usual.warmup),
             (SINCE, "decay", self.decay != usual.decay),
             (SPACE_SINCE, "space", self.space != usual.space),
+            (
+                BLOCKS_SINCE,
+                "space.blocks",
+                self.space.is_some_and(|space| space.blocks() > 1),
+            ),
         ];
         let ignored = keys.into_iter().find(|(since, _, differs)| minor < *since && *differs);
         ignored.map(|(_, key, _)| key)
@@ -143,7 +150,7 @@ impl From<SpaceSpec> for wire::Space {
     fn from(space: SpaceSpec) -> Self {
         use wire::space::Kind;
         let kind = match space {
-            SpaceSpec::Shared(values) => Kind::Shared(values),
+            SpaceSpec::Shared { values, .. } => Kind::Shared(values),
             SpaceSpec::LowRank { rank, basis } => Kind::LowRank(wire::LowRankSpace {
                 rank,
                 basis: match basis {
@@ -153,7 +160,10 @@ impl From<SpaceSpec> for wire::Space {
                 .into(),
             }),
         };
-        Self { kind: Some(kind) }
+        Self {
+            kind: Some(kind),
+            blocks: Some(space.blocks()).filter(|blocks| *blocks > 1).unwrap_or_default(),
+        }
     }
 }
 
@@ -161,7 +171,10 @@ fn space_from_wire(space: wire::Space) -> Result<SpaceSpec, ProtocolError> {
     use wire::space::Kind;
     let unknown = || ProtocolError::invalid("space", "it is unknown to this client; update the client");
     Ok(match space.kind.ok_or_else(unknown)? {
-        Kind::Shared(values) => SpaceSpec::Shared(values),
+        Kind::Shared(values) => SpaceSpec::Shared {
+            values,
+            blocks: space.blocks.max(1),
+        },
         Kind::LowRank(wire::LowRankSpace { rank, basis }) => SpaceSpec::LowRank {
             rank,
             basis: match wire::Basis::try_from(basis) {
@@ -237,7 +250,7 @@ mod tests {
             state: StatePolicy::Kept,
             micro_batch: Some(8),
             precision: Precision::Bf16,
-            space: Some(SpaceSpec::Shared(9)),
+            space: Some(SpaceSpec::shared(9)),
             ..Training::default()
         }
     }
@@ -256,7 +269,15 @@ mod tests {
             space: Some(dct),
             ..full()
         };
-        for training in trainings.into_iter().chain([full(), dct]) {
+        let blocks = Training {
+            space: Some(SpaceSpec::Shared { values: 9, blocks: 3 }),
+            ..Training::default()
+        };
+        assert_eq!(
+            [8, 9].map(|minor| blocks.ignored_by(minor)),
+            [Some("space.blocks"), None]
+        );
+        for training in trainings.into_iter().chain([full(), dct, blocks]) {
             let bytes = wire::Training::from(training).encode_to_vec();
             let read = wire::Training::decode(bytes.as_slice()).unwrap();
             assert_eq!(Training::try_from(read), Ok(training));
@@ -298,12 +319,17 @@ mod tests {
         );
         assert!(refused(wire::Training { decay: 9, ..wire() }).contains("decay"));
         let space = |kind| wire::Training {
-            space: Some(wire::Space { kind }),
+            space: Some(wire::Space { kind, blocks: 0 }),
             ..wire()
         };
         assert!(refused(space(None)).contains("update the client"));
         let zero = wire::space::Kind::Shared(0);
         assert!(refused(space(Some(zero))).contains("`space.shared` is 0"));
+        let many = Some(wire::Space {
+            kind: Some(wire::space::Kind::Shared(5)),
+            blocks: 65,
+        });
+        assert!(refused(wire::Training { space: many, ..wire() }).contains("`space.blocks` is 65"));
         let basis = wire::space::Kind::LowRank(wire::LowRankSpace { rank: 1, basis: 9 });
         assert!(refused(space(Some(basis))).contains("space"));
         assert!(refused(wire::Training { precision: 9, ..wire() }).contains("precision"));

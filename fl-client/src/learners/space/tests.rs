@@ -87,7 +87,7 @@ const RANK: SpaceSpec = SpaceSpec::LowRank {
 
 #[test]
 fn a_model_learns_in_a_space_and_its_weights_are_a_function_of_z() {
-    for spec in [SpaceSpec::Shared(2000), RANK] {
+    for spec in [SpaceSpec::shared(2000), RANK] {
         let (mut learner, space, w0) = joined("mlp", spec);
         let before = learner.evaluate().unwrap().unwrap();
         learner.fit(&plan(Length::Epochs(6), 0.5)).unwrap();
@@ -106,7 +106,7 @@ fn a_model_learns_in_a_space_and_its_weights_are_a_function_of_z() {
 
 #[test]
 fn the_gradient_of_z_is_the_projected_gradient_of_the_weights() {
-    for (text, spec) in [("mlp", SpaceSpec::Shared(900)), ("mlp", RANK), ("lenet", RANK)] {
+    for (text, spec) in [("mlp", SpaceSpec::shared(900)), ("mlp", RANK), ("lenet", RANK)] {
         let one = plan(Length::Steps(1), 0.25);
         let (mut learner, space, w0) = joined(text, spec);
         learner.fit(&one).unwrap();
@@ -117,7 +117,7 @@ fn the_gradient_of_z_is_the_projected_gradient_of_the_weights() {
         let mut moved = weights(&plain, w0.len());
         moved.iter_mut().zip(&w0).for_each(|(w, w0)| *w -= w0);
         let mut projected = vec![0.0; z.len()];
-        space.project(&moved, &mut projected);
+        space.project(&moved, 0, &mut projected);
         let largest = projected.iter().fold(0.0f32, |most, z| most.max(z.abs()));
         let apart = projected.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-4 * largest, "{text}, {spec:?}: {apart} of {largest}");
@@ -125,10 +125,50 @@ fn the_gradient_of_z_is_the_projected_gradient_of_the_weights() {
 }
 
 #[test]
+fn a_round_trains_its_block_and_the_other_blocks_keep_their_values() {
+    let spec = SpaceSpec::Shared {
+        values: 2000,
+        blocks: 3,
+    };
+    let (mut learner, space, _) = joined("mlp", spec);
+    let mut before = weights(&learner, space.layout().len());
+    let mut losses = Vec::new();
+    for round in 1..=4 {
+        let fit = learner
+            .fit(&FitPlan {
+                round,
+                squared_gradients: true,
+                ..plan(Length::Epochs(2), 0.5)
+            })
+            .unwrap();
+        losses.push(fit.loss);
+        let after = weights(&learner, space.layout().len());
+        let squares = fit.squared_gradients.unwrap();
+        let trained = space.trained(space.block(round));
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            let own = trained.iter().any(|of| of.contains(&at));
+            assert!(
+                own || (before == after && squares[at] == 0.0),
+                "round {round}, value {at}"
+            );
+        }
+        let moved = |of: &Range<usize>| before[of.clone()] != after[of.clone()];
+        assert!(trained.iter().all(moved), "round {round}");
+        before = after;
+    }
+    assert!(losses.windows(2).all(|two| two[1] < two[0]), "{losses:?}");
+    // The weights inside are a function of z: another client with this z evaluates the same model.
+    let own = learner.evaluate().unwrap().unwrap();
+    let (mut other, ..) = joined("mlp", spec);
+    other.load(&before).unwrap();
+    assert_eq!(other.evaluate().unwrap().unwrap(), own);
+}
+
+#[test]
 fn equal_seeds_give_equal_bits_and_buffers_are_trained_as_before() {
     let text = "{ name = 'resnet8', norm = 'batch' }";
     let trained = || {
-        let (mut learner, space, w0) = joined(text, SpaceSpec::Shared(3000));
+        let (mut learner, space, w0) = joined(text, SpaceSpec::shared(3000));
         let fit = learner.fit(&plan(Length::Steps(2), 0.1)).unwrap();
         (fit, weights(&learner, space.layout().len()), space, w0)
     };
@@ -143,7 +183,7 @@ fn equal_seeds_give_equal_bits_and_buffers_are_trained_as_before() {
 
 #[test]
 fn first_weights_of_another_seed_come_from_the_base_file_or_are_refused() {
-    let spec = SpaceSpec::Shared(500);
+    let spec = SpaceSpec::shared(500);
     let mut learner = learner("mlp");
     let (mut tensors, space, w0) = run(&mut learner, spec, SEED + 1);
     let error = learner.join(&tensors).unwrap_err().to_string();
@@ -173,7 +213,7 @@ fn first_weights_of_another_seed_come_from_the_base_file_or_are_refused() {
 
 #[test]
 fn tensors_of_another_model_are_named() {
-    let spec = SpaceSpec::Shared(500);
+    let spec = SpaceSpec::shared(500);
     let mut learner = learner("mlp");
     let (tensors, ..) = run(&mut learner, spec, SEED);
     let mut other = tensors.clone();
@@ -181,13 +221,13 @@ fn tensors_of_another_model_are_named() {
     let error = learner.join(&other).unwrap_err().to_string();
     assert!(error.contains("fc1.weight"), "{error}");
     let other = RunTensors {
-        space: Some(SpaceSpec::Shared(501)),
+        space: Some(SpaceSpec::shared(501)),
         ..tensors.clone()
     };
     let error = learner.join(&other).unwrap_err().to_string();
     assert!(error.contains(".z`"), "{error}");
     let other = RunTensors {
-        space: Some(SpaceSpec::Shared(200_000)),
+        space: Some(SpaceSpec::shared(200_000)),
         ..tensors
     };
     let error = learner.join(&other).unwrap_err().to_string();
