@@ -29,6 +29,10 @@ const NAMED: usize = 3;
 const OFTEN: f64 = 1.5;
 /// Bits per parameter from which on a frame is hardly compressed.
 const PLAIN: f64 = 16.0;
+/// More bytes than TLS and HTTP/2 take for one connection; of the payload, they take less than 2 %.
+const CONNECTION: u64 = 8 * 1024;
+/// Bytes of a probe, both directions.
+const PROBE: u64 = 512 * 1024;
 
 /// The largest costs of a run.
 pub fn savings(report: &Report) -> Vec<Saving> {
@@ -134,16 +138,18 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
     } else {
         0.0
     };
+    let transport = sum([flow.transport_up, flow.transport_down]);
+    let usual = flow.connections.saturating_mul(CONNECTION);
+    let rest = sum([flow.socket_up, flow.socket_down]).saturating_sub(transport);
+    let probes = match transport.saturating_sub(sum([usual, rest / 50])) >= PROBE {
+        true => " That is more than connections take: each `fl-client check --online` adds 512 KiB.",
+        false => "",
+    };
     (
         "connections",
-        sum([
-            flow.transport_up,
-            flow.transport_down,
-            flow.heartbeat_up,
-            flow.heartbeat_down,
-        ]),
+        sum([transport, flow.heartbeat_up, flow.heartbeat_down]),
         format!(
-            "TLS and HTTP/2 took this, on {} connections, {} for each client.",
+            "TLS and HTTP/2 took this, on {} connections, {} for each client.{probes}",
             count(connections),
             digits(each)
         ),

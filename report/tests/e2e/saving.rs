@@ -48,3 +48,22 @@ fn plain_updates_are_to_be_compressed_and_nothing_costs_nothing() {
     assert!(found[0].change.starts_with("Compress them"), "{found:?}");
     assert!(of(Flow::default()).is_empty());
 }
+
+#[test]
+fn probes_are_named_where_connections_alone_cannot_explain_the_transport() {
+    let with = |transport: u64| {
+        let found = of(Flow {
+            update: 100_000,
+            transport_up: transport,
+            socket_up: 100_000 + transport,
+            connections: 4,
+            ..Flow::default()
+        });
+        let connections = found.into_iter().find(|line| line.cost == "connections");
+        connections
+            .unwrap()
+            .why
+            .contains("`fl-client check --online` adds 512 KiB")
+    };
+    assert!(!with(30_000) && !with(500_000) && with(560_000));
+}
