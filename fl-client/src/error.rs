@@ -72,7 +72,7 @@ impl Error {
     pub(crate) fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
         let hint = match error.kind() {
             std::io::ErrorKind::StorageFull => "; free some space and start the client again, nothing is lost",
-            std::io::ErrorKind::PermissionDenied => "; the client must be allowed to write to its state folder",
+            std::io::ErrorKind::PermissionDenied => "; the client's user must be allowed to write there",
             _ => "",
         };
         Self::state(path, format!("cannot {doing}: {error}{hint}"))

@@ -113,6 +113,9 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
     }
     let config = folder.config();
     preflight(&config, args.run)?;
+    if let Some(why) = args.task.not_bound(&config)? {
+        out::note(format_args!("WARNING: {why}"));
+    }
     match args.run {
         true => run_client::run(run_client::Args::of(config), bar),
         false => Ok(()),
@@ -159,6 +162,16 @@ fn next_of_operator(config: &ClientConfig) -> String {
 }
 
 impl TaskArgs {
+    /// The warning if `--task` is not in the client.toml at `path`: it was there before, and nobody's settings are overwritten.
+    pub(super) fn not_bound(&self, path: &Path) -> Result<Option<String>, Error> {
+        let Some(task) = &self.task else { return Ok(None) };
+        let bound = ClientFile::read(path)?.tasks.contains_key(task);
+        let shown = path.display();
+        Ok((!bound).then(|| {
+            format!("{shown} existed before and was not changed: add a table [tasks.{task}] with `--learner` and `--data` to it")
+        }))
+    }
+
     /// The table of the task; `None` without a task.
     ///
     /// # Errors

@@ -96,9 +96,9 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         let client = crate::run(file.config, tasks, events, shutdown);
         Ok::<_, anyhow::Error>(pulse::beside(client, health, &socket, service::watchdog_interval()).await?)
     })?;
-    match outcome {
-        Outcome::Done { round } => tracing::info!(round, "the run is over"),
-        Outcome::Stopped => tracing::info!("stopped; the next start resumes here"),
+    // The end of the run was logged when its event came.
+    if matches!(outcome, Outcome::Stopped) {
+        tracing::info!("stopped; the next start resumes here");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -22,6 +23,8 @@ type Doing = Option<(String, Option<Arc<Progress>>)>;
 #[derive(Debug)]
 pub(super) struct Show {
     doing: watch::Sender<Doing>,
+    /// Whether the end of this run is in the log: a client that waits for the next run is told of it at every connection.
+    over: AtomicBool,
 }
 
 impl Show {
@@ -31,7 +34,10 @@ impl Show {
         if std::io::stderr().is_terminal() {
             tokio::spawn(draw(bar, seen));
         }
-        Self { doing }
+        Self {
+            doing,
+            over: AtomicBool::new(false),
+        }
     }
 
     /// Shows one event.
@@ -48,6 +54,7 @@ impl Show {
                 None
             }
             Event::Round { round, selected } => {
+                self.over.store(false, Ordering::Relaxed);
                 tracing::info!(round, selected, "round");
                 None
             }
@@ -106,7 +113,13 @@ impl Show {
                 tracing::warn!(why, retry_in_ms = retry_in.as_millis() as u64, "not connected");
                 Some(("waiting for the server".to_owned(), None))
             }
-            Event::Fetched { .. } | Event::Encoded { .. } | Event::Done { .. } => None,
+            Event::Done { round } => {
+                if !self.over.swap(true, Ordering::Relaxed) {
+                    tracing::info!(round, "the run is over");
+                }
+                None
+            }
+            Event::Fetched { .. } | Event::Encoded { .. } => None,
         };
         self.doing.send_replace(doing);
     }

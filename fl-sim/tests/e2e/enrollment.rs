@@ -141,6 +141,9 @@ fn an_evaluator_is_never_asked_to_train_and_an_operator_takes_no_part() {
     wait_for(&said, 3, "evaluated version=");
     wait_for(&lines, SERVER, "done: version 2");
     assert!(server.end().success() && anna.end().success() && berta.end().success() && judge.end().success());
+    drop(sender);
+    let texts = said.iter().filter_map(|line| line.text);
+    assert_eq!(texts.filter(|text| text.contains("the run is over")).count(), 3);
     let shown = done(fed.sim(&["server", "clients", "show", "judge", "--fed", "fed"]));
     assert!(
         shown.contains("role evaluator") && shown.contains(" 0 accepted"),
@@ -228,6 +231,11 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
     done(enroll(&fed, &good, "anna", &[]));
     // A folder that is enrolled needs no line, unless it is to be enrolled again: then nothing is deleted for a wrong one.
     assert!(done(enroll(&fed, "$(LINE)", "anna", &[])).contains("ready: "));
+    let (status, _, told) = output(enroll(&fed, "$(LINE)", "anna", &TASK));
+    assert!(
+        status.success() && told.contains("client.toml existed before and was not changed: add a table [tasks.digits]"),
+        "{told}"
+    );
     fails(
         enroll(&fed, "$(LINE)", "anna", &["--again"]),
         2,

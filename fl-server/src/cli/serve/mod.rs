@@ -112,9 +112,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             Some(page) => format!("{ready}; look at {}", page.url()),
             None => ready,
         };
+        // A server that exits prints the model's digest instead.
+        let over = (!args.exit_when_done).then_some(print::OVER);
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
-        let printing = tokio::spawn(print::print(ready, lines, print::printer()));
+        let printing = tokio::spawn(print::print(ready, over, lines, print::printer()));
         if let Some(interval) = service::watchdog_interval() {
             tokio::spawn(health::feed_watchdog(config.data.clone(), interval));
         }

@@ -84,8 +84,16 @@ impl Open {
     }
 }
 
-/// Prints events as lines.
-pub(super) async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
+/// Printed when the run is over and the server stays.
+pub(super) const OVER: &str = "the run is over; the server answers clients and commands until it is stopped (Ctrl-C)";
+
+/// Prints events as lines: `ready` when the server serves, `over` when the run is over.
+pub(super) async fn print(
+    ready: String,
+    over: Option<&str>,
+    mut events: mpsc::Receiver<Event>,
+    mut say: impl FnMut(&str),
+) {
     let mut waiting: Option<(Instant, Waiting)> = None;
     let mut open: Option<Open> = None;
     loop {
@@ -131,6 +139,9 @@ pub(super) async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut 
                         }
                         Event::RoundClosed(_) | Event::Done | Event::Failed { .. } => open = None,
                         event => open.iter_mut().for_each(|open| open.note(event)),
+                    }
+                    if let (Event::Done, Some(over)) = (&event, over) {
+                        say(over);
                     }
                     line(&event).into_iter().for_each(|line| say(&line));
                 }
@@ -226,7 +237,7 @@ mod tests {
     async fn printed(batches: impl IntoIterator<Item = (Vec<Event>, u64)>) -> Vec<String> {
         let (events, queue) = mpsc::channel(EVENTS);
         let (lines, mut said) = mpsc::unbounded_channel();
-        let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
+        let printing = tokio::spawn(print("ready".into(), Some(OVER), queue, move |line: &str| {
             let _ = lines.send(line.to_owned());
         }));
         for (batch, seconds) in batches {
@@ -286,6 +297,12 @@ mod tests {
             "round    1  waits for 2 of 3: berta, dora",
         ];
         assert_eq!(said, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_run_is_said_by_a_server_that_stays() {
+        let lines = printed([(vec![Event::Ready, opened(), Event::Done], 2)]);
+        assert_eq!(lines.await, ["ready", OVER]);
     }
 
     #[tokio::test(start_paused = true)]
