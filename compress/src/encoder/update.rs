@@ -22,6 +22,7 @@ use crate::pending::{Ack, Pending};
 use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
 use crate::spec::Spec;
@@ -58,6 +59,9 @@ pub struct Given<'a> {
     /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
     /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
     pub squared_gradients: Option<&'a [f32]>,
+    /// Rate of the link over which the frame goes, in millionths of the median of the client's cohort, for rules that choose by
+    /// it. Such rules take the median without it.
+    pub bandwidth: Option<u32>,
     /// Bytes of this frame, those of buffers and counters included, in place of the spec's budget and its limit of the
     /// error. A frame that cannot be so small is as small as it can be.
     pub budget: Option<u64>,
@@ -313,7 +317,8 @@ impl Encoder {
                     reduce, quantize, code, ..
                 } = choice::codec(&state.method, &tensor, header.round)?;
                 tensor.quantize = *quantize;
-                let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
+                let context = RoundContext::new(header.round, bytes.bandwidth);
+                let chosen = reduce.method().choose(&tensor, context, &mut state.rule_state);
                 let input = Input {
                     tensor,
                     chosen,

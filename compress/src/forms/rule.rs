@@ -30,8 +30,8 @@ pub(crate) fn ten_times(density: Density) -> f64 {
 const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[
-    "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip",
-    "warm_up", "target", "seed", "window", "limit", "worth", "explore",
+    "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "gamma", "beta", "eps",
+    "clip", "warm_up", "target", "seed", "window", "limit", "worth", "explore",
 ];
 
 /// Parameters by name, in the order of [`KEYS`] when written.

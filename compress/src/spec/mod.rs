@@ -201,6 +201,11 @@ impl Spec {
         self.methods().any(Method::wants_squared_gradients) || weights.any(|weight| weight == Weight::Fisher)
     }
 
+    /// Whether a codec of the spec chooses by the bandwidth of the client's link (see [`crate::Given`]).
+    pub fn wants_bandwidth(&self) -> bool {
+        self.methods().any(Method::wants_bandwidth)
+    }
+
     /// Every codec of trained tensors, those between which the encoder chooses included.
     pub fn methods(&self) -> impl Iterator<Item = &Method> {
         self.tops().flat_map(Method::each)
