@@ -86,6 +86,11 @@ impl Table {
         self
     }
 
+    /// Removes a number.
+    pub(crate) fn take(&mut self, key: &str) -> Option<f64> {
+        self.numbers.remove(key)
+    }
+
     /// Removes a word.
     pub(crate) fn word(&mut self, key: &str) -> Option<String> {
         self.words.remove(key)

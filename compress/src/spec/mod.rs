@@ -2,6 +2,7 @@
 
 pub(crate) mod alternatives;
 pub(crate) mod budget;
+pub(crate) mod budget_bandit;
 mod budget_table;
 pub(crate) mod method;
 pub(crate) mod preset;
@@ -30,7 +31,7 @@ use crate::spec::weight::Weight;
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     # preset = "sparseloco"               # or another of configs/presets: sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
-///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
+///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, "0.25 to 1 bits, error 0.7", or { by = "bandit", .. }
 ///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
