@@ -110,6 +110,7 @@ pub use section::planes::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use space::{Basis, Space, SpaceSpec};
 pub use spec::budget::Budget;
+pub use spec::budget_bandit::BudgetBandit;
 pub use spec::method::{Method, Rule, Small};
 pub use spec::preset::Preset;
 pub use spec::weight::Weight;

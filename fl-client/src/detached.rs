@@ -94,13 +94,20 @@ impl Detached {
         }))
     }
 
-    /// Trains from the held model in `attempt` of `round`. `budget`: bytes of the frame, in place of the run's budget. The
-    /// update is pending until [`Detached::settle`].
+    /// Trains from the held model in `attempt` of `round`. `budget`: bytes of the frame, in place of the run's budget.
+    /// `bandwidth`: rate of its link in millionths of the median of the cohort. The update is pending until
+    /// [`Detached::settle`].
     ///
     /// # Errors
     /// `Learner` if training or encoding fails; `State` if the update cannot be stored.
-    pub fn train(&mut self, round: u64, attempt: u32, budget: Option<u64>) -> Result<(UpdateHeader, Bytes), Error> {
-        let asked = Asked::new(attempt, budget);
+    pub fn train(
+        &mut self,
+        round: u64,
+        attempt: u32,
+        budget: Option<u64>,
+        bandwidth: Option<u32>,
+    ) -> Result<(UpdateHeader, Bytes), Error> {
+        let asked = Asked::new(attempt, budget, bandwidth);
         let update = self.client.train(round, &asked, None, &Arc::default())?;
         let PendingUpdate { header, frame } = update;
         Ok((header, frame))

@@ -152,7 +152,7 @@ fn of_client(len: usize, spec: &str) -> usize {
         for (version, (kind, frame, digest)) in (0..).zip(&frames) {
             client.apply(version, *kind, frame.clone()).unwrap();
             assert!(client.holds(version, ModelDigest::Whole(*digest)).unwrap());
-            let (header, frame) = client.train(version + 1, 1, None).unwrap();
+            let (header, frame) = client.train(version + 1, 1, None, None).unwrap();
             drop(frame);
             client.settle(header.id.digest, Ack::Accepted).unwrap();
         }

@@ -9,7 +9,9 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
-/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added `Space.blocks`.
+/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
+/// `Space.blocks` and `RoundState.bandwidth`.
+pub const PROTOCOL_MINOR: u32 = 9;
 pub const PROTOCOL_MINOR: u32 = 9;
 /// First minor version in which a server measures connections.
 pub const PROBES_SINCE: u32 = 8;

@@ -114,6 +114,8 @@ pub struct RoundState {
     pub step: Bytes,
     /// Most bytes of the frame of this client's update, in place of the run's budget.
     pub budget: Option<u64>,
+    /// Rate of this client's uploads in millionths of the median of the cohort, as the server measured it.
+    pub bandwidth: Option<u32>,
 }
 
 impl From<RoundState> for wire::RoundState {
@@ -136,6 +138,7 @@ impl From<RoundState> for wire::RoundState {
             step: state.step,
             reply: None,
             budget: state.budget,
+            bandwidth: state.bandwidth,
         }
     }
 }
@@ -168,6 +171,7 @@ impl TryFrom<wire::RoundState> for RoundState {
             message: state.message,
             step: state.step,
             budget: state.budget,
+            bandwidth: state.bandwidth,
         })
     }
 }
@@ -216,6 +220,7 @@ mod tests {
                 message: "text".into(),
                 step: Bytes::from(vec![7; i]),
                 budget: (i > 2).then_some(i as u64 * 1000),
+                bandwidth: (i % 3 == 1).then_some(i as u32 * 1_000_000),
             };
             assert_eq!(
                 RoundState::try_from(wire::RoundState::from(state.clone())).unwrap(),

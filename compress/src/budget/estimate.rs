@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
 use crate::layout::Role;
-use crate::spec::budget::{Budget, MOST_BITS};
+use crate::spec::budget::Budget;
+use crate::spec::budget_bandit::MOST_BITS;
 use crate::spec::method::Method;
 
 /// Worst-case bytes of a section without its values.
@@ -25,8 +26,10 @@ pub struct BudgetEstimate {
     pub values: u64,
     /// Worst-case bytes of buffers and counters. They count toward a budget in bytes, and come on top of one in bits.
     pub aside: u64,
-    /// Target size of a frame.
+    /// Target size of a frame: the largest that an agent may choose.
     pub asked: u64,
+    /// The smallest target that an agent may choose; `asked` without one.
+    smallest: u64,
     /// Worst-case bytes of headers and of tensors whose codec has no step or density; the other tensors then send nothing. A
     /// budget in bits below this may be exceeded.
     pub least: u64,
@@ -35,7 +38,7 @@ pub struct BudgetEstimate {
     exact: u64,
     /// The tensors that share the remaining bytes: their indices in the layout, and their total number of values.
     pub sharing: (Vec<usize>, u64),
-    /// Bits per value of those tensors.
+    /// Bits per value of those tensors, at the smallest target.
     pub bits_left: f64,
 }
 
@@ -58,15 +61,17 @@ impl BudgetEstimate {
             }
         }
         let asked = budget.frame_bytes(values as usize, aside);
+        let smallest = budget.smallest().frame_bytes(values as usize, aside);
         Self {
             budget,
             values,
             aside,
             asked,
+            smallest,
             least,
             heads,
             exact,
-            bits_left: asked.saturating_sub(heads) as f64 * 8.0 / sharing.1.max(1) as f64,
+            bits_left: smallest.saturating_sub(heads) as f64 * 8.0 / sharing.1.max(1) as f64,
             sharing,
         }
     }
@@ -75,7 +80,7 @@ impl BudgetEstimate {
     /// frames then take the bytes that they need.
     pub fn starves(&self) -> bool {
         let starves = self.sharing.1 > 0 && self.bits_left < NEXT_TO_NOTHING;
-        self.budget.error().is_none() && (starves || self.asked < self.least)
+        self.budget.error().is_none() && (starves || self.smallest < self.least)
     }
 
     /// Bits per value of [`BudgetEstimate::enough`].
@@ -95,6 +100,7 @@ impl BudgetEstimate {
     pub fn exceeds_floats(&self) -> bool {
         match self.budget {
             Budget::Bits(bits) => bits > FLOAT_BITS,
+            Budget::Bandit(bandit) => bandit.most > FLOAT_BITS,
             Budget::Adaptive { least, .. } => least > FLOAT_BITS,
             Budget::Bytes(bytes) | Budget::Run(bytes) => bytes > self.exact,
         }
@@ -108,7 +114,7 @@ impl BudgetEstimate {
         let bytes = (2.0 * (self.least - self.aside) as f64).max(own + 2.0 * starved);
         let bits = two_digits(bytes * 8.0 / self.values.max(1) as f64);
         match self.budget {
-            Budget::Bits(_) | Budget::Adaptive { .. } if bits <= MOST_BITS => Budget::Bits(bits),
+            Budget::Bits(_) | Budget::Adaptive { .. } | Budget::Bandit(_) if bits <= MOST_BITS => Budget::Bits(bits),
             _ => Budget::Bytes(bytes.ceil() as u64 + self.aside),
         }
     }
@@ -139,7 +145,7 @@ pub(crate) fn check<'u>(
 ) -> Result<(), Error> {
     let bytes = match budget {
         Budget::Bytes(bytes) => bytes,
-        Budget::Bits(_) | Budget::Adaptive { .. } => return Ok(()),
+        Budget::Bits(_) | Budget::Adaptive { .. } | Budget::Bandit(_) => return Ok(()),
         Budget::Run(_) => {
             return Err(Error::Usage(format!(
                 "`budget`: \"{budget}\" is a budget for a whole run, which only a server spreads over its rounds; give one of a \

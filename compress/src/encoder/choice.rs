@@ -67,7 +67,10 @@ fn part<'v>(tensor: &TensorValues<'v>, range: &Range<usize>, codec: &Method) -> 
 fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whole: bool) -> Result<f64, Error> {
     let input = Input {
         tensor: *tensor,
-        chosen: codec.reduce.method().choose(tensor, round, &mut RuleState::default()),
+        chosen: codec
+            .reduce
+            .method()
+            .choose(tensor, round.into(), &mut RuleState::default()),
         leading: None,
         code: codec.code,
     };

@@ -2,6 +2,7 @@
 
 pub(crate) mod attempts;
 pub(crate) mod bits;
+pub(crate) mod budget_agent;
 pub(crate) mod choice;
 pub(crate) mod fit;
 pub(crate) mod group;

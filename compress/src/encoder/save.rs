@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::digest::Digest;
 use crate::encoder::bits::BitsController;
+use crate::encoder::budget_agent::BudgetAgent;
 use crate::encoder::group::GroupState;
 use crate::encoder::update::Encoder;
 use crate::error::Error;
@@ -27,6 +28,7 @@ const HAS_LEARNED: u8 = 4;
 const HAS_FIDELITY: u8 = 8;
 const HAS_BITS: u8 = 16;
 const HAS_MORE: u8 = 32;
+const HAS_BUDGET: u8 = 64;
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
@@ -45,6 +47,7 @@ impl Encoder {
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
         let minor = match (kind, faithful) {
+            _ if self.agent().is_some() => 6,
             _ if self.bits().is_some_and(|bits| bits.minor() > 4) => 5,
             _ if has_more || self.bits().is_some() => 4,
             (3.., _) => 3,
@@ -58,7 +61,8 @@ impl Encoder {
             | flag(HAS_LEARNED, learned)
             | flag(HAS_FIDELITY, faithful)
             | flag(HAS_BITS, self.bits().is_some())
-            | flag(HAS_MORE, has_more));
+            | flag(HAS_MORE, has_more)
+            | flag(HAS_BUDGET, self.agent().is_some()));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
@@ -95,6 +99,7 @@ impl Encoder {
                 .iter()
                 .for_each(|group| group.rule_state.write_more(&mut writer));
         }
+        self.agent().into_iter().for_each(|agent| agent.write(&mut writer));
         seal(start, out);
     }
 
@@ -110,7 +115,7 @@ impl Encoder {
         let kind = reader.u8("kind of memory")?;
         let saved_by = METHODS.iter().find(|entry| entry.kind == Some(kind));
         let saved_by = saved_by.ok_or_else(|| reader.corrupt("kind of memory"))?;
-        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS | HAS_MORE {
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS | HAS_MORE | HAS_BUDGET {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -152,6 +157,11 @@ impl Encoder {
         }
         if flags & HAS_MORE != 0 {
             read_more(&mut reader, encoder.groups_mut())?;
+        }
+        if flags & HAS_BUDGET != 0 {
+            BudgetAgent::read(&mut reader, encoder.agent_mut())?;
+            let asked = encoder.asked();
+            pending = pending.map(|pending| Pending { asked, ..pending });
         }
         for group in encoder.groups() {
             group.method.reduce.method().accepts(&group.rule_state)?;

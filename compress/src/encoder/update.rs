@@ -6,22 +6,24 @@ use std::sync::Arc;
 use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
 use crate::encoder::bits::{self, BitsController};
+use crate::encoder::budget_agent::BudgetAgent;
 use crate::encoder::choice;
 use crate::encoder::fit::encode_limited;
 use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::encoder::weight::{self, Weighed};
 use crate::error::Error;
-use crate::fidelity::Fidelity;
+use crate::fidelity::{Fidelity, Products};
 use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
-use crate::layout::Layout;
+use crate::layout::{Layout, Role};
 use crate::memory::Memory;
 use crate::memory::method::{Coded, State, clear_aside};
 use crate::pending::{Ack, Pending};
 use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
 use crate::spec::Spec;
@@ -43,6 +45,8 @@ pub struct Encoder {
     memory: Box<dyn State>,
     bits: Option<BitsController>,
     budget: Option<Budget>,
+    /// Chooses the budget of each frame, if a rule does.
+    agent: Option<BudgetAgent>,
     pending: Option<Digest>,
     threads: usize,
 }
@@ -58,8 +62,11 @@ pub struct Given<'a> {
     /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
     /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
     pub squared_gradients: Option<&'a [f32]>,
+    /// Rate of the link over which the frame goes, in millionths of the median of the client's cohort, for rules that choose by
+    /// it. Such rules take the median without it.
+    pub bandwidth: Option<u32>,
     /// Bytes of this frame, those of buffers and counters included, in place of the spec's budget and its limit of the
-    /// error. A frame that cannot be so small is as small as it can be.
+    /// error. A budget that an agent chooses holds where it is smaller. A frame that cannot be so small is as small as it can be.
     pub budget: Option<u64>,
     /// Largest size of this frame. It takes precedence over every budget and over a budget's limit of the error, with the
     /// same exception.
@@ -112,6 +119,7 @@ impl Encoder {
             unbiased: spec.memory == Memory::None,
             memory: spec.memory.state(layout.len()),
             budget: spec.budget,
+            agent: BudgetAgent::new(spec.budget),
             pending: None,
             threads: 1,
             layout,
@@ -158,7 +166,12 @@ impl Encoder {
     /// # Errors
     /// Those of [`Encoder::encode_against`]; `Usage` if there are more or fewer squared gradients than trained values, or one is
     /// NaN, infinite or negative, naming the tensor.
-    pub fn encode_given(&mut self, given: Given<'_>, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
+    pub fn encode_given(
+        &mut self,
+        mut given: Given<'_>,
+        delta: &mut [f32],
+        header: FrameHeader,
+    ) -> Result<Pending, Error> {
         let predictor = given.predictor;
         if self.pending.is_some() {
             return Err(Error::Usage("a frame is pending: settle it first".to_owned()));
@@ -186,7 +199,8 @@ impl Encoder {
         };
         let learned = |state: &GroupState| (state.rule_state.clone(), state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
-        let bits = self.bits.clone();
+        let (bits, agent) = (self.bits.clone(), self.agent.clone());
+        self.choose_budget(delta, &mut given);
         let made = self
             .frame(given, delta, header, extras)
             .and_then(|(frame, stages, known)| {
@@ -204,8 +218,9 @@ impl Encoder {
             });
         let (frame, stages, (relation, products), sizes) = made.inspect_err(|_| {
             self.take_back(delta, learned);
-            self.bits = bits;
+            (self.bits, self.agent) = (bits, agent);
         })?;
+        self.teach_agent(&products, &sizes);
         let ages = self.groups.iter().map(|group| group.silent.saturating_add(1));
         let fidelity = products.iter().zip(ages);
         let fidelity: Vec<Fidelity> = fidelity
@@ -222,6 +237,33 @@ impl Encoder {
             asked: given.asked(self.asked()),
             fidelity,
         })
+    }
+
+    /// Has the agent choose a budget, if there is one. A budget of `given` that is larger has no effect then. A frame of zeros
+    /// is not chosen for.
+    fn choose_budget(&mut self, delta: &[f32], given: &mut Given<'_>) {
+        let trained = self.layout.trained();
+        let Some(agent) = &mut self.agent else { return };
+        let input = &self.memory.input(delta)[trained];
+        if input.iter().any(|value| *value != 0.0) {
+            agent.choose();
+        }
+        let chosen = self.asked();
+        given.budget = given.budget.filter(|given| chosen.is_none_or(|chosen| *given < chosen));
+    }
+
+    /// Tells the agent what the frame kept, and what its sections took.
+    fn teach_agent(&mut self, products: &[Products], sizes: &[usize]) {
+        let Some(agent) = &mut self.agent else { return };
+        let trained = |group: &GroupState| group.group.role == Role::Trained;
+        let sections = self.groups.iter().zip(products).filter(|(group, _)| trained(group));
+        let bytes = self.groups.iter().zip(sizes).filter(|(group, _)| trained(group));
+        let bytes = bytes.map(|(_, size)| size).sum();
+        agent.teach(
+            sections.map(|(_, products)| products),
+            bytes,
+            self.layout.trained().len().max(1),
+        );
     }
 
     /// Tells the rules that learn from it what their sections kept, and what those took. A section of zeros, for which no rule
@@ -252,10 +294,15 @@ impl Encoder {
         self.groups.iter().any(GroupState::wants_squared_gradients)
     }
 
+    /// The budget of the spec, or the last that an agent chose.
+    fn chosen_budget(&self) -> Option<Budget> {
+        self.agent.as_ref().map(BudgetAgent::budget).or(self.budget)
+    }
+
     /// Target size of a frame under the budget of the spec.
     pub(crate) fn asked(&self) -> Option<u64> {
         let aside = aside_bytes(self.groups.iter().map(GroupState::codec));
-        self.budget
+        self.chosen_budget()
             .map(|budget| budget.frame_bytes(self.layout.trained().len(), aside))
     }
 
@@ -269,7 +316,7 @@ impl Encoder {
 
     fn frame(&mut self, given: Given<'_>, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<Made, Error> {
         let model = self.memory.input(delta);
-        let (unbiased, threads) = (self.unbiased, self.threads);
+        let (unbiased, threads, budget) = (self.unbiased, self.threads, self.chosen_budget());
         let inner = threads.div_ceil(self.groups.len().max(1));
         let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(|state| state.group.values(model)).collect();
         let squared = |state: &GroupState| match given.squared_gradients {
@@ -313,7 +360,8 @@ impl Encoder {
                     reduce, quantize, code, ..
                 } = choice::codec(&state.method, &tensor, header.round)?;
                 tensor.quantize = *quantize;
-                let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
+                let context = RoundContext::new(header.round, bytes.bandwidth);
+                let chosen = reduce.method().choose(&tensor, context, &mut state.rule_state);
                 let input = Input {
                     tensor,
                     chosen,
@@ -342,7 +390,7 @@ impl Encoder {
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, tasks.len(), extras, &mut frame);
         let values = self.layout.trained().len();
-        let [limit, most] = bytes.limits(self.budget, values, frame.len() + CHECKSUM_BYTES);
+        let [limit, most] = bytes.limits(budget, values, frame.len() + CHECKSUM_BYTES);
         let sections = encode_limited(limit, most, tasks, threads)?;
         if let Some(bits) = &mut self.bits {
             bits.coded(&sections, ruled.into_iter());
@@ -404,6 +452,14 @@ impl Encoder {
 
     pub(crate) fn bits(&self) -> Option<&BitsController> {
         self.bits.as_ref()
+    }
+
+    pub(crate) fn agent(&self) -> Option<&BudgetAgent> {
+        self.agent.as_ref()
+    }
+
+    pub(crate) fn agent_mut(&mut self) -> Option<&mut BudgetAgent> {
+        self.agent.as_mut()
     }
 
     pub(crate) fn bits_mut(&mut self) -> Option<&mut BitsController> {

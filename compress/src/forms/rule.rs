@@ -30,8 +30,8 @@ pub(crate) fn ten_times(density: Density) -> f64 {
 const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[
-    "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip",
-    "warm_up", "target", "seed", "window", "limit", "worth", "explore",
+    "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "gamma", "beta", "eps",
+    "clip", "warm_up", "target", "seed", "window", "limit", "worth", "explore",
 ];
 
 /// Parameters by name, in the order of [`KEYS`] when written.
@@ -84,6 +84,11 @@ impl Table {
     pub(crate) fn with_clip(mut self, clip: Option<f64>) -> Self {
         self.numbers.extend(clip.map(|clip| ("clip", clip)));
         self
+    }
+
+    /// Removes a number.
+    pub(crate) fn take(&mut self, key: &str) -> Option<f64> {
+        self.numbers.remove(key)
     }
 
     /// Removes a word.

@@ -130,7 +130,7 @@ pub fn encode_section(
     };
     let input = Input {
         tensor,
-        chosen: reduce.method().choose(&tensor, seed, &mut RuleState::default()),
+        chosen: reduce.method().choose(&tensor, seed.into(), &mut RuleState::default()),
         leading: None,
         code: *code,
     };

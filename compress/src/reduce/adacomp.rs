@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
 /// Values per bin: the paper has 50 for convolutions and 500 for other layers.
@@ -49,7 +50,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Adacomp {
-    fn choose(&self, _: &TensorValues<'_>, _round: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         let bin = self.0 as usize;
         support::chosen(Sends::Other, None, move |tensor| {
             reaching(tensor.values, tensor.residual, bin)

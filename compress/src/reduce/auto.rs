@@ -12,6 +12,7 @@ use crate::reduce::low_rank::RANK;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::{BLOCK, Planes, check};
 use crate::reduce::products::multiply;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
@@ -93,7 +94,7 @@ pub(crate) fn split<'v>(
 }
 
 impl Reducer for Auto {
-    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         Chosen::new(Sends::Components, |tensor, _| Ok(keep::reduced(tensor)))
     }
 

@@ -26,6 +26,7 @@ use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
@@ -79,7 +80,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for CountSketch {
-    fn choose(&self, TensorValues { values, .. }: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, TensorValues { values, .. }: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         let (rows, k) = (self.rows, self.top.count(values.len()));
         let cols = self.density.count(values.len()) / rows as usize;
         if cols == 0 {

@@ -4,6 +4,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::reduce::form::{Form, Part, Reduced};
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
 /// Every value.
@@ -46,7 +47,7 @@ pub(crate) fn all() -> Chosen {
 }
 
 impl Reducer for Keep {
-    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         all()
     }
 

@@ -32,6 +32,7 @@ use crate::reduce::top_k::top_k;
 use crate::rng::KeyedRng;
 use crate::rules::entropy_rank::Matrix;
 use crate::rules::rank::RankSpec;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::spectrum::MAX_RANK;
 use crate::simd::vectorized;
@@ -94,7 +95,7 @@ pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, sha
 });
 
 impl Reducer for LowRank {
-    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen {
         let &TensorValues { values, shape, rng, .. } = tensor;
         let squares = |rank: usize| {
             let step = |warm: Option<&[f32]>| factors(values, shape, rank, warm, rng).q;
@@ -111,7 +112,7 @@ impl Reducer for LowRank {
             rng,
             squares: &squares,
         };
-        let rank = (self.rank.choose(&matrix, round, rule_state) as usize)
+        let rank = (self.rank.choose(&matrix, context.round, rule_state) as usize)
             .min(shape.rows)
             .min(shape.cols);
         if !pays(shape, rank) {

@@ -12,6 +12,7 @@ use crate::quantize::known::KnownValues;
 use crate::quantize::recipe::Quantize;
 use crate::reduce::form::{CodedPlane, Form, Part, Reduced};
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::wire::Reader;
 
@@ -26,7 +27,7 @@ pub(crate) trait Reducer {
     }
 
     /// Chooses the numbers for a tensor. The result encodes it, or the same tensor with another quantizer.
-    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen;
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen;
 
     /// What is sent of every tensor, as far as a budget must know.
     fn sends(&self) -> Sends {
@@ -40,6 +41,11 @@ pub(crate) trait Reducer {
 
     /// Whether squared gradients change what is sent.
     fn wants_squared_gradients(&self) -> bool {
+        false
+    }
+
+    /// Whether the bandwidth of the client's link changes what is sent.
+    fn wants_bandwidth(&self) -> bool {
         false
     }
 

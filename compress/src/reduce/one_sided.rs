@@ -12,6 +12,7 @@ use crate::reduce::form::Part;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
 use crate::reduce::top_k::top_k;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
 /// Share of the values that is kept.
@@ -32,7 +33,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for OneSided {
-    fn choose(&self, tensor: &TensorValues<'_>, _round: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         let k = self.0.count(tensor.values.len());
         support::chosen(Sends::Other, None, move |tensor| larger_side(tensor, k))
     }

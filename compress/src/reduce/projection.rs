@@ -21,6 +21,7 @@ use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::{Planes, check};
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
@@ -67,7 +68,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Projection {
-    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         let k = self.density.count(BLOCK).min(MOST);
         Chosen::new(Sends::Other, move |tensor, _| {
             let mut sums = project(tensor.values, k, tensor.rng);

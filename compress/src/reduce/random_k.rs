@@ -21,6 +21,7 @@ use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::{BLOCK, Planes};
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
@@ -57,7 +58,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for RandomK {
-    fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         let (len, k) = (tensor.values.len(), self.density.count(tensor.values.len()));
         let scale = if tensor.unbiased { len as f32 / k as f32 } else { 1.0 };
         Chosen::new(Sends::Other, move |TensorValues { values, rng, .. }, _| {

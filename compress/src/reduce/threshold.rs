@@ -19,6 +19,7 @@ use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
 use crate::reduce::top_k::{above, magnitude, magnitude_of, reaching};
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
 /// One value of this many is sampled.
@@ -48,7 +49,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Threshold {
-    fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         match *self {
             Self::Fixed(threshold) => reaching(threshold, 0, None),
             Self::Sampled(density) => {

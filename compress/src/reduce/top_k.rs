@@ -15,6 +15,7 @@ use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::support;
 use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::{Selected, Selection};
 
@@ -50,8 +51,8 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for TopK {
-    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen {
-        let Selected { chosen, clip } = self.density.choose(tensor.values, round, rule_state);
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen {
+        let Selected { chosen, clip } = self.density.choose(tensor.values, context, rule_state);
         match (chosen, self.chunk) {
             (Selection::Count(k), Some(chunk)) => {
                 let (density, chunk) = (Density::of(k, tensor.values.len()), chunk as usize);
@@ -77,6 +78,10 @@ impl Reducer for TopK {
 
     fn names_density(&self) -> bool {
         true
+    }
+
+    fn wants_bandwidth(&self) -> bool {
+        self.density.wants_bandwidth()
     }
 
     fn wants_outcome(&self) -> bool {

@@ -118,6 +118,11 @@ impl<const N: usize> Default for Arms<N> {
 }
 
 impl<const N: usize> Arms<N> {
+    /// The arm of the last frame; the first before there was one.
+    pub(crate) fn last(&self) -> usize {
+        self.last
+    }
+
     /// Whether no frame was chosen for.
     pub(crate) fn is_new(&self) -> bool {
         self.frames == 0.0

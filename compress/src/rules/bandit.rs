@@ -8,6 +8,7 @@ use crate::forms::rule::Table;
 use crate::rules::agent::{Agent, Arms, NAME};
 use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
@@ -49,7 +50,7 @@ impl DensityRule for BanditRule {
         self.agent.in_table(table, WORTH).with_clip(self.clip)
     }
 
-    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+    fn choose(&self, values: &[f32], _: RoundContext, rule_state: &mut RuleState) -> Selection {
         if values.iter().all(|value| *value == 0.0) {
             return Selection::Count(0);
         }

@@ -10,6 +10,7 @@ use crate::rules::bandit::{self, BanditRule};
 use crate::rules::entropy::{self, EntropyRule};
 use crate::rules::fisher::{self, FisherRule};
 use crate::rules::method::{DensityRule, Entry};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
 use crate::rules::selection::{Selected, Selection};
@@ -72,9 +73,14 @@ pub(crate) fn is_kind(kind: u32) -> bool {
 impl DensitySpec {
     /// Selects values of `values`, which are finite, and updates `rule_state`. A tensor of zeros does not change the
     /// state; neither does a fixed density or a schedule. The state of another rule is reset first.
-    pub(crate) fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selected {
+    pub(crate) fn choose(
+        &self,
+        values: &[f32],
+        context: impl Into<RoundContext>,
+        rule_state: &mut RuleState,
+    ) -> Selected {
         let (chosen, clip) = match self.parts() {
-            Ok(rule) => (rule.choose(values, round, rule_state), rule.clip()),
+            Ok(rule) => (rule.choose(values, context.into(), rule_state), rule.clip()),
             Err(density) => (Selection::Count(density.count(values.len())), None),
         };
         Selected { chosen, clip }
@@ -83,6 +89,11 @@ impl DensitySpec {
     /// Whether squared gradients change what the rule selects.
     pub(crate) fn wants_squared_gradients(&self) -> bool {
         self.parts().is_ok_and(DensityRule::wants_squared_gradients)
+    }
+
+    /// Whether the bandwidth of the client's link changes what the rule selects.
+    pub(crate) fn wants_bandwidth(&self) -> bool {
+        self.parts().is_ok_and(DensityRule::wants_bandwidth)
     }
 
     /// Whether the rule learns from the outcome of its frames.
@@ -178,7 +189,7 @@ mod tests {
             "{ by = 'variance' }",
             "{ by = 'bandit' }",
             "{ by = 'bandit', density = 0.02, least = 0.01, most = 0.5, worth = 2, explore = 0.5, seed = 5, clip = 0.5 }",
-            "{ by = 'variance', density = 0.02, least = 0.01, most = 0.5, alpha = 1, beta = 0.5, warm_up = 5, clip = 0.5 }",
+            "{ by = 'variance', density = 0.02, least = 0.01, most = 0.5, alpha = 1, gamma = 0.5, beta = 0.5, warm_up = 5, clip = 0.5 }",
             "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
             "{ by = 'schedule', shape = 'linear', points = [[3, 0.25]] }",
             "{ by = 'schedule', shape = 'exponential', points = [[0, 0.25], [10, 0.05], [30, 0.01]] }",

@@ -13,6 +13,7 @@ use crate::forms::rule::{self, Table};
 use crate::rules::density_range::DensityRange;
 use crate::rules::magnitude::{largest, percentile, reaching};
 use crate::rules::method::{DensityRule, Entry};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
@@ -121,7 +122,7 @@ impl DensityRule for EntropyRule {
         table.with_clip(self.clip)
     }
 
-    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+    fn choose(&self, values: &[f32], _: RoundContext, rule_state: &mut RuleState) -> Selection {
         match &self.form {
             Form::Effective(form) => form.choose(values, rule_state),
             Form::Percentile { q, least } => by_percentile(values, *q, *least),

@@ -19,6 +19,7 @@ use crate::forms::rule::{self, Table};
 use crate::rules::entropy::by_percentile;
 use crate::rules::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
 use crate::rules::method::{DensityRule, Entry};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
@@ -125,7 +126,7 @@ impl DensityRule for FisherRule {
             .with_clip(self.clip)
     }
 
-    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+    fn choose(&self, values: &[f32], _: RoundContext, rule_state: &mut RuleState) -> Selection {
         let (kind, alpha, beta) = match self.form {
             Form::Percentile { q } => return by_percentile(values, q, self.least),
             Form::Gradients { .. } if values.iter().all(|value| *value == 0.0) => return Selection::Count(0),

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
@@ -28,7 +29,7 @@ pub(crate) trait DensityRule {
     fn table(&self) -> Table;
 
     /// Selects values of `values`, which are finite. A tensor of zeros does not change `rule_state`.
-    fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selection;
+    fn choose(&self, values: &[f32], context: RoundContext, rule_state: &mut RuleState) -> Selection;
 
     /// Whether the rule yields a count, not a threshold.
     fn counts(&self) -> bool {
@@ -42,6 +43,11 @@ pub(crate) trait DensityRule {
 
     /// Whether squared gradients change what the rule selects.
     fn wants_squared_gradients(&self) -> bool {
+        false
+    }
+
+    /// Whether the bandwidth of the client's link changes what the rule selects.
+    fn wants_bandwidth(&self) -> bool {
         false
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod magnitude;
 pub(crate) mod method;
 pub(crate) mod network;
 pub(crate) mod rank;
+pub(crate) mod round_context;
 pub(crate) mod rule_state;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
 use crate::rules::method::{DensityRule, Entry};
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
@@ -124,8 +125,8 @@ impl DensityRule for Schedule {
         Table::by(NAME).with_points(&self.points, shape.map(|(name, _)| name))
     }
 
-    fn choose(&self, values: &[f32], round: u64, _rule_state: &mut RuleState) -> Selection {
-        let density = Density::new(self.at(round).min(1.0));
+    fn choose(&self, values: &[f32], context: RoundContext, _rule_state: &mut RuleState) -> Selection {
+        let density = Density::new(self.at(context.round).min(1.0));
         Selection::Count(density.map_or(values.len(), |density| density.count(values.len())))
     }
 

@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::size::{self, SIZES, UNITS};
+use crate::spec::budget_bandit::{BY, BudgetBandit, MOST_BITS};
 
 /// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
 /// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
 /// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7.
 ///
 /// In TOML also `{ link = "1Mbit/s", deadline = "20s" }`, which is read as bytes: 95 % of what the link carries in the deadline
-/// less `train`, half the deadline by default; and `{ run = "2MiB" }`.
+/// less `train`, half the deadline by default; `{ run = "2MiB" }`; and `{ by = "bandit", least = "0.1 bits", most = "1 bits" }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(into = "String")]
 pub enum Budget {
@@ -36,10 +37,9 @@ pub enum Budget {
         /// a tensor, or all small tensors. A section that sends nothing has a relative error of 1.
         error: f64,
     },
+    /// Bits per trained value that an agent chooses for each frame, by what earlier frames kept for their bytes.
+    Bandit(BudgetBandit),
 }
-
-/// Most bits per value.
-pub(crate) const MOST_BITS: f64 = 64.0;
 
 /// After the bytes of a budget for a run.
 const A_RUN: &str = " a run";
@@ -53,12 +53,14 @@ impl Budget {
     /// ([`Self::Adaptive`]), and such a frame is small compared to the messages around it.
     pub const LEAST: u64 = 256;
 
-    /// Size limit in bytes of a frame of `len` values, if no section needs more to meet the error limit.
+    /// Size limit in bytes of a frame of `len` values, if no section needs more to meet the error limit; the largest that an
+    /// agent may choose.
     pub fn bytes(self, len: usize) -> u64 {
         let bytes = |bits: f64| (bits * len as f64 / 8.0) as u64;
         match self {
             Self::Bytes(bytes) | Self::Run(bytes) => bytes,
             Self::Bits(bits) => bytes(bits),
+            Self::Bandit(bandit) => bytes(bandit.most),
             Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)).max(Self::LEAST),
         }
     }
@@ -68,7 +70,15 @@ impl Budget {
     pub(crate) fn frame_bytes(self, len: usize, aside: u64) -> u64 {
         match self {
             Self::Bytes(bytes) | Self::Run(bytes) => bytes,
-            Self::Bits(_) | Self::Adaptive { .. } => self.bytes(len).saturating_add(aside),
+            Self::Bits(_) | Self::Adaptive { .. } | Self::Bandit(_) => self.bytes(len).saturating_add(aside),
+        }
+    }
+
+    /// The smallest budget that a frame may have.
+    pub(crate) fn smallest(self) -> Self {
+        match self {
+            Self::Bandit(bandit) => Self::Bits(bandit.least),
+            budget => budget,
         }
     }
 
@@ -76,7 +86,7 @@ impl Budget {
     pub fn error(self) -> Option<f64> {
         match self {
             Self::Adaptive { error, .. } => Some(error).filter(|&error| error < 1.0),
-            Self::Bytes(_) | Self::Run(_) | Self::Bits(_) => None,
+            Self::Bytes(_) | Self::Run(_) | Self::Bits(_) | Self::Bandit(_) => None,
         }
     }
 }
@@ -90,6 +100,9 @@ impl FromStr for Budget {
                 r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits" or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1; not "{text}""#
             ))
         };
+        if text.contains(BY) {
+            return text.parse().map(Self::Bandit);
+        }
         if let Some(total) = text.strip_suffix(A_RUN) {
             return match total.parse()? {
                 Self::Bytes(total) => Ok(Self::Run(total)),
@@ -146,6 +159,7 @@ impl fmt::Display for Budget {
                 }
                 Ok(())
             }
+            Self::Bandit(bandit) => bandit.fmt(f),
             Self::Run(total) => write!(f, "{}{A_RUN}", Self::Bytes(total)),
             Self::Bytes(bytes) => {
                 let unit = UNITS[..3].iter().rev().find(|(_, size)| bytes % size == 0 && bytes > 0);

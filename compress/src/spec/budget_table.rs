@@ -1,4 +1,4 @@
-//! Budgets written as a table: by a link and a deadline, or for a whole run.
+//! Budgets written as a table: by a link and a deadline, for a whole run, or chosen by an agent.
 
 use std::fmt;
 
@@ -9,8 +9,11 @@ use toml::Value;
 
 use crate::duration::millis;
 use crate::error::Error;
+use crate::forms::rule;
+use crate::rules::agent;
 use crate::size::{SIZES, bits_a_second};
 use crate::spec::budget::Budget;
+use crate::spec::budget_bandit::{BudgetBandit, MOST_BITS, NUMBERS};
 
 /// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
 const SHARE: u128 = 95;
@@ -27,9 +30,15 @@ struct Table {
     deadline: Option<Value>,
     train: Option<Value>,
     run: Option<Value>,
+    by: Option<Value>,
+    least: Option<Value>,
+    most: Option<Value>,
+    worth: Option<Value>,
+    explore: Option<Value>,
+    seed: Option<Value>,
 }
 
-const FORMS: &str = r#"{ link = "1Mbit/s", deadline = "20s" } or { run = "2MiB" }"#;
+const FORMS: &str = r#"{ link = "1Mbit/s", deadline = "20s" }, { run = "2MiB" } or { by = "bandit", least = "0.1 bits", most = "1 bits" }"#;
 
 impl TryFrom<Table> for Budget {
     type Error = Error;
@@ -40,21 +49,35 @@ impl TryFrom<Table> for Budget {
                 "`budget`: `{key}` is missing beside `{other}`; give {FORMS}"
             )))
         };
+        if let Some(by) = &table.by {
+            return of_agent(by, &table);
+        }
+        if let Some(key) = table
+            .of_agent()
+            .into_iter()
+            .find_map(|(key, value)| value.and(Some(key)))
+        {
+            return Err(Error::Usage(format!(
+                "`budget`: `{key}` is a parameter of `by`; give {FORMS}"
+            )));
+        }
         match table {
             Table {
                 run: Some(run),
                 link: None,
                 deadline: None,
                 train: None,
+                ..
             } => of_run(&run),
             Table {
                 run: None,
                 link: Some(link),
                 deadline: Some(deadline),
                 train,
+                ..
             } => of_link(&link, &deadline, train.as_ref()).map(Self::Bytes),
             Table { run: Some(_), .. } => Err(Error::Usage(format!(
-                "`budget`: `run` stands alone, without `link`, `deadline` and `train`; give {FORMS}"
+                "`budget`: `run` stands alone, without `link`, `deadline`, `train` and `by`; give {FORMS}"
             ))),
             Table { link: Some(_), .. } => missing("deadline", "link"),
             Table { deadline: Some(_), .. } => missing("link", "deadline"),
@@ -62,6 +85,62 @@ impl TryFrom<Table> for Budget {
             Table { .. } => Err(Error::Usage(format!("`budget` is an empty table; give {FORMS}"))),
         }
     }
+}
+
+impl Table {
+    /// The parameters of an agent.
+    fn of_agent(&self) -> [(&'static str, Option<&Value>); 5] {
+        [
+            ("least", self.least.as_ref()),
+            ("most", self.most.as_ref()),
+            (NUMBERS[0], self.worth.as_ref()),
+            (NUMBERS[1], self.explore.as_ref()),
+            (NUMBERS[2], self.seed.as_ref()),
+        ]
+    }
+}
+
+fn of_agent(by: &Value, table: &Table) -> Result<Budget, Error> {
+    if by.as_str() != Some(agent::NAME) {
+        return Err(Error::Usage(format!(
+            "`budget`: `by` must be \"{}\", not {by}",
+            agent::NAME
+        )));
+    }
+    if table.run.is_some() {
+        return Err(Error::Usage(format!(
+            "`budget`: `run` stands alone, without `link`, `deadline`, `train` and `by`; give {FORMS}"
+        )));
+    }
+    let others = [
+        ("link", &table.link),
+        ("deadline", &table.deadline),
+        ("train", &table.train),
+    ];
+    if let Some((key, _)) = others.into_iter().find(|(_, value)| value.is_some()) {
+        return Err(Error::Usage(format!(
+            "`budget`: `{key}` is not a parameter of {{ by = \"{}\" }}",
+            agent::NAME
+        )));
+    }
+    let [(_, least), (_, most), numbers @ ..] = table.of_agent();
+    let bits = |key: &str, value: Option<&Value>| {
+        let value = value.ok_or_else(|| Error::Usage(format!("`budget`: `{key}` is missing; give {FORMS}")))?;
+        match value.as_str().map(str::parse) {
+            Some(Ok(Budget::Bits(bits))) => Ok(bits),
+            _ => Err(Error::Usage(format!(
+                "`budget`: `{key}` must be bits per value above 0 and at most {MOST_BITS}, such as \"0.1 bits\", not {value}"
+            ))),
+        }
+    };
+    let mut given = rule::Table::default();
+    for (key, value) in numbers {
+        let Some(value) = value else { continue };
+        let number = value.as_float().or(value.as_integer().map(|number| number as f64));
+        let number = number.ok_or_else(|| Error::Usage(format!("`budget`: `{key}` must be a number, not {value}")))?;
+        given = given.with(key, number, f64::NAN);
+    }
+    BudgetBandit::new(bits("least", least)?, bits("most", most)?, given).map(Budget::Bandit)
 }
 
 fn of_run(run: &Value) -> Result<Budget, Error> {

@@ -76,6 +76,10 @@ impl Method {
         self.each().any(|codec| codec.reduce.method().wants_squared_gradients())
     }
 
+    pub(crate) fn wants_bandwidth(&self) -> bool {
+        self.each().any(|codec| codec.reduce.method().wants_bandwidth())
+    }
+
     pub(crate) fn wants_residual(&self) -> bool {
         self.each().any(|codec| codec.reduce.method().wants_residual())
     }

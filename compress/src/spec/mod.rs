@@ -2,6 +2,7 @@
 
 pub(crate) mod alternatives;
 pub(crate) mod budget;
+pub(crate) mod budget_bandit;
 mod budget_table;
 pub(crate) mod method;
 pub(crate) mod preset;
@@ -30,7 +31,7 @@ use crate::spec::weight::Weight;
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     # preset = "sparseloco"               # or another of configs/presets: sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
-///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
+///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, "0.25 to 1 bits, error 0.7", or { by = "bandit", .. }
 ///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
@@ -199,6 +200,11 @@ impl Spec {
     pub fn wants_squared_gradients(&self) -> bool {
         let mut weights = self.rules.iter().filter_map(|rule| rule.weight).chain([self.weight]);
         self.methods().any(Method::wants_squared_gradients) || weights.any(|weight| weight == Weight::Fisher)
+    }
+
+    /// Whether a codec of the spec chooses by the bandwidth of the client's link (see [`crate::Given`]).
+    pub fn wants_bandwidth(&self) -> bool {
+        self.methods().any(Method::wants_bandwidth)
     }
 
     /// Every codec of trained tensors, those between which the encoder chooses included.

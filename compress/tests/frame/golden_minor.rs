@@ -186,6 +186,12 @@ const STATES: &[Golden] = &[
         "memory = ['cafe', 'error-feedback']\ndefault = { reduce = { top_k = 0.1 }, quantize = 'bf16' }",
         MATRIX,
     ),
+    since(
+        6,
+        "state-budget-bandit",
+        "memory = 'error-feedback'\nbudget = '0.5 to 8 bits by bandit, seed 3'\ndefault = { quantize = 'bf16' }",
+        MATRIX,
+    ),
 ];
 
 fn layout(golden: &Golden) -> Arc<Layout> {

@@ -100,3 +100,24 @@ fn a_frame_that_cannot_meet_its_budget_is_as_small_as_it_can_be() {
         );
     }
 }
+
+/// The first tensor is sent by bandwidth, of the third update the values that are not zero.
+fn nonzeros(bandwidth: Option<u32>) -> u64 {
+    let spec = "memory = 'error-feedback'\nsmall = { below = 100, use = { quantize = 'half' } }\n\
+                default = { reduce = { top_k = { density = { by = 'variance', alpha = 0, gamma = 0.5 } } } }";
+    assert!(from_toml(spec).wants_bandwidth());
+    let given = Given {
+        bandwidth,
+        ..Given::default()
+    };
+    let pending = third(spec, given);
+    pending.fidelity[0].nonzeros
+}
+
+#[test]
+fn a_frame_over_a_faster_link_has_more_values() {
+    let links = [Some(250_000), None, Some(1_000_000), Some(4_000_000)];
+    assert_eq!(links.map(nonzeros), [64, 128, 128, 256]);
+    let fixed = "default = { reduce = { top_k = { density = { by = 'variance' } } } }";
+    assert!(!from_toml(fixed).wants_bandwidth());
+}

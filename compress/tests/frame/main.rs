@@ -4,6 +4,7 @@
 
 mod allocation;
 mod budget;
+mod budget_agent;
 mod choice;
 mod chosen_bits;
 mod corruption;

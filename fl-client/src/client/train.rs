@@ -73,7 +73,7 @@ impl ClientState {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
-        let (attempt, budget) = (asked.attempt(), asked.budget());
+        let (attempt, budget, bandwidth) = (asked.attempt(), asked.budget(), asked.bandwidth());
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
@@ -101,6 +101,7 @@ impl ClientState {
             let given = Given {
                 predictor: predictor.as_ref(),
                 squared_gradients: squared_gradients.as_deref(),
+                bandwidth,
                 budget,
                 most: self.max_update_bytes,
             };

@@ -50,7 +50,7 @@ impl Training {
         let pauses = pause_and_resume(monitor.clone(), Arc::clone(&progress), limits, Arc::clone(&gave_up));
         let pauses = tokio::spawn(pauses);
         let shared = Arc::clone(&progress);
-        let asked = Arc::new(Asked::new(state.attempt, state.budget));
+        let asked = Arc::new(Asked::new(state.attempt, state.budget, state.bandwidth));
         let latest = Arc::clone(&asked);
         tokio::spawn(async move {
             let mut reply = reply;

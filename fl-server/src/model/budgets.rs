@@ -111,6 +111,12 @@ fn allotted(table: &str, estimate: &BudgetEstimate) -> String {
     } = estimate;
     let mut text = match budget {
         Budget::Bytes(_) | Budget::Run(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
+        Budget::Bandit(_) => {
+            let bytes = asked - aside;
+            format!(
+                "compression.{table}: a frame takes \"{budget}\" for each of {values} values, at most {bytes} bytes"
+            )
+        }
         Budget::Bits(_) | Budget::Adaptive { .. } => {
             let bytes = asked - aside;
             let bits = bytes as f64 * 8.0 / *values as f64;

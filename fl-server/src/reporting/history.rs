@@ -231,6 +231,7 @@ impl History {
             | Record::RoundClosing { .. }
             | Record::EvaluationOpened { .. }
             | Record::BudgetsSet { .. }
+            | Record::BandwidthsSet { .. }
             | Record::UploadMeasured { .. } => {}
         }
     }

@@ -77,7 +77,7 @@ async fn attend(
     }
     let sent = |message: &wire::RoundState| {
         counters.told(message);
-        if service.plan.cohort.align {
+        if service.plan.measures_uploads() {
             service.handed_out.told(client, message);
         }
     };

@@ -85,6 +85,15 @@ impl State {
                 let set = budgets.iter().map(|(client, bytes)| (client.clone(), *bytes));
                 Arc::make_mut(&mut open.budgets).extend(set);
             }
+            Record::BandwidthsSet { round, bandwidths, .. } => {
+                let open = self.training(*round)?;
+                ensure(
+                    bandwidths.keys().all(|client| open.cohort.contains(client)),
+                    "the client is not in the cohort",
+                )?;
+                let set = bandwidths.iter().map(|(client, ratio)| (client.clone(), *ratio));
+                Arc::make_mut(&mut open.bandwidths).extend(set);
+            }
             Record::UploadMeasured {
                 round,
                 client,
@@ -298,6 +307,8 @@ impl State {
         );
         let mut budgets = before.map_or_else(Arc::default, |open| open.budgets.clone());
         Arc::make_mut(&mut budgets).retain(|client, _| cohort.contains(client));
+        let mut bandwidths = before.map_or_else(Arc::default, |open| open.bandwidths.clone());
+        Arc::make_mut(&mut bandwidths).retain(|client, _| cohort.contains(client));
         let transfers = before.map_or_else(ByClient::default, |open| open.transfers.clone());
         self.phase = Phase::Training(Round {
             number,
@@ -317,6 +328,7 @@ impl State {
             replaced,
             excused: Arc::default(),
             budgets,
+            bandwidths,
             transfers,
         });
         self.held = None;

@@ -170,7 +170,8 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
             }
         }
     };
-    records.extend(handed_out(state, plan, now, &records));
+    let handed_out = handed_out(state, plan, now, &records);
+    records.extend(handed_out);
     let wake = if records.is_empty() {
         state.wake(plan, now, presence)
     } else {
@@ -272,7 +273,7 @@ fn offered(
         client: client.clone(),
         update,
     }];
-    if let Some(transfer) = transfer.filter(|_| plan.cohort.align) {
+    if let Some(transfer) = transfer.filter(|_| plan.measures_uploads()) {
         records.push(Record::UploadMeasured {
             round,
             client: client.clone(),

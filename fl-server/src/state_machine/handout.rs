@@ -1,4 +1,4 @@
-//! The budgets that a round hands out with its task.
+//! The budgets and bandwidths that a round hands out with its task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,32 +12,57 @@ use crate::state_machine::state::State;
 use crate::state_machine::uplinks::{Uplink, parts};
 use crate::storage::record::Record;
 
-/// The budgets of the clients that `records` ask, if the plan hands out any.
-pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[Record]) -> Option<Record> {
-    let handout = plan.handout.as_ref()?;
-    let (round, asked) = records.iter().rev().find_map(|record| match record {
+/// The budgets and the bandwidths of the clients that `records` ask, if the plan hands out any.
+pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[Record]) -> Vec<Record> {
+    let opened = records.iter().rev().find_map(|record| match record {
         Record::RoundOpened { round, cohort, .. } => Some((*round, cohort)),
         Record::MembersReplaced { round, by, .. } => Some((*round, by)),
         _ => None,
-    })?;
+    });
+    let Some((round, asked)) = opened else {
+        return Vec::new();
+    };
     let open = state
         .round()
         .or(state.held.as_ref())
         .filter(|open| open.number == round);
     let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains(client));
     let asked: Vec<&ClientId> = asked.iter().filter(|client| !answered(client)).collect();
-    let budgets = match handout.run {
+    let budgets = plan.handout.as_ref().map(|handout| match handout.run {
         Some(total) => {
             let left = (state.last_round(plan) + 1).saturating_sub(round);
             spread(state, handout, (total, left), &asked)
         }
         None => aligned_over(state, handout, open, &asked),
-    };
-    (!budgets.is_empty()).then_some(Record::BudgetsSet {
+    });
+    let bandwidths = plan.uplink.wants_bandwidth().then(|| over_median(state, open, &asked));
+    let budgets = budgets.filter(|budgets| !budgets.is_empty());
+    let budgets = budgets.map(|budgets| Record::BudgetsSet {
         round,
         budgets,
         at: now,
-    })
+    });
+    let bandwidths = bandwidths.filter(|bandwidths| !bandwidths.is_empty());
+    let bandwidths = bandwidths.map(|bandwidths| Record::BandwidthsSet {
+        round,
+        bandwidths,
+        at: now,
+    });
+    budgets.into_iter().chain(bandwidths).collect()
+}
+
+/// What is known of the uplinks of a round's cohort and of the clients that are `asked`.
+fn uplinks_of(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> Vec<Uplink> {
+    let others = open.into_iter().flat_map(|open| &*open.cohort);
+    let cohort: BTreeSet<&ClientId> = others.chain(asked.iter().copied()).collect();
+    cohort.into_iter().map(|client| state.uplink(client)).collect()
+}
+
+/// The rate of each client's uploads over the median of the cohort; none of a client that was not measured.
+fn over_median(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> BTreeMap<ClientId, u32> {
+    let cohort = uplinks_of(state, open, asked);
+    let ratio = |client: &&ClientId| Some(((*client).clone(), state.uplink(client).over_median(&cohort)?));
+    asked.iter().filter_map(ratio).collect()
 }
 
 /// What is left of each client's budget for the run, in equal shares for the rounds that are left. A client whose share is that
@@ -63,9 +88,7 @@ fn aligned_over(
     open: Option<&Round>,
     asked: &[&ClientId],
 ) -> BTreeMap<ClientId, u64> {
-    let others = open.into_iter().flat_map(|open| &*open.cohort);
-    let cohort: BTreeSet<&ClientId> = others.chain(asked.iter().copied()).collect();
-    let cohort: Vec<Uplink> = cohort.into_iter().map(|client| state.uplink(client)).collect();
+    let cohort = uplinks_of(state, open, asked);
     let uplinks: Vec<Uplink> = asked.iter().map(|client| state.uplink(client)).collect();
     let clamps = Clamps {
         reference: handout.reference,

@@ -41,6 +41,8 @@ pub struct Round {
     pub excused: Arc<BTreeSet<ClientId>>,
     /// Most bytes of an update, by client, in place of the plan's budget.
     pub budgets: Arc<BTreeMap<ClientId, u64>>,
+    /// Rates of uploads in millionths of the median of the cohort, by client, as they were handed out.
+    pub bandwidths: Arc<BTreeMap<ClientId, u32>>,
     /// How the uploads of `updates` went, where that was measured.
     pub transfers: ByClient<Transfer>,
 }

@@ -9,6 +9,11 @@ use crate::storage::record::Transfer;
 /// Part of an average that is left after a measurement, in tenths (COMPRESSION: EWMA 0.7).
 const LEFT: u128 = 7;
 
+/// Millionths: the unit of bandwidths.
+const UNIT: u128 = 1_000_000;
+/// Largest ratio of a rate to the median; the smallest is its inverse. Codecs bound their factors more tightly.
+const MOST_RATIO: u128 = 4_000;
+
 /// Averages of the measurements of a client's uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
@@ -49,6 +54,25 @@ impl Uplink {
     }
 }
 
+impl Uplink {
+    /// Its rate in millionths of the median rate of `cohort`, both as measured.
+    pub(super) fn over_median(&self, cohort: &[Uplink]) -> Option<u32> {
+        let own = self.measured?.rate;
+        let usual = median(cohort.iter().filter_map(|uplink| uplink.measured), |measured| {
+            measured.rate
+        })?;
+        let ratio = u128::from(own) * UNIT / u128::from(usual.max(1));
+        u32::try_from(ratio.clamp(UNIT / MOST_RATIO, UNIT * MOST_RATIO)).ok()
+    }
+}
+
+/// The lower median of a quantity; `None` of none.
+fn median(known: impl Iterator<Item = Measured>, of: fn(&Measured) -> u64) -> Option<u64> {
+    let mut values: Vec<u64> = known.map(|measured| of(&measured)).collect();
+    values.sort_unstable();
+    values.get((values.len().max(1) - 1) / 2).copied()
+}
+
 impl Measured {
     /// Of one upload whose frame had `frame` bytes.
     fn of(transfer: &Transfer, frame: u64) -> Self {
@@ -77,11 +101,7 @@ impl Measured {
 /// the `cohort`. `None` if that has no measurement.
 pub(super) fn parts(asked: &[Uplink], cohort: &[Uplink], reference: u64) -> Option<Vec<Part>> {
     let known: Vec<Measured> = cohort.iter().filter_map(|uplink| uplink.measured).collect();
-    let median = |of: fn(&Measured) -> u64| {
-        let mut values: Vec<u64> = known.iter().map(of).collect();
-        values.sort_unstable();
-        values.get((values.len().max(1) - 1) / 2).copied()
-    };
+    let median = |of| median(known.iter().copied(), of);
     let usual = Measured {
         rate: median(|measured| measured.rate)?,
         wait: median(|measured| measured.wait)?,
@@ -113,6 +133,32 @@ mod tests {
         let extreme = Measured::of(&transfer(u64::MAX, 0, u64::MAX), 0);
         assert_eq!(extreme.then(extreme).rate, u64::MAX);
         assert_eq!(Measured::of(&transfer(0, u64::MAX, 0), 5).rate, 1);
+    }
+
+    #[test]
+    fn bandwidths_are_rates_over_the_median_in_millionths() {
+        let of = |rate| Uplink {
+            measured: Some(Measured {
+                rate,
+                wait: 0,
+                overhead: 0,
+            }),
+            ..Uplink::default()
+        };
+        let cohort = [of(300), of(100), Uplink::default(), of(200), of(u64::MAX)];
+        let found = cohort.map(|uplink| uplink.over_median(&cohort));
+        assert_eq!(
+            found,
+            [
+                Some(1_500_000),
+                Some(500_000),
+                None,
+                Some(1_000_000),
+                Some(4_000_000_000)
+            ]
+        );
+        assert_eq!(of(1).over_median(&[of(u64::MAX)]), Some(250));
+        assert_eq!(of(1).over_median(&[]), None);
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl State {
             message,
             step: Bytes::new(),
             budget: open.and_then(|open| open.budgets.get(client)).copied(),
+            bandwidth: open.and_then(|open| open.bandwidths.get(client)).copied(),
         }
     }
 }

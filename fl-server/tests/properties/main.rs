@@ -3,6 +3,7 @@
 // clippy.toml allows unwrap only in functions marked as tests, and helpers are not.
 #![allow(clippy::unwrap_used)]
 
+mod bandwidths;
 mod budgets;
 mod methods;
 mod model;

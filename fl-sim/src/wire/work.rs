@@ -183,7 +183,7 @@ fn do_task(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
     }
     let evaluation = if evaluate { client.evaluate()? } else { None };
     let update = if train {
-        Some(client.train(state.round, state.attempt, state.budget)?)
+        Some(client.train(state.round, state.attempt, state.budget, state.bandwidth)?)
     } else {
         None
     };

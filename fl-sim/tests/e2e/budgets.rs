@@ -6,7 +6,7 @@ use fl_sim::wire::{self, Engine};
 use fl_sim::workload::{TASK, Workload};
 
 /// Three classes of two clients each, whose uplinks differ by a factor of 4.
-const LINKS: &str = "wire = \"model\"\ntrain_seconds = 0.01\nlinks = [\n\
+pub(crate) const LINKS: &str = "wire = \"model\"\ntrain_seconds = 0.01\nlinks = [\n\
     { up = \"1Mbit/s\", down = \"10Mbit/s\", latency = \"5ms\", clients = 2 },\n\
     { up = \"4Mbit/s\", down = \"40Mbit/s\", latency = \"5ms\", clients = 2 },\n\
     { up = \"16Mbit/s\", down = \"160Mbit/s\", latency = \"5ms\" },\n]";
@@ -14,6 +14,11 @@ const LINKS: &str = "wire = \"model\"\ntrain_seconds = 0.01\nlinks = [\n\
 const BITS: &str = "\"2 bits\"";
 
 fn setup(dir: &std::path::Path, cohort: &str, budget: &str) -> Setup {
+    setup_with(dir, cohort, &format!("budget = {budget}"))
+}
+
+/// Six clients with 20 examples each, and a codec of updates.
+pub(crate) fn setup_with(dir: &std::path::Path, cohort: &str, uplink: &str) -> Setup {
     let workload =
         "learner = { name = \"mlp\", hidden = [60] }\nclients = 6\ndata = { builtin = { train = 20, test = 20 } }";
     let workload: Workload = toml::from_str(workload).unwrap();
@@ -22,7 +27,7 @@ fn setup(dir: &std::path::Path, cohort: &str, budget: &str) -> Setup {
         dir: dir.to_owned(),
         run: format!(
             "name = \"aligned\"\ntask = \"{TASK}\"\nrounds = 5\nseed = 7\nevaluate = false\n[train]\nbatch_size = 20\n\
-             [cohort]\nmin = 6\ntarget = 6\n{cohort}\n[compression.uplink]\nbudget = {budget}\n"
+             [cohort]\nmin = 6\ntarget = 6\n{cohort}\n[compression.uplink]\n{uplink}\n"
         ),
         layout,
         weights,
@@ -42,7 +47,7 @@ async fn run(cohort: &str, budget: &str) -> Score {
 }
 
 /// Sums over the rounds from the third on: the first is measured, and a budget doubles at most from one round to the next.
-fn settled(score: &Score, of: impl Fn(&RoundLine) -> f64) -> f64 {
+pub(crate) fn settled(score: &Score, of: impl Fn(&RoundLine) -> f64) -> f64 {
     score.rounds[3..].iter().map(of).sum()
 }
 

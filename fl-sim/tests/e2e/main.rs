@@ -14,6 +14,7 @@ mod help_page;
 mod arrays;
 mod attack;
 mod averaged;
+mod bandwidths;
 #[cfg(target_os = "linux")]
 mod base;
 mod budgets;

@@ -33,6 +33,7 @@ use crate::reduce::products::multiply;
 use crate::reduce::singular::Singular;
 use crate::reduce::tensor_train::dims::{Dims, MOST, Ranks};
 use crate::rng::KeyedRng;
+use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
@@ -96,7 +97,7 @@ const fn rank(name: &'static str, at: usize) -> Number {
 }
 
 impl Reducer for TensorTrain {
-    fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
         match self.ranks(tensor.shape, tensor.places) {
             (_, None) => keep::all(),
             (dims, Some(ranks)) => Chosen::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),

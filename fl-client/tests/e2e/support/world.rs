@@ -126,6 +126,7 @@ impl World {
             message: String::new(),
             step: Bytes::new(),
             budget: None,
+            bandwidth: None,
         };
         Self {
             layout,
@@ -195,6 +196,7 @@ impl World {
             message: String::new(),
             step: self.step(),
             budget: self.budget,
+            bandwidth: None,
         });
     }
 

@@ -150,6 +150,11 @@ impl RunPlan {
         }
     }
 
+    /// Whether the server measures the uploads of clients: to align budgets, or for a codec that chooses by their bandwidth.
+    pub fn measures_uploads(&self) -> bool {
+        self.cohort.align || self.uplink.wants_bandwidth()
+    }
+
     /// The plan for a federation of so many clients, which counts if the plan leaves their number open.
     pub fn with_clients(self, clients: usize) -> Self {
         match self.if_everyone {

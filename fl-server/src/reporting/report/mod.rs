@@ -114,6 +114,7 @@ impl ReportBuilder {
             Record::RolledBack { at, .. }
             | Record::Excluded { at, .. }
             | Record::BudgetsSet { at, .. }
+            | Record::BandwidthsSet { at, .. }
             | Record::UploadMeasured { at, .. } => self.see(*at),
             Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
         }

@@ -7,7 +7,7 @@
 //!
 //! Version 2: `RoundClosing` under the plan's limits; `RolledBack`, `Excluded` and `MembersReplaced`. Version 3:
 //! `UpdateAccepted` and `EvaluationAccepted` with metrics, which follow the other fields; `correct` is an option there. Version
-//! 4: `BudgetsSet` and `UploadMeasured`.
+//! 4: `BudgetsSet` and `UploadMeasured`. Version 5: `BandwidthsSet`.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ use fl_compress::wire::{self, Reader, Writer};
 
 use crate::storage::record::error::RecordError;
 use crate::storage::record::fields::{
-    read_accepted, read_budgets, read_client, read_clients, read_digest, read_metrics, read_option, read_stages,
-    write_accepted, write_budgets, write_clients, write_metrics, write_option, write_stages, write_text,
+    read_accepted, read_bandwidths, read_budgets, read_client, read_clients, read_digest, read_metrics, read_option,
+    read_stages, write_accepted, write_bandwidths, write_budgets, write_clients, write_metrics, write_option,
+    write_stages, write_text,
 };
 use crate::storage::record::kinds::{Accepted, Record, Transfer};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 impl Record {
     /// The bytes that are stored.
@@ -137,6 +138,11 @@ impl Record {
                 write_budgets(budgets, &mut out);
                 out.u64(*at);
             }
+            Self::BandwidthsSet { round, bandwidths, at } => {
+                out.u64(*round);
+                write_bandwidths(bandwidths, &mut out);
+                out.u64(*at);
+            }
             Self::UploadMeasured {
                 round,
                 client,
@@ -173,6 +179,7 @@ impl Record {
             Self::MembersReplaced { .. } => 14,
             Self::BudgetsSet { .. } => 15,
             Self::UploadMeasured { .. } => 16,
+            Self::BandwidthsSet { .. } => 17,
         }
     }
 
@@ -184,6 +191,7 @@ impl Record {
             | Self::Excluded { .. }
             | Self::MembersReplaced { .. } => 2,
             Self::BudgetsSet { .. } | Self::UploadMeasured { .. } => 4,
+            Self::BandwidthsSet { .. } => 5,
             Self::UpdateAccepted { update, .. } if !update.metrics.is_empty() => 3,
             Self::EvaluationAccepted { correct, metrics, .. } if correct.is_none() || !metrics.is_empty() => 3,
             _ => 1,
@@ -312,6 +320,11 @@ fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
                 bytes: from.u64("bytes")?,
                 micros: from.u64("micros")?,
             },
+            at: from.u64("at")?,
+        },
+        17 => Record::BandwidthsSet {
+            round: from.u64("round")?,
+            bandwidths: read_bandwidths(from)?,
             at: from.u64("at")?,
         },
         _ => return Err(from.corrupt("kind")),
@@ -493,6 +506,43 @@ mod tests {
                 at: b,
             },
         ]
+    }
+
+    /// The one that version 4 does not know.
+    fn bandwidths(a: u64, b: u64, names: &[u8]) -> Record {
+        Record::BandwidthsSet {
+            round: a,
+            bandwidths: names.iter().map(|&i| (client(i), b as u32 ^ u32::from(i))).collect(),
+            at: b,
+        }
+    }
+
+    /// Written by version 5; never to be changed.
+    #[test]
+    fn version_5_stays_readable() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let record = bandwidths(1, 2, &[3, 4]);
+        let expected = concat!(
+            "0511",
+            "0100000000000000",
+            "02000000",
+            "0800636c69656e742d33",
+            "01000000",
+            "0800636c69656e742d34",
+            "06000000",
+            "0200000000000000",
+        );
+        let bytes = record.to_bytes();
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), expected);
+        assert_eq!(Record::from_bytes(&bytes), Ok(record));
+        let names: [&[u8]; 2] = [b"b", b"a"];
+        let entries = names.map(|name| [&[1, 0], name, &[0; 4]].concat()).concat();
+        let unsorted = [&[5, 17][..], &[0; 8], &[2, 0, 0, 0], &entries, &[0; 8]];
+        let found = Record::from_bytes(&sealed(unsorted.concat()));
+        assert!(
+            matches!(&found, Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "bandwidths"),
+            "{found:?}"
+        );
     }
 
     /// Written by version 4; never to be changed.
@@ -679,6 +729,7 @@ mod tests {
             .chain(newer(1, 2, &[3, 4]))
             .chain(newest(1, 2))
             .chain(measuring(1, 2, &[3, 4]))
+            .chain([bandwidths(1, 2, &[3, 4])])
         {
             let bytes = record.to_bytes();
             for cut in 0..bytes.len() {

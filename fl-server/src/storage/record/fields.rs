@@ -61,24 +61,44 @@ pub(super) fn read_clients(from: &mut Reader<'_>) -> Result<BTreeSet<ClientId>, 
 }
 
 pub(super) fn write_budgets(budgets: &BTreeMap<ClientId, u64>, out: &mut Writer<'_>) {
-    out.u32(budgets.len() as u32);
-    for (client, budget) in budgets {
+    write_by_client(budgets, out, |out, budget| out.u64(*budget));
+}
+
+pub(super) fn write_bandwidths(bandwidths: &BTreeMap<ClientId, u32>, out: &mut Writer<'_>) {
+    write_by_client(bandwidths, out, |out, bandwidth| out.u32(*bandwidth));
+}
+
+fn write_by_client<T>(of: &BTreeMap<ClientId, T>, out: &mut Writer<'_>, write: impl Fn(&mut Writer<'_>, &T)) {
+    out.u32(of.len() as u32);
+    for (client, number) in of {
         write_text(client.as_str(), out);
-        out.u64(*budget);
+        write(out, number);
     }
 }
 
-/// A count, then that many names in strictly rising order, each with its budget.
 pub(super) fn read_budgets(from: &mut Reader<'_>) -> Result<BTreeMap<ClientId, u64>, Error> {
-    let count = from.u32("budgets")?;
+    read_by_client(from, "budgets", |from| from.u64("budget"))
+}
+
+pub(super) fn read_bandwidths(from: &mut Reader<'_>) -> Result<BTreeMap<ClientId, u32>, Error> {
+    read_by_client(from, "bandwidths", |from| from.u32("bandwidth"))
+}
+
+/// A count, then that many names in strictly rising order, each with its number.
+fn read_by_client<T>(
+    from: &mut Reader<'_>,
+    what: &str,
+    read: impl Fn(&mut Reader<'_>) -> Result<T, Error>,
+) -> Result<BTreeMap<ClientId, T>, Error> {
+    let count = from.u32(what)?;
     // Not allocated by the count, which may be wrong.
-    let mut out: Vec<(ClientId, u64)> = Vec::new();
+    let mut out: Vec<(ClientId, T)> = Vec::new();
     for _ in 0..count {
         let client = read_client(from)?;
         if out.last().is_some_and(|(last, _)| *last >= client) {
-            return Err(from.corrupt("budgets"));
+            return Err(from.corrupt(what));
         }
-        out.push((client, from.u64("budget")?));
+        out.push((client, read(from)?));
     }
     Ok(out.into_iter().collect())
 }

@@ -65,6 +65,7 @@ impl Record {
             | Self::RoundOpened { at, .. }
             | Self::MembersReplaced { at, .. }
             | Self::BudgetsSet { at, .. }
+            | Self::BandwidthsSet { at, .. }
             | Self::UploadMeasured { at, .. }
             | Self::RoundClosing { at, .. }
             | Self::RoundClosed { at, .. }
@@ -191,6 +192,13 @@ pub enum Record {
         round: u64,
         /// Most bytes of an update's frame, by client.
         budgets: BTreeMap<ClientId, u64>,
+        at: Millis,
+    },
+    /// Clients of the open round are handed out the bandwidths of their links.
+    BandwidthsSet {
+        round: u64,
+        /// Rate of a client's uploads in millionths of the median of the cohort, by client.
+        bandwidths: BTreeMap<ClientId, u32>,
         at: Millis,
     },
     /// How the upload of an accepted update went.

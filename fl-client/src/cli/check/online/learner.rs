@@ -150,7 +150,7 @@ fn train(
         let zeros = zeros.map_err(|error| Error::Learner(error.to_string()))?;
         client.apply(0, FrameKind::Snapshot, zeros.into())?;
     }
-    let (header, frame) = client.train(1, 1, None)?;
+    let (header, frame) = client.train(1, 1, None, None)?;
     let (training, encoding) = (
         Duration::from_millis(header.train_ms),
         Duration::from_millis(header.encode_ms),
