@@ -12,7 +12,6 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
 /// `Space.blocks` and `RoundState.bandwidth`.
 pub const PROTOCOL_MINOR: u32 = 9;
-pub const PROTOCOL_MINOR: u32 = 9;
 /// First minor version in which a server measures connections.
 pub const PROBES_SINCE: u32 = 8;
 /// First minor version in which a server renews certificates.
