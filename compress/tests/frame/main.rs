@@ -17,6 +17,7 @@ mod least;
 mod memory;
 mod merged;
 mod roles;
+mod rounded;
 mod squared_gradients;
 mod state;
 mod threads;
