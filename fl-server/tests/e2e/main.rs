@@ -23,6 +23,7 @@ mod live;
 mod metrics;
 mod probe;
 mod registered;
+mod rounded;
 mod run;
 mod settings;
 mod storage;
