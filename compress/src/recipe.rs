@@ -3,6 +3,7 @@
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::quantize::dead_zone;
 use crate::quantize::recipe::Quantize;
 use crate::reduce::recipe::Reduce;
 use crate::wire::{Reader, Writer};
@@ -29,6 +30,12 @@ impl Recipe {
     /// Whether the section decodes bit for bit.
     pub fn is_lossless(&self) -> bool {
         self.reduce == Reduce::KEEP && self.quantize == Quantize::EXACT
+    }
+
+    /// Whether the values are multiples of a step: a dead zone over all values, or zeros.
+    pub(crate) fn is_multiples(&self) -> bool {
+        let is_dead_zone = self.quantize.name() == dead_zone::METHOD.info.name;
+        self.reduce.is_zero() || (self.reduce == Reduce::KEEP && is_dead_zone)
     }
 
     /// The minor format version that introduced this recipe.

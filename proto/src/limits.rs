@@ -10,8 +10,10 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
 /// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
-/// `Space.blocks` and `RoundState.bandwidth`.
+/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded.
 pub const PROTOCOL_MINOR: u32 = 9;
+/// First minor version in which a client rounds its model where a model update says so.
+pub const ROUNDS_SINCE: u32 = 9;
 /// First minor version in which a server measures connections.
 pub const PROBES_SINCE: u32 = 8;
 /// First minor version in which a server renews certificates.

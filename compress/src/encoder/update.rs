@@ -23,6 +23,7 @@ use crate::pending::{Ack, Pending};
 use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
+use crate::rounded::ModelRounding;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
@@ -71,6 +72,9 @@ pub struct Given<'a> {
     /// Largest size of this frame. It takes precedence over every budget and over a budget's limit of the error, with the
     /// same exception.
     pub most: Option<u64>,
+    /// How receivers round the model to which they add this model update (see [`Frame::apply`]). The frame says so; what the
+    /// rounding removes is for [`Encoder::keep_back`].
+    pub rounding: Option<ModelRounding>,
 }
 
 impl Given<'_> {
@@ -186,6 +190,9 @@ impl Encoder {
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
         }
+        if given.rounding.is_some() && header.kind != crate::FrameKind::ModelUpdate {
+            return Err(Error::Usage("only a model update rounds the model".to_owned()));
+        }
         if let Some(squared) = given.squared_gradients {
             check_squared_gradients(&self.layout, squared)?;
         }
@@ -196,6 +203,7 @@ impl Encoder {
         let extras = Extras {
             merge_below: self.merge_below,
             predictor: predictor.map(Frame::id),
+            rounding: given.rounding,
         };
         let learned = |state: &GroupState| (state.rule_state.clone(), state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
@@ -432,6 +440,32 @@ impl Encoder {
     pub fn residual(&self) -> Option<&[f32]> {
         let first = self.memory.vectors().into_iter().next();
         first.filter(|_| self.memory.entry().info.has_residual)
+    }
+
+    /// Adds what a rounding removed from the trained values of the model to the residual, so that later frames carry it.
+    /// Without a residual it is lost. Shapes: `removed: [layout.len()]`; buffers and counters in it are ignored.
+    ///
+    /// # Errors
+    /// `Usage` if a frame is pending or `removed` has another length.
+    pub fn keep_back(&mut self, removed: &[f32]) -> Result<(), Error> {
+        if self.pending.is_some() {
+            return Err(Error::Usage("a frame is pending: settle it first".to_owned()));
+        }
+        if removed.len() != self.layout.len() {
+            return Err(Error::Usage(format!(
+                "{} values for a layout of {}",
+                removed.len(),
+                self.layout.len()
+            )));
+        }
+        let trained = self.layout.trained();
+        if self.memory.entry().info.has_residual
+            && let Some(residual) = self.memory.vectors_mut().into_iter().next()
+        {
+            let pairs = residual[trained.clone()].iter_mut().zip(&removed[trained]);
+            pairs.for_each(|(residual, removed)| *residual += removed);
+        }
+        Ok(())
     }
 
     pub(crate) fn memory(&self) -> &dyn State {

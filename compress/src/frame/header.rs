@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::rounded::ModelRounding;
 use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 
 pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
@@ -12,6 +13,9 @@ pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
 pub(crate) const MINOR_AT: usize = 5;
 const MERGES: u8 = 1;
 const HAS_PREDICTOR: u8 = 2;
+const ROUNDS: u8 = 4;
+/// The minor version that introduced rounded models.
+pub(crate) const ROUNDED: u8 = 6;
 
 /// The meaning of the values of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +46,23 @@ pub(crate) struct Extras {
     pub(crate) merge_below: u32,
     /// Short digest of the frame whose trained values the receiver adds to this frame.
     pub(crate) predictor: Option<u64>,
+    /// How the receiver rounds the model to which it added this model update.
+    pub(crate) rounding: Option<ModelRounding>,
 }
 
 impl FrameHeader {
     /// Appends everything before the first section.
     pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
         let merges = if extras.merge_below > 0 { MERGES } else { 0 };
-        let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR);
+        let rounds = extras.rounding.map_or(0, |_| ROUNDS);
+        let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR) | rounds;
         let mut out = Writer::new(out);
         out.bytes(MAGIC);
         out.u8(MAJOR);
-        out.u8(u8::from(flags != 0));
+        out.u8(match rounds {
+            0 => u8::from(flags != 0),
+            _ => ROUNDED,
+        });
         out.u8(match self.kind {
             FrameKind::Update => 0,
             FrameKind::ModelUpdate => 1,
@@ -69,6 +79,9 @@ impl FrameHeader {
         if let Some(predictor) = extras.predictor {
             out.u64(predictor);
         }
+        if let Some(rounding) = extras.rounding {
+            out.u8(rounding.bits());
+        }
     }
 
     /// Reads everything before the first section; also returns the number of sections.
@@ -80,7 +93,12 @@ impl FrameHeader {
             _ => return Err(reader.corrupt("kind")),
         };
         let flags = reader.u8("flags")?;
-        if flags > MERGES | HAS_PREDICTOR || (flags != 0 && kind == FrameKind::Snapshot) {
+        let allowed = match kind {
+            FrameKind::Update => MERGES | HAS_PREDICTOR,
+            FrameKind::ModelUpdate => MERGES | HAS_PREDICTOR | ROUNDS,
+            FrameKind::Snapshot => 0,
+        };
+        if flags & !allowed != 0 {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -100,6 +118,11 @@ impl FrameHeader {
         }
         if flags & HAS_PREDICTOR != 0 {
             extras.predictor = Some(reader.u64("predictor")?);
+        }
+        if flags & ROUNDS != 0 {
+            let bits = reader.u8("bits of a rounded model")?;
+            let rounding = ModelRounding::try_from(bits);
+            extras.rounding = Some(rounding.map_err(|_| reader.corrupt("bits of a rounded model"))?);
         }
         Ok((header, extras, sections))
     }

@@ -14,6 +14,7 @@ use crate::layout::{Layout, Role, Tensor};
 use crate::quantize::method::KnownPlane;
 use crate::recipe::Recipe;
 use crate::rng::KeyedRng;
+use crate::rounded::ModelRounding;
 use crate::section::decode::Section;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
 use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Shifted};
@@ -59,7 +60,8 @@ impl<'a> Frame<'a> {
         let mut sections = Vec::with_capacity(count);
         for (at, unit) in units.into_iter().enumerate() {
             let section = Section::read(&mut reader, unit.shape, KeyedRng::new(header.seed, at))?;
-            if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
+            let recipe = section.recipe();
+            if header.kind == FrameKind::Snapshot && !recipe.is_lossless() && !recipe.is_multiples() {
                 return Err(reader.corrupt("snapshot with a lossy section"));
             }
             sections.push((unit, section));
@@ -86,6 +88,32 @@ impl<'a> Frame<'a> {
     /// its predictor (see [`crate::Memory::Cafe`] and [`Frame::accumulate_trained`]).
     pub fn predictor(&self) -> Option<u64> {
         self.extras.predictor
+    }
+
+    /// How the model is rounded to which this model update was added, if it is (see [`Frame::apply`]).
+    pub fn rounding(&self) -> Option<ModelRounding> {
+        self.extras.rounding
+    }
+
+    /// Makes the version of the model that this frame is for: a snapshot replaces `model`; a model update is added to it, and
+    /// the sum is rounded if the frame says so. Shapes: `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`]; `Mismatch` if the frame is a client's update.
+    pub fn apply(&self, model: &mut [f32]) -> Result<(), Error> {
+        match self.header.kind {
+            FrameKind::Snapshot => self.decode(model),
+            FrameKind::ModelUpdate => {
+                self.accumulate(1.0, model)?;
+                if let Some(rounding) = self.extras.rounding {
+                    rounding.round(self.layout, model);
+                }
+                Ok(())
+            }
+            FrameKind::Update => Err(Error::Mismatch(
+                "a client's update makes no version of a model".to_owned(),
+            )),
+        }
     }
 
     /// Short digest of the frame, by which another frame refers to it as its predictor.

@@ -331,6 +331,40 @@ fn components() -> (Arc<Layout>, Vec<u8>, Vec<u32>) {
     (layout, frame, bits(&values))
 }
 
+/// A model update that rounds the model, and the model rounded by it; the snapshot of that model, and its values.
+fn rounded() -> [Made; 2] {
+    let layout = layout(&FRAMES[0]);
+    let spec = from_toml("default = { quantize = { dead_zone = { step = 0.3 } }, code = 'context' }");
+    let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+    let given = Given {
+        rounding: Some(ModelRounding::try_from(9).unwrap()),
+        ..Given::default()
+    };
+    let header = FrameHeader {
+        kind: FrameKind::ModelUpdate,
+        ..UPDATE
+    };
+    let update = encoder.encode_given(given, &mut values(48, 0), header).unwrap().frame;
+    let mut model = values(48, 1);
+    Frame::parse(&update, &layout).unwrap().apply(&mut model).unwrap();
+    let snapshot = rounded_snapshot(&layout, &model, 7, 1).unwrap();
+    [(update, bits(&model)), (snapshot, bits(&model))]
+}
+
+#[test]
+fn a_stored_model_update_rounds_to_these_values_and_a_stored_snapshot_has_them() {
+    let layout = layout(&FRAMES[0]);
+    for name in ["rounding", "rounded-snapshot"] {
+        let file = std::fs::read_to_string(path(6, name)).unwrap();
+        let (bytes, expected) = file.split_once("values").unwrap();
+        let mut model = values(48, 1);
+        let bytes = digits(bytes);
+        Frame::parse(&bytes, &layout).unwrap().apply(&mut model).unwrap();
+        let found: Vec<u8> = model.into_iter().flat_map(f32::to_le_bytes).collect();
+        assert_eq!(found, digits(expected), "{name}");
+    }
+}
+
 /// Minor version, name and content of each file.
 fn all() -> Vec<(u8, &'static str, Made)> {
     let made = FRAMES
@@ -339,11 +373,14 @@ fn all() -> Vec<(u8, &'static str, Made)> {
         .map(|golden| (golden.minor, golden.name, written(golden)));
     let (_, frame, values) = components();
     let [with_roles, state] = roles();
+    let [rounding, snapshot] = rounded();
     made.chain([
         (1, "roles", with_roles),
         (2, "state-roles", state),
         (1, "predictor", against_a_predictor()),
         (1, "components", (frame, values)),
+        (6, "rounding", rounding),
+        (6, "rounded-snapshot", snapshot),
     ])
     .collect()
 }

@@ -18,6 +18,7 @@ mod least;
 mod memory;
 mod merged;
 mod roles;
+mod rounded;
 mod squared_gradients;
 mod state;
 mod threads;

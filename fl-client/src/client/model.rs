@@ -68,7 +68,7 @@ impl Model {
         let len = bytes.len() as u64;
         let (values, unkept) = match (kind, held) {
             (FrameKind::ModelUpdate, Some(mut model)) if model.version.checked_add(1) == Some(version) => {
-                frame.accumulate(1.0, &mut model.values).map_err(|e| e.to_string())?;
+                frame.apply(&mut model.values).map_err(|e| e.to_string())?;
                 (model.values, model.unkept.saturating_add(len))
             }
             (FrameKind::ModelUpdate, _) => return Err("the version before it is missing".to_owned()),

@@ -47,6 +47,8 @@ pub(crate) enum Command {
         digest: Digest,
         reply: oneshot::Sender<Option<FramePart>>,
     },
+    /// All kept snapshots.
+    KeptSnapshots { reply: oneshot::Sender<Vec<FramePart>> },
     /// The disk failed outside of the store: the server must stop before it acknowledges anything else.
     Broken(DiskError),
     /// A change by the operator. The reply is its effect, or why nothing has changed.

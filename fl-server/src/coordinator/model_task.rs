@@ -112,6 +112,11 @@ impl ModelTask {
         self.snapshots.find(digest)
     }
 
+    /// All kept snapshots, oldest first.
+    pub(crate) fn kept_snapshots(&self) -> Vec<FramePart> {
+        self.snapshots.parts().to_vec()
+    }
+
     /// Requests the frame of the whole model.
     pub(crate) fn want_snapshot(&mut self, version: u64, reply: oneshot::Sender<Option<FramePart>>) {
         self.wanted.push((version, reply));
@@ -125,6 +130,10 @@ impl ModelTask {
         let keeper = Arc::clone(&self.keeper);
         let job = if let Some(wanted) = self.roll_back.take() {
             tokio::task::spawn_blocking(move || roll_back(global, &keeper, &wanted))
+        } else if global.is_rounded() && self.snapshots.of_version(self.version).is_none() {
+            // Before the next round closes: afterwards this version is no longer in memory.
+            let kept = self.snapshots.clone();
+            tokio::task::spawn_blocking(move || snapshot(global, &keeper, kept))
         } else if let Some(wanted) = self.close.take() {
             self.used
                 .extend(wanted.updates.iter().map(|update| (wanted.round, update.frame)));

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fl_compress::{Ack, Digest, Frame, FrameHeader, FrameKind, OverBudget, Pending, Stages};
+use fl_compress::{Ack, Digest, Frame, FrameHeader, FrameKind, Given, OverBudget, Pending, Stages};
 
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
@@ -131,8 +131,8 @@ impl GlobalModel {
         }
     }
 
-    /// Encodes the model update and applies the decoded frame to the model. Shapes: `update: [layout.len()]`; overwritten as
-    /// scratch.
+    /// Encodes the model update and applies the decoded frame to the model, which is rounded if the run rounds this version:
+    /// what that removes joins the residual. Shapes: `update: [layout.len()]`; overwritten as scratch.
     ///
     /// # Errors
     /// `NotFinite` if a value of the model update, residual or new model is not; then the model is as it was, and the encoder is
@@ -143,12 +143,26 @@ impl GlobalModel {
             round,
             seed: seed(self.seed, round),
         };
-        let pending = self.encoder.encode(update, header)?;
+        let rounding = self.rounded.and_then(|rounded| rounded.at(round));
+        let given = Given {
+            rounding,
+            ..Given::default()
+        };
+        let pending = self.encoder.encode_given(given, update, header)?;
         // Every client applies the frame in the end, so it is never refused.
         self.encoder.settle(&pending, Ack::Accepted)?;
         update.copy_from_slice(&self.model);
         let frame = Frame::parse(&pending.frame, &self.layout)?;
         let nonzeros = frame.accumulate_counted(1.0, update)?;
+        if let Some(rounding) = rounding {
+            let mut removed = update.clone();
+            rounding.round(&self.layout, update);
+            removed
+                .iter_mut()
+                .zip(&*update)
+                .for_each(|(sum, rounded)| *sum -= rounded);
+            self.encoder.keep_back(&removed)?;
+        }
         let mut found = Sections::default();
         found.add(&sections(&frame, &nonzeros));
         let fidelity = fidelity(&frame, &pending.fidelity);

@@ -10,7 +10,7 @@ use super::decoded_updates::DecodedUpdates;
 use super::error::ModelError;
 use super::optimizer::{self, ServerOptimizer};
 use crate::config::limits::Limits;
-use crate::config::plan::{MethodSpec, RunPlan};
+use crate::config::plan::{MethodSpec, RoundedVersions, RunPlan};
 
 /// The global model, and the server's state between rounds.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct GlobalModel {
     /// version of a rollback.
     pub(super) predictor: Option<Digest>,
     pub(super) limits: Limits,
+    /// The versions that are rounded.
+    pub(super) rounded: Option<RoundedVersions>,
     /// The norms that the limits compared with in the last round to which they applied.
     pub(super) references: References,
     /// Encoder and optimizer are made from these, again after a rollback.
@@ -77,6 +79,7 @@ impl GlobalModel {
             predicts: plan.uplink.memory.predicts(),
             predictor: None,
             limits: plan.limits,
+            rounded: plan.rounded,
             references: References::default(),
             specs: (plan.downlink.clone(), plan.optimizer.clone()),
             threads: 1,
@@ -135,12 +138,26 @@ impl GlobalModel {
         self.digest
     }
 
-    /// The whole model as one exact frame, for clients that hold none or too old a one.
+    /// What model updates have not carried yet; `None` without a residual. Shapes: `[layout.len()]`.
+    pub fn residual(&self) -> Option<&[f32]> {
+        self.encoder.residual()
+    }
+
+    /// Whether a short snapshot of this version should be kept: it was rounded for that.
+    pub fn is_rounded(&self) -> bool {
+        self.rounded.is_some_and(|rounded| rounded.at(self.version).is_some())
+    }
+
+    /// The whole model as one exact frame, for clients that hold none or too old a one. In a run that rounds versions, rounded
+    /// tensors are short.
     ///
     /// # Errors
     /// `Start`: cannot happen, the model is finite and of its layout.
     pub fn snapshot(&self) -> Result<Vec<u8>, ModelError> {
-        let frame = fl_compress::snapshot(&self.layout, &self.model, self.version);
+        let frame = match self.rounded {
+            Some(_) => fl_compress::rounded_snapshot(&self.layout, &self.model, self.version, self.threads),
+            None => fl_compress::snapshot(&self.layout, &self.model, self.version),
+        };
         frame.map_err(|e| ModelError::Start(e.to_string()))
     }
 

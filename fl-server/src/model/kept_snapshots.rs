@@ -81,6 +81,11 @@ impl KeptSnapshots {
         self.0.iter().find(|part| part.digest == *digest).copied()
     }
 
+    /// All of them, oldest first.
+    pub(crate) fn parts(&self) -> &[FramePart] {
+        &self.0
+    }
+
     pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
         self.0.iter().map(|part| part.digest)
     }

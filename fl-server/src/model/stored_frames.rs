@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Average, Digest, Frame, FrameKind, Layout, TensorSpec};
+use fl_compress::{Average, Digest, Frame, Layout, TensorSpec};
 use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
@@ -68,11 +68,7 @@ pub(crate) fn assemble(
     for name in &parts.frames {
         let (path, bytes) = blob(data, &run, name)?;
         let frame = Frame::parse(&bytes, &layout).map_err(|e| unusable(&path, &e))?;
-        let added = match frame.header().kind {
-            FrameKind::Snapshot => frame.decode(&mut model),
-            _ => frame.accumulate(1.0, &mut model),
-        };
-        added.map_err(|e| unusable(&path, &e))?;
+        frame.apply(&mut model).map_err(|e| unusable(&path, &e))?;
     }
     let found = Digest::of_f32(&model);
     if found != recorded {

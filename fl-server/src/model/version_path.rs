@@ -35,15 +35,11 @@ pub fn sum_frames<E: Display>(
     mut read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
 ) -> Result<Vec<f32>, ModelError> {
     let (mut model, mut bytes) = (vec![0.0; layout.len()], Vec::new());
-    for (at, digest) in [initial].into_iter().chain(updates).enumerate() {
+    for digest in [initial].into_iter().chain(updates) {
         let of = |why: String| ModelError::Start(format!("frame {digest}: {why}"));
         read(digest, &mut bytes).map_err(|e| of(e.to_string()))?;
         let frame = Frame::parse(&bytes, layout).map_err(|e| of(e.to_string()))?;
-        let added = match at {
-            0 => frame.decode(&mut model),
-            _ => frame.accumulate(1.0, &mut model),
-        };
-        added.map_err(|e| of(e.to_string()))?;
+        frame.apply(&mut model).map_err(|e| of(e.to_string()))?;
     }
     Ok(model)
 }

@@ -317,7 +317,7 @@ impl<'a> Again<'a> {
         let add = |model: &mut Vec<f32>| -> Result<(), String> {
             let bytes = self.blobs.get(&round.frame).map_err(|e| e.to_string())?;
             let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
-            frame.accumulate(1.0, model).map_err(|e| e.to_string())
+            frame.apply(model).map_err(|e| e.to_string())
         };
         if let Err(why) = add(model) {
             self.model = Err(format!("the step of round {} is not there", round.round));

@@ -1,4 +1,5 @@
-//! `Fetch`: the model, as the model updates after the client's version or as one snapshot, whichever is fewer bytes.
+//! `Fetch`: the model, as the model updates after the client's version, as one snapshot, or as a short snapshot of an older
+//! version and the model updates after it, whichever is fewest bytes.
 
 use std::sync::Arc;
 
@@ -52,20 +53,25 @@ pub(super) async fn fetch(
     Ok(ReceiverStream::new(stream))
 }
 
-/// The form with the fewest bytes. Snapshots are made of the current version only; an older one is continued if the client has
-/// a part of it and the server still has it.
+/// The form with the fewest bytes. Snapshots are made of the current version only; an older one is sent if it is short, or
+/// continued if the client has a part of it and the server still has it.
 async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
     let state = service.state();
-    let version = state.version();
+    let (version, values) = (state.version(), service.layout.len());
+    let kept = match service.plan.rounded {
+        Some(_) => service.ask(|reply| Command::KeptSnapshots { reply }).await?,
+        None => Vec::new(),
+    };
     if let Some(partial) = &asked.partial {
         let digest = partial.digest;
-        let kept = service.ask(|reply| Command::KeptSnapshot { digest, reply }).await?;
-        if let Some(header) = kept.and_then(|kept| continued(&state, service.layout.len(), asked, kept)) {
+        let begun = service.ask(|reply| Command::KeptSnapshot { digest, reply }).await?;
+        if let Some(header) = begun.and_then(|begun| continued(&state, values, asked, begun, &kept)) {
             return Ok(header);
         }
     }
-    let header = match form(&state, service.layout.len(), asked).map_err(Status::failed_precondition)? {
+    let header = match form(&state, values, asked, &kept).map_err(Status::failed_precondition)? {
         Form::Steps(parts) => ModelHeader::steps(parts),
+        Form::Older(snapshot, after) => ModelHeader::after_snapshot(snapshot, after),
         Form::Smaller(steps) => {
             let snapshot = service.ask(|reply| Command::Snapshot { version, reply }).await?;
             let Some(part) = snapshot else {
@@ -77,13 +83,33 @@ async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, 
     Ok(resumed(header, asked))
 }
 
-/// The rest of the snapshot that the client has a part of, and the model updates after it, if these are fewer bytes than the
-/// other forms.
-fn continued(state: &State, values: usize, asked: &FetchRequest, kept: FramePart) -> Option<ModelHeader> {
-    let after = version_path(state, kept.version, asked.want).filter(|after| after.len() < MAX_CHAIN)?;
-    let header = resumed(ModelHeader::after_snapshot(kept, after), asked);
+/// The rest of the snapshot `begun` that the client has a part of, and the model updates after it, if these are fewer bytes than
+/// the other forms.
+fn continued(
+    state: &State,
+    values: usize,
+    asked: &FetchRequest,
+    begun: FramePart,
+    kept: &[FramePart],
+) -> Option<ModelHeader> {
+    let header = ModelHeader::after_snapshot(begun, after(state, begun, asked)?);
+    let header = resumed(header, asked);
     let other = steps(state, asked).map_or(4 * values as u64, |steps| cost(&steps));
-    (header.offset() > 0 && header.sent_bytes() <= other).then_some(header)
+    let short = shortest(state, kept, asked).map_or(u64::MAX, |(snapshot, after)| snapshot.len + cost(&after));
+    (header.offset() > 0 && header.sent_bytes() <= other.min(short)).then_some(header)
+}
+
+/// The model updates after a kept snapshot, if they lead to the wanted version.
+fn after(state: &State, snapshot: FramePart, asked: &FetchRequest) -> Option<Vec<FramePart>> {
+    version_path(state, snapshot.version, asked.want).filter(|after| after.len() < MAX_CHAIN)
+}
+
+/// Of the snapshots in `kept`, the one with the fewest bytes to the wanted version, and the model updates after it.
+fn shortest(state: &State, kept: &[FramePart], asked: &FetchRequest) -> Option<(FramePart, Vec<FramePart>)> {
+    let paths = kept
+        .iter()
+        .filter_map(|&snapshot| Some((snapshot, after(state, snapshot, asked)?)));
+    paths.min_by_key(|(snapshot, after)| snapshot.len + cost(after))
 }
 
 /// Leaves out what the client has of one of the frames.
@@ -102,15 +128,17 @@ fn resumed(header: ModelHeader, asked: &FetchRequest) -> ModelHeader {
 pub(crate) enum Form {
     /// As these model updates.
     Steps(Vec<FramePart>),
+    /// As this snapshot of an older version, and these model updates.
+    Older(FramePart, Vec<FramePart>),
     /// As a snapshot of the current version, or as these model updates if they are fewer bytes.
     Smaller(Option<Vec<FramePart>>),
 }
 
-/// How the wanted version of a model of `values` values travels.
+/// How the wanted version of a model of `values` values travels. `kept`: snapshots that may be short.
 ///
 /// # Errors
 /// Why it cannot travel.
-pub(crate) fn form(state: &State, values: usize, asked: &FetchRequest) -> Result<Form, String> {
+pub(crate) fn form(state: &State, values: usize, asked: &FetchRequest, kept: &[FramePart]) -> Result<Form, String> {
     let version = state.version();
     if asked.want > version {
         return Err(format!(
@@ -119,7 +147,16 @@ pub(crate) fn form(state: &State, values: usize, asked: &FetchRequest) -> Result
         ));
     }
     let whole = 4 * values as u64;
-    match steps(state, asked) {
+    let steps = steps(state, asked);
+    if let Some((snapshot, after)) = shortest(state, kept, asked) {
+        let bytes = snapshot.len + cost(&after);
+        // A snapshot of exact values takes a little more than the values.
+        let other = steps.as_ref().map_or(whole, |steps| cost(steps).min(whole));
+        if bytes < other || (steps.is_none() && asked.want < version) {
+            return Ok(Form::Older(snapshot, after));
+        }
+    }
+    match steps {
         Some(parts) if asked.want < version || cost(&parts) <= whole => Ok(Form::Steps(parts)),
         None if asked.want < version => Err(superseded(asked.want)),
         steps => Ok(Form::Smaller(steps)),

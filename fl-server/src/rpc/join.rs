@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
-use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, Role, UpdateReply, misread_by, wire};
+use fl_proto::{
+    ClientId, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, ROUNDS_SINCE, Role, UpdateReply, misread_by, wire,
+};
 use tonic::{Request, Status};
 
 use super::offer;
@@ -73,6 +75,9 @@ pub(super) fn refusal(service: &Service, role: Role, minor: u32, tasks: &[String
     let speaks = format!("this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no");
     let text = match misread_by(minor, &service.layout, &service.aside.tensors) {
         Some(what) => format!("{speaks} types and roles of tensors, and {what} in this run; update the client"),
+        None if plan.rounded.is_some() && minor < ROUNDS_SINCE => {
+            format!("{speaks} rounded models, and this run sets `model.snapshot`; update the client")
+        }
         None => {
             let key = plan.training.ignored_by(minor)?;
             format!("{speaks} `train.{key}`, and this run sets it; update the client")

@@ -37,8 +37,10 @@ pub struct LocalRun {
     presence: Presence,
     global: GlobalModel,
     history: History,
-    /// The updates of the open round, and all model updates.
+    /// The updates of the open round, all model updates, and the short snapshot.
     frames: BTreeMap<Digest, Bytes>,
+    /// The snapshot of the newest rounded version.
+    short: Option<FramePart>,
     /// The largest magnitude in the newest model update, if an update was encoded against it.
     largest_of_step: Option<(Digest, Result<f32, String>)>,
     clients: BTreeMap<ClientId, Told>,
@@ -76,6 +78,7 @@ impl LocalRun {
             global,
             history: History::default(),
             frames: BTreeMap::new(),
+            short: None,
             largest_of_step: None,
             clients: BTreeMap::new(),
             plan,
@@ -176,21 +179,18 @@ impl LocalRun {
     /// `Model` if the request cannot be answered.
     pub fn fetch(&mut self, client: &ClientId, asked: &FetchRequest) -> Result<(ModelHeader, Vec<Bytes>), ServeError> {
         let start = |why: String| crate::model::ModelError::Start(why);
-        let (header, frames) = match form(&self.state, self.layout.len(), asked).map_err(start)? {
-            Form::Steps(parts) => (ModelHeader::steps(parts), Vec::new()),
+        let kept = self.short.as_slice();
+        let (header, made) = match form(&self.state, self.layout.len(), asked, kept).map_err(start)? {
+            Form::Steps(parts) => (ModelHeader::steps(parts), None),
+            Form::Older(snapshot, after) => (ModelHeader::after_snapshot(snapshot, after), None),
             Form::Smaller(steps) => {
-                let frame = Bytes::from(self.global.snapshot()?);
-                let part = FramePart {
-                    version: self.global.version(),
-                    len: frame.len() as u64,
-                    digest: Digest::of(&frame),
-                };
-                (smaller(steps, part), vec![frame])
+                let (part, frame) = self.snapshot()?;
+                (smaller(steps, part), Some(frame))
             }
         };
-        let frames = match header.is_snapshot() {
-            true => frames,
-            false => {
+        let frames = match made {
+            Some(frame) if header.is_snapshot() => vec![frame],
+            _ => {
                 let frame = |part: &FramePart| self.frames.get(&part.digest).cloned();
                 let found: Option<Vec<Bytes>> = header.frames().iter().map(frame).collect();
                 found.ok_or_else(|| start("a model update is missing".to_owned()))?
@@ -200,6 +200,17 @@ impl LocalRun {
             told.brought = told.brought.max(Some(asked.want));
         }
         Ok((header, frames))
+    }
+
+    /// The newest version as a snapshot.
+    fn snapshot(&self) -> Result<(FramePart, Bytes), ServeError> {
+        let frame = Bytes::from(self.global.snapshot()?);
+        let part = FramePart {
+            version: self.global.version(),
+            len: frame.len() as u64,
+            digest: Digest::of(&frame),
+        };
+        Ok((part, frame))
     }
 
     /// The model updates that the average of the newest version needs, with the version that each made, oldest first; none
@@ -329,6 +340,13 @@ impl LocalRun {
             model: closed.model,
         };
         self.frames.insert(closed.digest, closed.frame.into());
+        if self.global.is_rounded() {
+            let (part, frame) = self.snapshot()?;
+            self.frames.insert(part.digest, frame);
+            if let Some(older) = self.short.replace(part).filter(|older| older.digest != part.digest) {
+                self.frames.remove(&older.digest);
+            }
+        }
         self.decide(input, now)?;
         Ok(())
     }

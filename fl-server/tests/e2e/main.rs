@@ -9,6 +9,7 @@ mod stored_run;
 mod support;
 
 mod absent;
+mod aligned;
 mod books;
 mod check;
 mod cli;
@@ -23,6 +24,7 @@ mod live;
 mod metrics;
 mod probe;
 mod registered;
+mod rounded;
 mod run;
 mod settings;
 mod storage;

@@ -309,7 +309,7 @@ async fn a_restart_in_a_predicted_round_leads_to_the_same_model() {
 }
 
 /// Runs the `fl-server` binary without blocking the server in this process.
-async fn command(args: &[&str]) -> String {
+pub(crate) async fn command(args: &[&str]) -> String {
     let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
     let run = move || {
         std::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))

@@ -8,8 +8,8 @@ use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, NewKey,
-    PROTOCOL_MINOR, Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId, UpdateReply,
-    certificate_pem, client_tls, dial, wire,
+    PROTOCOL_MINOR, Paces, Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId,
+    UpdateReply, certificate_pem, client_tls, dial, wire,
 };
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
@@ -257,13 +257,22 @@ pub struct TestClient {
 
 impl TestClient {
     pub async fn dial(address: &str, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
+        Self::dial_paced(address, authority, own, Paces::default()).await
+    }
+
+    pub async fn dial_paced(
+        address: &str,
+        authority: &str,
+        own: &Issued,
+        paces: Paces,
+    ) -> Result<Self, tonic::transport::Error> {
         let meter = Arc::new(Meter::default());
         let tls = client_tls(authority, own).unwrap();
         let channel = dial(Dial {
             address: address.to_owned(),
             tls,
             meter: Arc::clone(&meter),
-            paces: fl_proto::Paces::default(),
+            paces,
         })
         .await?;
         let calls = FederationClient::new(channel);
@@ -360,10 +369,7 @@ impl TestClient {
         self.model.resize(layout.len(), 0.0);
         for frame in &frames {
             let frame = Frame::parse(frame, layout).unwrap();
-            match snapshot {
-                true => frame.decode(&mut self.model).unwrap(),
-                false => frame.accumulate(1.0, &mut self.model).unwrap(),
-            }
+            frame.apply(&mut self.model).unwrap();
         }
         self.version = Some(want);
         let predicts = self.run.as_ref().unwrap().uplink.memory == Memory::Cafe;

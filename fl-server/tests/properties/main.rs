@@ -10,6 +10,7 @@ mod model;
 mod plan;
 mod predicted;
 mod roles;
+mod rounded;
 mod state_machine_laws;
 mod state_machine_rules;
 mod storage;

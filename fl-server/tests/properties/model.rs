@@ -74,7 +74,7 @@ impl Frames {
         }
     }
 
-    fn round(&mut self, layout: &Arc<Layout>, clients: usize, round: u64) -> Vec<Contribution> {
+    pub(crate) fn round(&mut self, layout: &Arc<Layout>, clients: usize, round: u64) -> Vec<Contribution> {
         let delta = |i: usize| values(round * 1_000 + i as u64, layout.len());
         (0..clients).map(|i| self.update(layout, i, round, &delta(i))).collect()
     }

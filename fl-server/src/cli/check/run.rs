@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use fl_compress::snapshot;
+use fl_compress::{Memory, snapshot};
 use fl_report::size;
 use serde::Serialize;
 
@@ -105,6 +105,7 @@ impl CheckedRun {
         let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
         let mut lines = tensors::lines(&model);
         lines.extend(frozen(plan, &model));
+        lines.extend(rounded(plan));
         lines.push(downloads(plan, &model, each));
         let of_budgets = estimates.iter();
         lines.extend(of_budgets.flat_map(|(table, estimate)| budgets::lines_of(table, estimate, &model.layout)));
@@ -174,6 +175,23 @@ impl CheckedRun {
         }
         out
     }
+}
+
+/// A line about rounded versions, if there are any.
+fn rounded(plan: &RunPlan) -> Option<String> {
+    let rounded = plan.rounded?;
+    Some(match plan.downlink.memory {
+        Memory::None => format!(
+            "WARNING: `model.snapshot` rounds one version in {}, and `compression.downlink` has no residual: what rounding removes \
+             is lost; set `memory = \"error-feedback\"` there",
+            rounded.every
+        ),
+        _ => format!(
+            "rounded versions: one in {}, to {} bits a value; late joiners download a snapshot of the last one",
+            rounded.every,
+            rounded.bits.bits()
+        ),
+    })
 }
 
 /// A line about where clients get the frozen tensors from, if there are any or run.toml says that there are.

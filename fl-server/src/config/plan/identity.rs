@@ -8,6 +8,7 @@ use crate::config::limits::Limits;
 use crate::config::plan::cohort::Cohort;
 use crate::config::plan::method::MethodSpec;
 use crate::config::plan::model::Roles;
+use crate::config::plan::rounded::RoundedVersions;
 use crate::config::plan::run_plan::RunPlan;
 
 /// The canonical form of a plan. It omits the file of initial weights, because the run's first
@@ -48,6 +49,9 @@ struct Identity<'a> {
     /// Omitted without any pattern, as in runs that began before there were roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<&'a Roles>,
+    /// As `average`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounded: Option<RoundedVersions>,
 }
 
 impl RunPlan {
@@ -72,6 +76,7 @@ impl RunPlan {
             downlink: &self.downlink,
             limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),
             roles: Some(&self.roles).filter(|roles| !roles.is_default()),
+            rounded: self.rounded,
         };
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
     }

@@ -8,6 +8,7 @@ mod limits;
 pub(crate) mod memory;
 mod method;
 mod model;
+mod rounded;
 mod run_plan;
 
 pub use crate::config::limits::Limits;
@@ -16,4 +17,5 @@ pub use error::PlanError;
 pub use handout::Handout;
 pub use method::{Bound, Catalog, Key, MethodInfo, MethodSpec, Range, any_uplink};
 pub use model::Roles;
+pub use rounded::RoundedVersions;
 pub use run_plan::{MAX_ROUNDS, PlanText, RunPlan};

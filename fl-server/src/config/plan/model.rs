@@ -8,6 +8,7 @@ use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::plan::error::{PlanError, rule};
+use crate::config::plan::rounded::RoundedVersions;
 
 /// Most names in an error.
 const FEW: usize = 6;
@@ -146,6 +147,7 @@ pub(super) struct RawModel {
     pub(super) roles: Roles,
     /// Whether clients without the frozen tensors fetch them from the server.
     pub(super) serve_base: bool,
+    pub(super) snapshot: Option<RoundedVersions>,
     /// Whether the short form was used, for the names in errors.
     is_short: bool,
 }
@@ -176,7 +178,8 @@ impl RawModel {
                 "matches no tensor; a pattern is a name, in which * matches any text".to_owned()
             })?;
         }
-        Ok(self)
+        let snapshot = self.snapshot.map(RoundedVersions::checked).transpose()?;
+        Ok(Self { snapshot, ..self })
     }
 }
 
@@ -200,6 +203,7 @@ impl<'de> Visitor<'de> for FileOrTable {
             weights: file.into(),
             roles: Roles::default(),
             serve_base: false,
+            snapshot: None,
             is_short: true,
         })
     }
@@ -220,6 +224,7 @@ impl<'de> Visitor<'de> for FileOrTable {
             frozen: Vec<String>,
             #[serde(default)]
             serve_base: bool,
+            snapshot: Option<RoundedVersions>,
         }
         let Table {
             weights,
@@ -229,6 +234,7 @@ impl<'de> Visitor<'de> for FileOrTable {
             local,
             frozen,
             serve_base,
+            snapshot,
         } = Table::deserialize(MapAccessDeserializer::new(map))?;
         Ok(RawModel {
             weights,
@@ -240,6 +246,7 @@ impl<'de> Visitor<'de> for FileOrTable {
                 frozen,
             },
             serve_base,
+            snapshot,
             is_short: false,
         })
     }

@@ -12,6 +12,7 @@ use crate::config::plan::error::{PlanError, rule, value};
 use crate::config::plan::handout::{Handout, check_align, split_run};
 use crate::config::plan::method::{Catalog, MethodSpec};
 use crate::config::plan::model::{RawModel, Roles};
+use crate::config::plan::rounded::RoundedVersions;
 use crate::config::plan::{limits, memory};
 
 /// Most rounds of a run.
@@ -35,6 +36,8 @@ pub struct RunPlan {
     pub roles: Roles,
     /// Whether clients without the frozen tensors fetch them from the server.
     pub serve_base: bool,
+    /// The versions that are rounded, for short snapshots.
+    pub rounded: Option<RoundedVersions>,
     pub cohort: Cohort,
     pub training: Training,
     /// `[train.extra]`, which clients pass to trainers.
@@ -241,6 +244,7 @@ impl RunPlan {
             model: base.join(model.weights),
             roles: model.roles,
             serve_base: model.serve_base,
+            rounded: model.snapshot,
             cohort,
             training: raw.train.training,
             extra: raw.train.extra,
