@@ -104,6 +104,7 @@ impl ClientState {
                 bandwidth,
                 budget,
                 most: self.max_update_bytes,
+                ..Given::default()
             };
             run.encoder.encode_given(given, &mut delta, header)
         });
