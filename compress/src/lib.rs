@@ -101,7 +101,7 @@ pub use rounded::ModelRounding;
 pub use rules::bandit::BanditRule;
 pub use rules::bits::{BitsBandit, BitsBy, BitsRule, BitsSpec, PricedBits};
 pub use rules::density::DensitySpec;
-pub use rules::entropy::EntropyRule;
+pub use rules::entropy::{EntropyRule, energy_entropy};
 pub use rules::entropy_rank::EntropyRank;
 pub use rules::fisher::FisherRule;
 pub use rules::rank::RankSpec;

@@ -72,8 +72,13 @@ impl Watch {
             .collect()
     }
 
-    /// Adds a closed round: the sections of its frames, up and down, and their figures where known.
-    pub(crate) fn closed(&mut self, sections: &[(Direction, Vec<Section>)], rows: &[Row]) -> Seen {
+    /// Adds a closed round: the sections of its frames, up and down, their figures where known, and the entropies of tensors.
+    pub(crate) fn closed(
+        &mut self,
+        sections: &[(Direction, Vec<Section>)],
+        rows: &[Row],
+        entropies: &[(Direction, Vec<(u32, f64)>)],
+    ) -> Seen {
         let mut seen = Seen::default();
         for (direction, sections) in sections {
             let direction = *direction;
@@ -88,7 +93,12 @@ impl Watch {
             for section in sections {
                 let figures = figures.unwrap_or_default();
                 let at = figures.binary_search_by_key(&section.first, |figures| figures.first);
-                self.section(direction, section, at.ok().map(|at| figures[at]), &mut seen);
+                let known = entropies.iter().filter(|(of, _)| *of == direction);
+                let mut known = known.flat_map(|(_, known)| known);
+                let entropy = known
+                    .find(|(first, _)| *first == section.first)
+                    .map(|(_, entropy)| *entropy);
+                self.section(direction, section, (at.ok().map(|at| figures[at]), entropy), &mut seen);
             }
             let firsts: BTreeSet<u32> = sections.iter().map(|section| section.first).collect();
             self.starved
@@ -97,7 +107,13 @@ impl Watch {
         seen
     }
 
-    fn section(&mut self, direction: Direction, section: &Section, fidelity: Option<Fidelity>, seen: &mut Seen) {
+    fn section(
+        &mut self,
+        direction: Direction,
+        section: &Section,
+        (fidelity, entropy): (Option<Fidelity>, Option<f64>),
+        seen: &mut Seen,
+    ) {
         let values = section.parameters.saturating_mul(section.frames);
         let Some(density) = share(section.nonzeros, values) else {
             return;
@@ -124,6 +140,9 @@ impl Watch {
             direction,
             tensor,
             density,
+            bits: share(section.bytes().saturating_mul(8), values).unwrap_or(0.0),
+            rank: share(section.ranks, section.ranked),
+            entropy,
             fidelity,
             starved: starved.rounds,
         });
@@ -207,7 +226,11 @@ mod tests {
 
     fn close(watch: &mut Watch, nonzeros: u64) -> Seen {
         let rows = watch.rows();
-        watch.closed(&[(Direction::Up, sections(nonzeros))], &rows)
+        watch.closed(
+            &[(Direction::Up, sections(nonzeros))],
+            &rows,
+            &[(Direction::Down, vec![(0, 9.0)]), (Direction::Up, vec![(0, 2.5)])],
+        )
     }
 
     #[test]
@@ -242,6 +265,40 @@ mod tests {
         assert!(
             again[0].starts_with("tensor `a` of the updates: 0.00 % of its values sent in the last 3 rounds: raise")
         );
+    }
+
+    #[test]
+    fn gauges_have_the_bits_the_rank_and_the_entropy_of_a_tensor() {
+        let section = Section {
+            parameters: 1000,
+            tensors: 1,
+            frames: 4,
+            recipe: 20,
+            indices: 100,
+            scales: 30,
+            values: 350,
+            nonzeros: 400,
+            ranked: 2,
+            ranks: 7,
+            ..Section::default()
+        };
+        let other = Section {
+            first: 1,
+            ranked: 0,
+            ranks: 0,
+            ..section
+        };
+        let seen = watch().closed(
+            &[(Direction::Up, vec![section, other])],
+            &[],
+            &[(Direction::Up, vec![(0, 2.5)])],
+        );
+        let [gauge, other] = &seen.gauges[..] else {
+            panic!("two gauges")
+        };
+        // 500 bytes of four frames of 1,000 values.
+        assert_eq!((gauge.bits, gauge.rank, gauge.entropy), (1.0, Some(3.5), Some(2.5)));
+        assert_eq!((other.bits, other.rank, other.entropy), (1.0, None, None));
     }
 
     #[test]

@@ -208,7 +208,11 @@ impl Coordinator {
                 figures.push(fidelity::row(round, Direction::Down, result.fidelity));
             }
             let sections = [(Direction::Up, result.uplink), (Direction::Down, result.downlink)];
-            seen = Some(self.fidelity.closed(&sections, &figures));
+            let entropies = [
+                (Direction::Up, result.uplink_entropies),
+                (Direction::Down, result.downlink_entropies),
+            ];
+            seen = Some(self.fidelity.closed(&sections, &figures, &entropies));
             batch.rows.extend(sections.map(|(direction, sections)| Row::Sections {
                 round,
                 direction,

@@ -8,7 +8,7 @@ use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use super::limited::Limited;
-use super::sections::{Sections, fidelity, sections};
+use super::sections::{Sections, entropies, fidelity, sections};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
 
@@ -27,6 +27,10 @@ pub struct RoundResult {
     pub uplink: Vec<Section>,
     /// Where the bytes of the model update's frame went.
     pub downlink: Vec<Section>,
+    /// Entropy of the energy of each tensor, by its place in the layout: of the aggregate of the updates.
+    pub uplink_entropies: Vec<(u32, f64)>,
+    /// The same of the decoded model update.
+    pub downlink_entropies: Vec<(u32, f64)>,
     /// Updates that count for less than their sender claimed.
     pub limited: Vec<Limited>,
     /// How faithful `frame` is, in the order of the sections' first tensors; empty if it has too many sections.
@@ -37,8 +41,8 @@ pub struct RoundResult {
     pub over_budget: Option<OverBudget>,
 }
 
-/// The frame of a model update, where its bytes went, and how faithful it is.
-type Advanced = (Pending, Sections, Vec<Fidelity>);
+/// The frame of a model update, where its bytes went, how faithful it is, and the entropies of its tensors.
+type Advanced = (Pending, Sections, Vec<Fidelity>, Vec<(u32, f64)>);
 
 impl GlobalModel {
     /// Makes the next version of the model from the updates of the round: trained values by aggregator and optimizer,
@@ -89,9 +93,10 @@ impl GlobalModel {
             std::mem::take(&mut self.memory),
         )?;
         self.references = references;
+        let uplink_entropies = entropies(&self.layout, &uplink, |at| update[at]);
         self.optimizer.update(round, &mut update[self.layout.trained()]);
         self.bound_counters(&mut update);
-        let ((pending, downlink, fidelity), unused) = match self.advance(round, &mut update) {
+        let ((pending, downlink, fidelity, downlink_entropies), unused) = match self.advance(round, &mut update) {
             Ok(advanced) => (advanced, None),
             Err(why) => {
                 self.forget()?;
@@ -116,6 +121,8 @@ impl GlobalModel {
             model: self.digest,
             uplink: uplink.into_vec(),
             downlink: downlink.into_vec(),
+            uplink_entropies,
+            downlink_entropies,
             limited,
             fidelity,
             unused,
@@ -166,6 +173,7 @@ impl GlobalModel {
         let mut found = Sections::default();
         found.add(&sections(&frame, &nonzeros));
         let fidelity = fidelity(&frame, &pending.fidelity);
+        let entropies = entropies(&self.layout, &found, |at| update[at] - self.model[at]);
         for (values, what) in [
             (Some(update.as_slice()), "model"),
             (self.encoder.residual(), "server residual"),
@@ -175,7 +183,7 @@ impl GlobalModel {
             }
         }
         std::mem::swap(&mut self.model, update);
-        Ok((pending, found, fidelity))
+        Ok((pending, found, fidelity, entropies))
     }
 }
 

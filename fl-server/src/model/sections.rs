@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Frame, SectionInfo};
+use fl_compress::{Frame, Layout, Role, SectionInfo, energy_entropy};
 use fl_proto::SectionFidelity;
 
 use crate::accounting::ledger::{Fidelity, Section};
@@ -48,6 +48,25 @@ pub(super) fn fidelity(frame: &Frame<'_>, figures: &[fl_compress::Fidelity]) -> 
     out
 }
 
+/// Most values of a tensor from which its entropy is estimated: a logarithm for each is work that a round waits for.
+const SAMPLE: usize = 65_536;
+
+/// Entropy of the energy of the values in nats, for each trained tensor with a section of its own, by its place in the layout. Zeros
+/// have none. Of a tensor with more than [`SAMPLE`] values, every n-th counts for n. `value`: that at a place of the layout.
+pub(super) fn entropies(layout: &Layout, sections: &Sections, value: impl Fn(usize) -> f32) -> Vec<(u32, f64)> {
+    let entropy = |section: &Section| {
+        let tensor = layout.tensors().get(section.first as usize)?;
+        if section.tensors != 1 || tensor.role != Role::Trained {
+            return None;
+        }
+        let places = (tensor.offset..tensor.offset + tensor.len).step_by(tensor.len.div_ceil(SAMPLE).max(1));
+        let sample: Vec<f32> = places.map(&value).collect();
+        let scale = tensor.len as f64 / sample.len() as f64;
+        Some((section.first, energy_entropy(&sample)? + scale.ln()))
+    };
+    sections.0.values().filter_map(entropy).collect()
+}
+
 /// Place of its first tensor in the layout.
 fn first(info: &SectionInfo<'_>) -> u32 {
     info.places.first().map_or(0, |at| *at as u32)
@@ -68,5 +87,48 @@ fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
         nonzeros,
         ranked: u64::from(rank.is_some()),
         ranks: rank.unwrap_or(0).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entropies_are_of_trained_tensors_with_sections_of_their_own() {
+        let layout = Layout::new([("a", vec![4]), ("b", vec![2]), ("c", vec![2]), ("d", vec![3])]).unwrap();
+        let section = |first, tensors| Section {
+            first,
+            tensors,
+            ..Section::default()
+        };
+        let mut sections = Sections::default();
+        sections.add(&[section(0, 1), section(1, 2), section(3, 1)]);
+        // Four equal magnitudes have an entropy of ln 4, zeros have none, and two small tensors share a section.
+        let values = [1.0, -1.0, 1.0, -1.0, 5.0, 5.0, 5.0, 5.0, 0.0, 0.0, 0.0];
+        let found = entropies(&layout, &sections, |at| values[at]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].0 == 0 && (found[0].1 - 4f64.ln()).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn the_entropy_of_a_large_tensor_is_estimated_from_a_part_of_its_values() {
+        let len = 5 * SAMPLE + 17;
+        let layout = Layout::new([("large", vec![len])]).unwrap();
+        let mut sections = Sections::default();
+        sections.add(&[Section {
+            tensors: 1,
+            ..Section::default()
+        }]);
+        // A quarter of the values carry the energy, in no step with the sample.
+        let asked = std::cell::Cell::new(0);
+        let value = |at: usize| {
+            asked.set(asked.get() + 1);
+            f32::from(at.wrapping_mul(0x9E37_79B9) >> 7 & 3 == 0)
+        };
+        let found = entropies(&layout, &sections, value);
+        let exact = (len as f64 / 4.0).ln();
+        assert!((found[0].1 - exact).abs() < 0.02, "{found:?} for {exact}");
+        assert!(asked.get() <= SAMPLE);
     }
 }

@@ -10,6 +10,12 @@ pub(crate) struct TensorGauge {
     pub(crate) tensor: String,
     /// Share of the values that are not zero.
     pub(crate) density: f64,
+    /// Bits of the section's frames for each of its parameters.
+    pub(crate) bits: f64,
+    /// Mean rank, of the frames in which the section has one.
+    pub(crate) rank: Option<f64>,
+    /// Entropy of the energy in nats: of the aggregate of the updates, or of the model update.
+    pub(crate) entropy: Option<f64>,
     /// Sums over the frames that carried figures.
     pub(crate) fidelity: Option<Fidelity>,
     /// Rounds in a row, up to this, in which the section was starved.

@@ -165,6 +165,14 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
             "{line}\nis not in\n{metrics}"
         );
     }
+    let has_entropy = |tensor: &str| {
+        let series = format!("fl_tensor_entropy_nats{{direction=\"up\",tensor=\"{tensor}\"}}");
+        metrics.lines().any(|line| line.starts_with(&series))
+    };
+    assert!(
+        has_entropy("b.bias") && !has_entropy("a.weight"),
+        "zeros have none\n{metrics}"
+    );
     while let Ok(event) = server.events.try_recv() {
         if let Event::Warning(text) = event {
             warnings.push(text);

@@ -50,6 +50,12 @@ impl Section {
         }
     }
 
+    /// Bytes of its frames.
+    pub(crate) fn bytes(&self) -> u64 {
+        let parts = [self.recipe, self.indices, self.scales, self.values];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Adds the same section of other frames.
     pub fn add(&mut self, other: &Self) {
         let mut other = *other;

@@ -258,6 +258,24 @@ fn tensors(metrics: &mut Metrics, gauges: &[TensorGauge]) {
         |gauge| Some(gauge.density),
     );
     family(
+        "fl_tensor_bits_per_parameter",
+        "Bits of frame per parameter",
+        None,
+        |gauge| Some(gauge.bits),
+    );
+    family(
+        "fl_tensor_rank",
+        "Mean rank of the frames that have one,",
+        None,
+        |gauge| gauge.rank,
+    );
+    family(
+        "fl_tensor_entropy",
+        "Entropy of the energy of the aggregated updates, or of the model update,",
+        Some("nats"),
+        |gauge| gauge.entropy,
+    );
+    family(
         "fl_tensor_residual_age",
         "Age of the oldest residual, in updates of its sender,",
         None,

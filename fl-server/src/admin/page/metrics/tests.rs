@@ -71,6 +71,9 @@ fn tensors(count: u16) -> Arc<[TensorGauge]> {
         direction: Direction::Up,
         tensor: format!("t{at}"),
         density: 0.25,
+        bits: 0.75,
+        rank: (at == 5).then_some(3.5),
+        entropy: (at < 3).then_some(2.5),
         fidelity: Some(Fidelity {
             frames: 2,
             cosine: 20 * i64::from(at),
@@ -96,6 +99,14 @@ fn the_worst_fifty_tensors_have_series_and_starved_ones_come_first() {
         .filter(|line| line.starts_with("fl_tensor_cosine_ratio{"))
         .collect();
     assert_eq!(series.len(), 50, "and none of a tensor without figures");
+    let of_tensors = text.lines().filter(|line| line.starts_with("fl_tensor_"));
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    of_tensors.for_each(|line| *counts.entry(line.split('{').next().unwrap_or_default()).or_default() += 1);
+    assert!(
+        counts.values().all(|count| *count <= 51),
+        "60 tensors up, one down: {counts:?}"
+    );
+    assert_eq!(counts.len(), 8);
     for (tensor, there) in [
         ("t0", true),
         ("t48", true),
@@ -222,6 +233,9 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_tensor_cosine_ratio{direction=\"up\",tensor=\"t5\"} 0.05",
         "fl_tensor_energy_kept_ratio{direction=\"up\",tensor=\"t5\"} -0.25",
         "fl_tensor_density_ratio{direction=\"down\",tensor=\"t0\"} 0.25",
+        "fl_tensor_bits_per_parameter{direction=\"up\",tensor=\"t7\"} 0.75",
+        "fl_tensor_rank{direction=\"up\",tensor=\"t5\"} 3.5",
+        "fl_tensor_entropy_nats{direction=\"down\",tensor=\"t0\"} 2.5",
         "fl_tensor_residual_age{direction=\"up\",tensor=\"t5\"} 4.0",
         "fl_tensor_starved_rounds{direction=\"up\",tensor=\"t59\"} 3.0",
         "fl_certificate_expiry_timestamp_seconds{kind=\"client\",name=\"anna\"} 86400.0",
