@@ -165,7 +165,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
 /// Writes run.toml and the first model to `dir` and returns the plan. `run`: the text of `run.toml` without `model`.
 pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
     fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
-    let text = format!("model = \"init.safetensors\"\n{run}");
+    let text = format!("model.weights = \"init.safetensors\"\n{run}");
     let plan = RunPlan::from_toml(&text, dir)?;
     std::fs::write(dir.join("run.toml"), text).context("write run.toml")?;
     Ok(plan)

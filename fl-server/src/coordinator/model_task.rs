@@ -8,6 +8,7 @@ use fl_proto::FramePart;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::config::plan::RoundedVersions;
 use crate::error::ServeError;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
@@ -41,7 +42,10 @@ pub(crate) struct ModelTask {
     close: Option<PendingWork>,
     roll_back: Option<RollBack>,
     wanted: Vec<Wanted>,
+    /// Requests for the kept snapshots, while the one of a rounded version is due.
+    wanted_kept: Vec<oneshot::Sender<Vec<FramePart>>>,
     snapshots: KeptSnapshots,
+    rounded: Option<RoundedVersions>,
     checkpoint_due: bool,
     keeper: Arc<ModelStore>,
     /// Rounds and updates since the older checkpoint.
@@ -77,9 +81,11 @@ impl ModelTask {
         keeper: ModelStore,
         used: Vec<(u64, Digest)>,
     ) -> Self {
-        let (version, keeper) = (global.version(), Arc::new(keeper));
+        let (version, keeper, rounded) = (global.version(), Arc::new(keeper), global.rounded_versions());
         Self {
             global: Some(Box::new(global)),
+            wanted_kept: Vec::new(),
+            rounded,
             version,
             job: None,
             close: None,
@@ -112,9 +118,27 @@ impl ModelTask {
         self.snapshots.find(digest)
     }
 
-    /// All kept snapshots, oldest first.
-    pub(crate) fn kept_snapshots(&self) -> Vec<FramePart> {
-        self.snapshots.parts().to_vec()
+    /// Requests all kept snapshots, oldest first. While the snapshot of a rounded version is due, the reply waits for it: how a
+    /// client gets a version, and so the predictor that it has, must not depend on the time of its call.
+    pub(crate) fn want_kept_snapshots(&mut self, reply: oneshot::Sender<Vec<FramePart>>) {
+        self.wanted_kept.push(reply);
+        self.answer_kept();
+    }
+
+    fn answer_kept(&mut self) {
+        if self.is_short_snapshot_due() {
+            return;
+        }
+        for reply in self.wanted_kept.drain(..) {
+            // The client may have disconnected.
+            let _ = reply.send(self.snapshots.parts().to_vec());
+        }
+    }
+
+    /// Whether the newest version is rounded and its snapshot is not kept yet.
+    fn is_short_snapshot_due(&self) -> bool {
+        self.rounded.is_some_and(|rounded| rounded.at(self.version).is_some())
+            && self.snapshots.of_version(self.version).is_none()
     }
 
     /// Requests the frame of the whole model.
@@ -130,7 +154,7 @@ impl ModelTask {
         let keeper = Arc::clone(&self.keeper);
         let job = if let Some(wanted) = self.roll_back.take() {
             tokio::task::spawn_blocking(move || roll_back(global, &keeper, &wanted))
-        } else if global.is_rounded() && self.snapshots.of_version(self.version).is_none() {
+        } else if self.is_short_snapshot_due() {
             // Before the next round closes: afterwards this version is no longer in memory.
             let kept = self.snapshots.clone();
             tokio::task::spawn_blocking(move || snapshot(global, &keeper, kept))
@@ -206,6 +230,7 @@ impl ModelTask {
 
     /// Replies to requests for the snapshot that exists, and to those for versions that are no longer the newest.
     fn answer(&mut self) {
+        self.answer_kept();
         let version = self.version;
         let snapshot = self.snapshots.of_version(version);
         let waiting = std::mem::take(&mut self.wanted)

@@ -123,10 +123,7 @@ impl Coordinator {
                 // The client may have disconnected.
                 let _ = reply.send(self.model_task.kept_snapshot(&digest));
             }
-            Command::KeptSnapshots { reply } => {
-                // As above.
-                let _ = reply.send(self.model_task.kept_snapshots());
-            }
+            Command::KeptSnapshots { reply } => self.model_task.want_kept_snapshots(reply),
             Command::Change { change, reply } => match change.record(&self.state, self.clock.now()) {
                 Ok(record) => {
                     let text = self.change(record, batch)?;

@@ -143,6 +143,11 @@ impl GlobalModel {
         self.encoder.residual()
     }
 
+    /// The versions that the run rounds.
+    pub(crate) fn rounded_versions(&self) -> Option<RoundedVersions> {
+        self.rounded
+    }
+
     /// Whether a short snapshot of this version should be kept: it was rounded for that.
     pub fn is_rounded(&self) -> bool {
         self.rounded.is_some_and(|rounded| rounded.at(self.version).is_some())

@@ -17,6 +17,7 @@ use crate::config::plan::RunPlan;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
 use crate::model::decoded_updates::DecodedUpdate;
+use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::run_metadata::Aside;
 use crate::model::space::first_weights;
 use crate::reporting::history::History;
@@ -37,10 +38,10 @@ pub struct LocalRun {
     presence: Presence,
     global: GlobalModel,
     history: History,
-    /// The updates of the open round, all model updates, and the short snapshot.
+    /// The updates of the open round, all model updates, and the kept snapshots.
     frames: BTreeMap<Digest, Bytes>,
-    /// The snapshot of the newest rounded version.
-    short: Option<FramePart>,
+    /// Snapshots of a run that rounds versions.
+    snapshots: KeptSnapshots,
     /// The largest magnitude in the newest model update, if an update was encoded against it.
     largest_of_step: Option<(Digest, Result<f32, String>)>,
     clients: BTreeMap<ClientId, Told>,
@@ -78,7 +79,7 @@ impl LocalRun {
             global,
             history: History::default(),
             frames: BTreeMap::new(),
-            short: None,
+            snapshots: KeptSnapshots::default(),
             largest_of_step: None,
             clients: BTreeMap::new(),
             plan,
@@ -179,12 +180,13 @@ impl LocalRun {
     /// `Model` if the request cannot be answered.
     pub fn fetch(&mut self, client: &ClientId, asked: &FetchRequest) -> Result<(ModelHeader, Vec<Bytes>), ServeError> {
         let start = |why: String| crate::model::ModelError::Start(why);
-        let kept = self.short.as_slice();
+        let kept = self.snapshots.parts();
         let (header, made) = match form(&self.state, self.layout.len(), asked, kept).map_err(start)? {
             Form::Steps(parts) => (ModelHeader::steps(parts), None),
             Form::Older(snapshot, after) => (ModelHeader::after_snapshot(snapshot, after), None),
             Form::Smaller(steps) => {
                 let (part, frame) = self.snapshot()?;
+                self.keep(part, &frame);
                 (smaller(steps, part), Some(frame))
             }
         };
@@ -200,6 +202,17 @@ impl LocalRun {
             told.brought = told.brought.max(Some(asked.want));
         }
         Ok((header, frames))
+    }
+
+    /// Keeps a snapshot, as the server of a run that rounds versions does.
+    fn keep(&mut self, part: FramePart, frame: &Bytes) {
+        if self.plan.rounded.is_none() {
+            return;
+        }
+        for stale in self.snapshots.add(part) {
+            self.frames.remove(&stale.digest);
+        }
+        self.frames.insert(part.digest, frame.clone());
     }
 
     /// The newest version as a snapshot.
@@ -342,10 +355,7 @@ impl LocalRun {
         self.frames.insert(closed.digest, closed.frame.into());
         if self.global.is_rounded() {
             let (part, frame) = self.snapshot()?;
-            self.frames.insert(part.digest, frame);
-            if let Some(older) = self.short.replace(part).filter(|older| older.digest != part.digest) {
-                self.frames.remove(&older.digest);
-            }
+            self.keep(part, &frame);
         }
         self.decide(input, now)?;
         Ok(())

@@ -261,6 +261,12 @@ fn killed_at_ten_moments_it_does_too_with_kept_moments() {
     );
 }
 
+/// Every third version is rounded, on the server and on every client.
+#[test]
+fn killed_at_ten_moments_it_does_too_with_rounded_versions() {
+    survives(4, &format!("[model.snapshot]\nbits = 8\nevery = 3\n{COMPRESSED}"));
+}
+
 #[test]
 fn killed_at_ten_other_moments_it_does_too() {
     survives(2, COMPRESSED);

@@ -118,6 +118,20 @@ async fn small_frames_of_every_client() {
     case.compare().await;
 }
 
+/// Clients that are away fetch the frames that round, or a short snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_that_are_rounded() {
+    let case = Case {
+        clients: 6,
+        asked: 2,
+        rounds: 7,
+        evaluate: true,
+        compression: "[model.snapshot]\nbits = 6\nevery = 2\n\
+            [compression.uplink]\nbudget = \"2 bits\"\n[compression.downlink]\nbudget = \"2 bits\"\n",
+    };
+    case.compare().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_evaluation() {
     let case = Case {
