@@ -91,7 +91,7 @@ async fn a_late_joiner_has_the_server_s_model_from_a_short_snapshot_also_after_a
 #[tokio::test]
 async fn check_says_which_versions_are_rounded_and_warns_where_the_error_is_lost() {
     let fed = Fed::new();
-    let plan = options(&fed, 2).plan;
+    let plan = options(&fed, 6).plan;
     let file = fed.dir.path().join("run.toml");
     let file = file.to_str().unwrap();
     let said = command(&["check", file]).await;
@@ -101,6 +101,13 @@ async fn check_says_which_versions_are_rounded_and_warns_where_the_error_is_lost
     let said = command(&["check", file]).await;
     assert!(
         said.contains("WARNING: `model.snapshot` rounds one version in 3"),
+        "{said}"
+    );
+    let text = plan.text.0.replace("every = 3", "every = 300");
+    std::fs::write(file, text).unwrap();
+    let said = command(&["check", file]).await;
+    assert!(
+        said.contains("WARNING: `model.snapshot.every` is 300, so that a run of"),
         "{said}"
     );
 }

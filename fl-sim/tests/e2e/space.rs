@@ -122,5 +122,12 @@ fn a_space_that_does_not_suit_the_model_is_refused_before_the_run() {
         fails(check(space), 2, &[part]);
     }
     let text = done(check("{ shared = 1200 }"));
-    assert!(text.contains("1200"), "{text}");
+    assert!(text.contains("1200") && !text.contains("blocks"), "{text}");
+    let text = done(check("{ shared = 1200, blocks = 64 }"));
+    for part in [
+        "WARNING: `train.space` has 64 blocks, of which a run of",
+        "of `compression.uplink` carries over is of another block",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use fl_compress::{Memory, snapshot};
+use fl_compress::{Memory, SpaceSpec, snapshot};
 use fl_report::size;
 use serde::Serialize;
 
@@ -106,6 +106,7 @@ impl CheckedRun {
         let mut lines = tensors::lines(&model);
         lines.extend(frozen(plan, &model));
         lines.extend(rounded(plan));
+        lines.extend(blocks(plan));
         lines.push(downloads(plan, &model, each));
         let of_budgets = estimates.iter();
         lines.extend(of_budgets.flat_map(|(table, estimate)| budgets::lines_of(table, estimate, &model.layout)));
@@ -177,9 +178,39 @@ impl CheckedRun {
     }
 }
 
+/// Warnings about the blocks of `train.space`.
+fn blocks(plan: &RunPlan) -> Vec<String> {
+    let blocks = plan.training.space.map_or(1, SpaceSpec::blocks);
+    let mut lines = Vec::new();
+    if u64::from(blocks) > plan.rounds {
+        lines.push(format!(
+            "WARNING: `train.space` has {blocks} blocks, of which a run of {} rounds trains {}; give no more blocks than rounds",
+            plan.rounds, plan.rounds
+        ));
+    }
+    let tables = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
+    let kept = tables
+        .iter()
+        .filter(|(_, spec)| blocks > 1 && spec.memory != Memory::None);
+    lines.extend(kept.map(|(table, spec)| {
+        format!(
+            "WARNING: `train.space` has {blocks} blocks, and what the memory \"{}\" of `compression.{table}` carries over is of \
+             another block than the next round's; set `memory = \"none\"` there",
+            spec.memory.name()
+        )
+    }));
+    lines
+}
+
 /// A line about rounded versions, if there are any.
 fn rounded(plan: &RunPlan) -> Option<String> {
     let rounded = plan.rounded?;
+    if rounded.every > plan.rounds {
+        return Some(format!(
+            "WARNING: `model.snapshot.every` is {}, so that a run of {} rounds rounds no version; give a smaller number",
+            rounded.every, plan.rounds
+        ));
+    }
     Some(match plan.downlink.memory {
         Memory::None => format!(
             "WARNING: `model.snapshot` rounds one version in {}, and `compression.downlink` has no residual: what rounding removes \
