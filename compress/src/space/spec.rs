@@ -10,7 +10,7 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub enum SpaceSpec {
-    /// Each value stands for a seeded group of weights of one tensor, with a seeded sign for each weight.
+    /// Each value is shared by a seeded group of weights of one tensor, with a seeded sign for each weight.
     Shared {
         /// Values that a round trains.
         values: u32,

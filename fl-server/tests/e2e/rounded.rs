@@ -44,7 +44,7 @@ async fn a_late_joiner_has_the_server_s_model_from_a_short_snapshot_also_after_a
     let models = all_take_part(&mut clients).await;
     assert!(models.iter().all(|model| *model == models[0]));
     assert_eq!(late(&fed, &server, 8).await, (models[0], vec![6, 7, 8]));
-    // Whoever holds a version gets the model updates alone.
+    // A client that holds a version gets the model updates alone.
     let (header, _) = clients[0].fetch(Some(5), 8).await.unwrap();
     assert!(!header.is_snapshot() && header.frames().len() == 3);
     // A part of a short snapshot is continued.
