@@ -51,20 +51,30 @@ pub(super) fn fidelity(frame: &Frame<'_>, figures: &[fl_compress::Fidelity]) -> 
 /// Most values of a tensor from which its entropy is estimated: a logarithm for each is work that a round waits for.
 const SAMPLE: usize = 65_536;
 
-/// Entropy of the energy of the values in nats, for each trained tensor with a section of its own, by its place in the layout. Zeros
-/// have none. Of a tensor with more than [`SAMPLE`] values, every n-th counts for n. `value`: that at a place of the layout.
+/// Entropy of the energy of the values in nats, for each trained tensor with a section of its own, by its place in the
+/// layout. Zeros have none. Of a tensor with more than [`SAMPLE`] values, one of every n counts for n: good where many
+/// values carry the energy, and too large where a few do. `value`: that at a place of the layout.
 pub(super) fn entropies(layout: &Layout, sections: &Sections, value: impl Fn(usize) -> f32) -> Vec<(u32, f64)> {
     let entropy = |section: &Section| {
         let tensor = layout.tensors().get(section.first as usize)?;
         if section.tensors != 1 || tensor.role != Role::Trained {
             return None;
         }
-        let places = (tensor.offset..tensor.offset + tensor.len).step_by(tensor.len.div_ceil(SAMPLE).max(1));
-        let sample: Vec<f32> = places.map(&value).collect();
+        let stride = tensor.len.div_ceil(SAMPLE).max(1);
+        let sample: Vec<f32> = (0..tensor.len / stride)
+            .map(|at| value(tensor.offset + at * stride + within(at, stride)))
+            .collect();
         let scale = tensor.len as f64 / sample.len() as f64;
         Some((section.first, energy_entropy(&sample)? + scale.ln()))
     };
     sections.0.values().filter_map(entropy).collect()
+}
+
+/// A place below `stride` that varies with `at`, so that the sample does not follow the columns of a matrix whose rows are a
+/// multiple of the stride (multiplicative hashing: Knuth 1973, section 6.4).
+fn within(at: usize, stride: usize) -> usize {
+    let hash = (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    (hash % stride as u64) as usize
 }
 
 /// Place of its first tensor in the layout.
@@ -130,5 +140,23 @@ mod tests {
         let exact = (len as f64 / 4.0).ln();
         assert!((found[0].1 - exact).abs() < 0.02, "{found:?} for {exact}");
         assert!(asked.get() <= SAMPLE);
+    }
+
+    /// Every n-th value alone would be of the same few columns.
+    #[test]
+    fn the_entropy_of_a_matrix_is_not_that_of_a_few_columns() {
+        let (rows, cols) = (2048, 1024);
+        let layout = Layout::new([("large", vec![rows, cols])]).unwrap();
+        let mut sections = Sections::default();
+        sections.add(&[Section {
+            tensors: 1,
+            ..Section::default()
+        }]);
+        for first in [0, 1] {
+            // Every other column carries the energy.
+            let found = entropies(&layout, &sections, |at| f32::from(at % 2 == first));
+            let exact = ((rows * cols / 2) as f64).ln();
+            assert!((found[0].1 - exact).abs() < 0.02, "{found:?} for {exact}");
+        }
     }
 }
