@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! trained tensor of w        tensor of z
-//! fc1.weight [200, 784]      fc1.weight.z [14164]   shared: groups of weights
-//!                            fc1.weight.z [8 * 7101] shared, 8 blocks, one after another: each has groups of its own
+//! fc1.weight [200, 784]      fc1.weight.z [14188]    shared = 16000: groups of weights
+//!                            fc1.weight.z [8 * 7000] shared = 8000, blocks = 8, one after another: each has groups of its own
 //!                            fc1.weight.z [200, 8]  lowrank = 8
 //! fc1.bias [200]             fc1.bias.z [200]       lowrank: vectors, and matrices that are no larger, are trained whole;
 //!                                                   with blocks, so is a tensor with as many shared values as weights

@@ -72,7 +72,8 @@ impl Watch {
             .collect()
     }
 
-    /// Adds a closed round: the sections of its frames, up and down, their figures where known, and the entropies of tensors.
+    /// Adds a closed round: the sections of its frames, up and down, their figures where known, and the entropies of
+    /// tensors, by their places.
     pub(crate) fn closed(
         &mut self,
         sections: &[(Direction, Vec<Section>)],
@@ -90,14 +91,13 @@ impl Watch {
                 } if *of == direction => Some(sections.as_slice()),
                 _ => None,
             });
+            let entropies = entropies.iter().find(|(of, _)| *of == direction);
+            let entropies = entropies.map_or(&[][..], |(_, entropies)| entropies);
             for section in sections {
                 let figures = figures.unwrap_or_default();
                 let at = figures.binary_search_by_key(&section.first, |figures| figures.first);
-                let known = entropies.iter().filter(|(of, _)| *of == direction);
-                let mut known = known.flat_map(|(_, known)| known);
-                let entropy = known
-                    .find(|(first, _)| *first == section.first)
-                    .map(|(_, entropy)| *entropy);
+                let entropy = entropies.binary_search_by_key(&section.first, |(first, _)| *first);
+                let entropy = entropy.ok().map(|at| entropies[at].1);
                 self.section(direction, section, (at.ok().map(|at| figures[at]), entropy), &mut seen);
             }
             let firsts: BTreeSet<u32> = sections.iter().map(|section| section.first).collect();

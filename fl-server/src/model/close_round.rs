@@ -29,7 +29,7 @@ pub struct RoundResult {
     pub downlink: Vec<Section>,
     /// Entropy of the energy of each tensor, by its place in the layout: of the aggregate of the updates.
     pub uplink_entropies: Vec<(u32, f64)>,
-    /// The same of the decoded model update.
+    /// The same of what the round changed in the model, rounding included.
     pub downlink_entropies: Vec<(u32, f64)>,
     /// Updates that count for less than their sender claimed.
     pub limited: Vec<Limited>,

@@ -9,7 +9,7 @@ use crate::config::plan::{Handout, RunPlan};
 use crate::state_machine::align::{Clamps, aligned};
 use crate::state_machine::round::Round;
 use crate::state_machine::state::State;
-use crate::state_machine::uplinks::{Uplink, parts};
+use crate::state_machine::uplinks::{Uplink, parts, usual_rate};
 use crate::storage::record::Record;
 
 /// The budgets and the bandwidths of the clients that `records` ask, if the plan hands out any.
@@ -60,8 +60,10 @@ fn uplinks_of(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> Vec<U
 
 /// The rate of each client's uploads over the median of the cohort; none of a client that was not measured.
 fn over_median(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> BTreeMap<ClientId, u32> {
-    let cohort = uplinks_of(state, open, asked);
-    let ratio = |client: &&ClientId| Some(((*client).clone(), state.uplink(client).over_median(&cohort)?));
+    let Some(usual) = usual_rate(&uplinks_of(state, open, asked)) else {
+        return BTreeMap::new();
+    };
+    let ratio = |client: &&ClientId| Some(((*client).clone(), state.uplink(client).over(usual)?));
     asked.iter().filter_map(ratio).collect()
 }
 

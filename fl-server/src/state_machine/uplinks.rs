@@ -55,15 +55,18 @@ impl Uplink {
 }
 
 impl Uplink {
-    /// Its rate in millionths of the median rate of `cohort`, both as measured.
-    pub(super) fn over_median(&self, cohort: &[Uplink]) -> Option<u32> {
-        let own = self.measured?.rate;
-        let usual = median(cohort.iter().filter_map(|uplink| uplink.measured), |measured| {
-            measured.rate
-        })?;
-        let ratio = u128::from(own) * UNIT / u128::from(usual.max(1));
+    /// Its rate in millionths of `usual`.
+    pub(super) fn over(&self, usual: u64) -> Option<u32> {
+        let ratio = u128::from(self.measured?.rate) * UNIT / u128::from(usual.max(1));
         u32::try_from(ratio.clamp(UNIT / MOST_RATIO, UNIT * MOST_RATIO)).ok()
     }
+}
+
+/// The median of the rates that were measured; `None` of none.
+pub(super) fn usual_rate(cohort: &[Uplink]) -> Option<u64> {
+    median(cohort.iter().filter_map(|uplink| uplink.measured), |measured| {
+        measured.rate
+    })
 }
 
 /// The lower median of a quantity; `None` of none.
@@ -146,7 +149,7 @@ mod tests {
             ..Uplink::default()
         };
         let cohort = [of(300), of(100), Uplink::default(), of(200), of(u64::MAX)];
-        let found = cohort.map(|uplink| uplink.over_median(&cohort));
+        let found = cohort.map(|uplink| uplink.over(usual_rate(&cohort).unwrap()));
         assert_eq!(
             found,
             [
@@ -157,8 +160,8 @@ mod tests {
                 Some(4_000_000_000)
             ]
         );
-        assert_eq!(of(1).over_median(&[of(u64::MAX)]), Some(250));
-        assert_eq!(of(1).over_median(&[]), None);
+        assert_eq!(of(1).over(u64::MAX), Some(250));
+        assert_eq!(usual_rate(&[]), None);
     }
 
     #[test]

@@ -84,6 +84,12 @@ async fn the_exported_model_of_shared_values_is_the_evaluated_one() {
     exported_model_is_the_evaluated_one("{ shared = 1200 }", 1200).await;
 }
 
+/// Four rounds train all three blocks, and the first one twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_exported_model_of_blocks_is_the_evaluated_one() {
+    exported_model_is_the_evaluated_one("{ shared = 1200, blocks = 3 }", 3600).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_exported_model_of_low_rank_is_the_evaluated_one() {
     // Of [200, 784] and [10, 200], and two biases.
