@@ -29,7 +29,7 @@ pub struct Experiment {
     pub engine: Engine,
     /// Learner and data.
     pub workload: Workload,
-    /// `run.toml` without name, task, seed and model.
+    /// `run.toml` without name, task and seed, and of its `model` only `snapshot`.
     pub run: toml::Table,
     /// The variants.
     pub variant: Vec<Variant>,
@@ -112,7 +112,7 @@ impl Experiment {
             let name = &variant.name;
             let again = self.variant[..at].iter().any(|earlier| earlier.name == *name);
             ensure!(!again, "variant `{name}` is there twice");
-            let run = format!("model = \"first\"\n{}", self.run_toml(variant, self.seeds[0])?);
+            let run = format!("model.weights = \"first\"\n{}", self.run_toml(variant, self.seeds[0])?);
             let plan = RunPlan::from_toml(&run, Path::new("")).with_context(|| format!("variant `{name}`"))?;
             let (clients, min) = (variant.clients.unwrap_or(self.workload.clients), plan.cohort.min);
             ensure!(
@@ -145,7 +145,7 @@ impl Experiment {
     /// If the codec cannot keep a budget; the error names the key and the smallest budget. As [`Experiment::trial`].
     pub fn check_budgets(&self, variant: &Variant, seed: u64, dir: &Path) -> anyhow::Result<Vec<String>> {
         let run = self.run_toml(variant, seed)?;
-        let plan = RunPlan::from_toml(&format!("model = \"first\"\n{run}"), Path::new(""))?;
+        let plan = RunPlan::from_toml(&format!("model.weights = \"first\"\n{run}"), Path::new(""))?;
         if plan.uplink.budget.is_none() && plan.downlink.budget.is_none() {
             return Ok(Vec::new());
         }
@@ -165,13 +165,19 @@ impl Experiment {
         Ok((layout, weights))
     }
 
-    /// The text of `run.toml` of one trial, without `model`.
+    /// The text of `run.toml` of one trial, without `model.weights`.
     ///
     /// # Errors
-    /// If it cannot be written as TOML.
+    /// If it sets more of the model than `snapshot`, or cannot be written as TOML.
     pub fn run_toml(&self, variant: &Variant, seed: u64) -> anyhow::Result<String> {
         let mut run = self.run.clone();
         merge(&mut run, &variant.run);
+        let is_snapshot = |model: &toml::Table| model.keys().all(|key| key == "snapshot");
+        ensure!(
+            run.get("model")
+                .is_none_or(|model| model.as_table().is_some_and(is_snapshot)),
+            "`run.model`: every trial gets its own first weights; only `snapshot` can be set there"
+        );
         run.insert("name".into(), format!("{}-{seed}", variant.name).into());
         run.insert("task".into(), TASK.into());
         run.insert(
@@ -339,6 +345,21 @@ mod tests {
     }
 
     #[test]
+    fn versions_can_be_rounded_for_short_snapshots() {
+        let text = "seeds = [1]\n[workload]\nlearner = \"mlp\"\nclients = 2\ndata = { builtin = {} }\n\
+                    [run]\nrounds = 3\ncohort = { min = 2, target = 2 }\nmodel = { snapshot = { bits = 12, every = 2 } }\n\
+                    [[variant]]\nname = \"a\"\n";
+        let experiment = Experiment::from_toml(text, Path::new(".")).unwrap();
+        experiment.check().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let variant = &experiment.variant[0];
+        let (layout, weights) = experiment.first(variant, 1).unwrap();
+        let run = experiment.run_toml(variant, 1).unwrap();
+        let plan = federation::plan(dir.path(), &run, &layout, &weights).unwrap();
+        assert!(plan.rounded.is_some());
+    }
+
+    #[test]
     fn what_would_stop_a_later_trial_is_found_before_the_first() {
         let fails = |variants: &str, want: &str| {
             let text = format!(
@@ -362,6 +383,14 @@ mod tests {
         );
         fails(&format!("{first}run = {{ train = {{ stepz = 3 }} }}"), "stepz");
         fails("[[variant]]\nname = \"half a bit\"", "half a bit");
+        fails(
+            &format!("{first}run = {{ model = {{ weights = \"w.safetensors\" }} }}"),
+            "only `snapshot` can be set there",
+        );
+        fails(
+            &format!("{first}run = {{ model = {{ snapshot = {{ bits = 99, every = 1 }} }} }}"),
+            "4 to 20 bits a value, not 99",
+        );
     }
 
     #[test]

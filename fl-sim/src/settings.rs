@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use toml::{Table, Value};
 
 /// Keys of `run` that every trial gets by itself.
-const GIVEN: [&str; 4] = ["name", "task", "seed", "model"];
+const GIVEN: [&str; 3] = ["name", "task", "seed"];
 
 /// Sets `key` in the experiment `file` and in every variant that has a value of its own for it.
 ///
@@ -25,6 +25,10 @@ pub(crate) fn set(file: &mut Table, key: &str, value: &Value) -> anyhow::Result<
     let root = path[0];
     if section == "run" {
         ensure!(!GIVEN.contains(&root), "`{key}`: every trial gets its own `{root}`");
+        ensure!(
+            root != "model" || path.get(1) == Some(&"snapshot"),
+            "`{key}`: every trial gets its own first weights; `run.model.snapshot` can be set"
+        );
         ensure!(
             root != "compression",
             "`{key}`: begin with `compression.`, without `run.`"
@@ -156,6 +160,8 @@ mod tests {
             ("model.x", "begins with"),
             ("run..x", "empty part"),
             ("run.seed", "its own `seed`"),
+            ("run.model", "its own first weights"),
+            ("run.model.weights", "its own first weights"),
             ("run.compression.uplink", "begin with `compression.`"),
             ("run.rounds.x", "not a table"),
         ] {

@@ -76,7 +76,7 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
 /// What was not checked, as `aggregation of rounds 1 to 8, checkpoint of version 8`.
 fn unchecked(audit: &Audit) -> String {
     let what = |(check, first, last): (&str, u64, u64)| match check {
-        "checkpoint" => format!("checkpoint of version {first}"),
+        "checkpoint" | "snapshot" => format!("{check} of version {first}"),
         "plan" | "first weights" | "base" => check.to_owned(),
         _ if first == last => format!("{check} of round {first}"),
         _ => format!("{check} of rounds {first} to {last}"),
@@ -107,8 +107,10 @@ fn audited(audit: &Audit) -> String {
         let checks = checks.map(|(name, check)| format!("{name} {}", found(check)));
         let _ = writeln!(out, "round {:>4}: {}", round.round, checks.join("; "));
     }
-    for (version, check) in &audit.checkpoints {
-        let _ = writeln!(out, "checkpoint of version {version}: {}", found(check));
+    for (what, checks) in [("checkpoint", &audit.checkpoints), ("snapshot", &audit.snapshots)] {
+        for (version, check) in checks {
+            let _ = writeln!(out, "{what} of version {version}: {}", found(check));
+        }
     }
     out
 }

@@ -1,5 +1,5 @@
-//! Audits a run in its store: computes every entry of the hash chain, model, model update and checkpoint again and
-//! compares.
+//! Audits a run in its store: computes every entry of the hash chain, model, model update, checkpoint and snapshot again
+//! and compares.
 //!
 //! The audit is read-only and trusts only the first weights: everything else must follow from them and the updates.
 //! Where updates were not kept, the audit continues from a checkpoint, which then counts as not checked.
@@ -13,6 +13,7 @@ use fl_compress::{Digest, Frame, Layout};
 use crate::accounting::hash_chain::entries;
 use crate::accounting::ledger::{Row, stored_rows};
 use crate::config::plan::RunPlan;
+use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::UPDATES_FROM;
 use crate::model::restore::Fallback;
 use crate::model::run_metadata::{StoredPlan, stored_plan};
@@ -38,6 +39,8 @@ pub(crate) struct Audit {
     pub(crate) rounds: Vec<Round>,
     /// Whether each checkpoint equals the model and state that the rounds before it make, by version.
     pub(crate) checkpoints: BTreeMap<u64, Found>,
+    /// Whether each kept snapshot equals the model that the rounds before it make, by version.
+    pub(crate) snapshots: BTreeMap<u64, Found>,
     /// Damage that the server has found and worked around before.
     pub(crate) notes: Vec<String>,
 }
@@ -103,9 +106,14 @@ impl Audit {
             .checkpoints
             .iter()
             .map(|(version, found)| ("checkpoint", *version, found));
+        let snapshots = self
+            .snapshots
+            .iter()
+            .map(|(version, found)| ("snapshot", *version, found));
         let first = [("plan", 0, &self.plan), ("first weights", 0, &self.initial)];
         let base = self.base.iter().map(|found| ("base", 0, found));
-        first.into_iter().chain(base).chain(rounds).chain(checkpoints).collect()
+        let kept = checkpoints.chain(snapshots);
+        first.into_iter().chain(base).chain(rounds).chain(kept).collect()
     }
 }
 
@@ -145,6 +153,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         forgotten: Fallback::forgotten(&fallbacks),
         updates_from: updates_from(&run)?,
         checkpoints: run.checkpoints()?,
+        snapshots: KeptSnapshots::load(&run).map_err(|e| corrupt(e.to_string()))?,
         ..Again::new(blobs, layout, &facts.initial, plan.known())
     };
     let history = inspect::history(&run)?;
@@ -154,11 +163,13 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         .base
         .map(|base| Found::of(checked_base(&again.blobs, &base)));
     let mut checkpoints: BTreeMap<u64, Found> = again.checkpoint(0, &model).into_iter().collect();
+    let mut snapshots: BTreeMap<u64, Found> = again.snapshot(0).into_iter().collect();
     let mut rounds = Vec::new();
     for round in &closed {
         if let Some(base) = &round.base {
             again.roll_back(base, &facts.initial, history.steps(base.to));
             checkpoints.extend(again.checkpoint(base.version, &base.model));
+            snapshots.extend(again.snapshot(base.version));
         }
         rounds.push(Round {
             round: round.round,
@@ -169,6 +180,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
             model: Found::of(again.step(round)),
         });
         checkpoints.extend(again.checkpoint(round.round, &round.model));
+        snapshots.extend(again.snapshot(round.round));
     }
     Ok(Audit {
         run: run.name().to_string(),
@@ -180,6 +192,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         base,
         rounds,
         checkpoints,
+        snapshots,
         notes,
     })
 }
@@ -246,6 +259,7 @@ struct Again<'a> {
     updates_from: Option<u64>,
     /// Newest first.
     checkpoints: Vec<Checkpoint>,
+    snapshots: KeptSnapshots,
     /// The sum of the frames so far, or why there is none.
     model: Result<Vec<f32>, String>,
     /// The model with the server's state, or why aggregation cannot continue.
@@ -275,6 +289,7 @@ impl<'a> Again<'a> {
             forgotten: BTreeSet::new(),
             updates_from: None,
             checkpoints: Vec::new(),
+            snapshots: KeptSnapshots::default(),
             model,
             global,
             taken_from: None,
@@ -392,6 +407,19 @@ impl<'a> Again<'a> {
             },
         };
         Some((version, found))
+    }
+
+    /// Checks the snapshot of the version that the rounds so far make, if it is kept.
+    fn snapshot(&self, version: u64) -> Option<(u64, Found)> {
+        let part = self.snapshots.of_version(version)?;
+        let same = || -> Result<(), String> {
+            let mut model = vec![0.0; self.layout.len()];
+            let bytes = self.blobs.get(&part.digest).map_err(|e| e.to_string())?;
+            let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
+            frame.apply(&mut model).map_err(|e| e.to_string())?;
+            self.is_model(&Digest::of_f32(&model))
+        };
+        Some((version, Found::of(same())))
     }
 
     /// A checkpoint whose model is the recorded one, with its bytes.

@@ -58,7 +58,7 @@ impl Begun {
     }
 
     /// The upload, once it has arrived. `handed_out`: when the client was sent the task; `excused`: for how long the server did
-    /// not read. `None` if all bytes came at once: they tell nothing about the link.
+    /// not read. `None` if it tells nothing about the link ([`Transfer::shows_link`]).
     pub(super) fn end(self, meter: &Meter, handed_out: Instant, excused: Duration) -> Option<Transfer> {
         let (read, at) = meter.last_read()?;
         let bytes = read.saturating_sub(self.read);
@@ -68,7 +68,7 @@ impl Begun {
             bytes,
             micros: micros(taken),
         };
-        Some(transfer).filter(|transfer| transfer.bytes > 0 && transfer.micros > 0)
+        Some(transfer).filter(Transfer::shows_link)
     }
 }
 
@@ -114,9 +114,28 @@ mod tests {
         );
         let excused = begun.end(&meter, handed_out, Duration::from_millis(50)).unwrap();
         assert_eq!(excused.micros, 150_000);
+        let busy = Duration::from_millis(181);
+        assert_eq!(
+            begun.end(&meter, handed_out, busy),
+            None,
+            "19 ms of few bytes tell nothing"
+        );
         pass(&mut far, &mut near, 4_000).await;
         let at_once = Begun::of_message(&meter, 3_900).unwrap();
         assert_eq!(at_once.end(&meter, handed_out, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn what_the_server_took_to_read_is_not_taken_for_the_link() {
+        let shown = [(16_384, 1_000), (1, 20_000), (u64::MAX, u64::MAX)];
+        let hidden = [(16_383, 19_999), (u64::MAX, 999), (0, u64::MAX)];
+        let wait = 0;
+        for (bytes, micros) in shown {
+            assert!(Transfer { wait, bytes, micros }.shows_link());
+        }
+        for (bytes, micros) in hidden {
+            assert!(!Transfer { wait, bytes, micros }.shows_link());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::*;
-use fl_compress::{Encoder, Frame, Spec};
+use fl_compress::{Digest, Encoder, Frame, Spec};
 use fl_proto::{Phase, UpdateReply};
 use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
@@ -333,5 +333,39 @@ async fn an_audit_without_files_misses_no_missing_update_or_checkpoint() {
     for _ in 0..2 {
         let (_, said) = verify(&fed, name);
         assert!(said.contains("note: data/head was missing"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_audit_checks_the_kept_snapshots() {
+    let fed = Fed::new();
+    let name = "rounded";
+    let text = fed.toml(&run()).replace("\"test\"", &format!("\"{name}\""));
+    let model = "[model]\nweights = \"init.safetensors\"\nsnapshot = { bits = 8, every = 3 }\n[cohort]";
+    let text = text
+        .replace("model = \"init.safetensors\"\n", "")
+        .replace("[cohort]", model);
+    let mut serve = options(&fed, name, &run());
+    serve.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    serve.tuning.keep_updates = true;
+    serve_to_the_end(&fed, serve).await;
+    let (code, said) = verify(&fed, name);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("snapshot of version 12: ok"), "{said}");
+
+    let run = stored(&fed, name);
+    let list = run.meta("snapshots").unwrap().unwrap();
+    let newest = Digest(*list.last_chunk().unwrap());
+    let path = Blobs::open(&fed.data(), run.name(), Disk::default())
+        .unwrap()
+        .path(&newest);
+    drop(run);
+    for (damage, why) in [(flip as fn(&Path), "digest"), (remove, "is missing")] {
+        damage(&path);
+        let (code, said) = verify(&fed, name);
+        assert!(
+            code == 4 && said.contains("snapshot of version 12: DIFFERS") && said.contains(why),
+            "{code}: {said}"
+        );
     }
 }

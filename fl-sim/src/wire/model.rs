@@ -193,7 +193,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
                     bytes,
                     micros: (1e6 * way) as u64,
                 };
-                let transfer = Some(transfer).filter(|transfer| transfer.micros > 0);
+                let transfer = Some(transfer).filter(Transfer::shows_link);
                 moved = Some(Moved { load, transfer });
             }
             self.on_the_way.insert((arrives, at), (done, moved));

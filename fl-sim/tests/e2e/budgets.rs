@@ -20,7 +20,7 @@ fn setup(dir: &std::path::Path, cohort: &str, budget: &str) -> Setup {
 /// Six clients with 20 examples each, and a codec of updates.
 pub(crate) fn setup_with(dir: &std::path::Path, cohort: &str, uplink: &str) -> Setup {
     let workload =
-        "learner = { name = \"mlp\", hidden = [60] }\nclients = 6\ndata = { builtin = { train = 20, test = 20 } }";
+        "learner = { name = \"mlp\", hidden = [200] }\nclients = 6\ndata = { builtin = { train = 20, test = 20 } }";
     let workload: Workload = toml::from_str(workload).unwrap();
     let (layout, weights) = workload.initial(7).unwrap();
     Setup {

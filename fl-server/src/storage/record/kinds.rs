@@ -36,6 +36,21 @@ pub struct Transfer {
     pub micros: u64,
 }
 
+/// Microseconds below which the delays of the server itself hide those of a link.
+const LEAST_MICROS: u64 = 1_000;
+/// Fewer bytes count only if they took [`LONG_MICROS`]: they may wait together in a buffer.
+const LEAST_BYTES: u64 = 16 * 1024;
+/// Microseconds after which any number of bytes tells how slow a link is.
+const LONG_MICROS: u64 = 20_000;
+
+impl Transfer {
+    /// Whether this tells the bandwidth of a link, and not only how long the server took to read.
+    pub fn shows_link(&self) -> bool {
+        let is_long = self.bytes > 0 && self.micros >= LONG_MICROS;
+        is_long || (self.bytes >= LEAST_BYTES && self.micros >= LEAST_MICROS)
+    }
+}
+
 #[cfg(test)]
 impl Accepted {
     /// The smallest update whose frame has this digest.
