@@ -9,7 +9,7 @@ use fl_proto::wire::{ProbeRequest, UpdateChunk, WatchRequest, probe_request, upd
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
     MAX_MESSAGE, PROBES_SINCE, PROTOCOL_MAJOR, PUSHES_SINCE, ProbeHeader, ProtocolError, RunName, SignedCertificate,
-    UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    Silence, UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -45,6 +45,8 @@ pub(crate) fn tls(config: &ClientConfig) -> Result<Arc<TlsConfig>, Error> {
 pub(crate) struct Rpc {
     client: FederationClient<Channel>,
     config: Arc<ClientConfig>,
+    /// How long the server may be silent; joining says.
+    silence: Silence,
 }
 
 impl Rpc {
@@ -59,11 +61,16 @@ impl Rpc {
             tls: Arc::clone(tls),
             meter: Arc::clone(&config.meter),
             paces: config.limits.paces.clone(),
+            silence: Silence::default(),
         };
+        let silence = dial.silence.clone();
         let channel = fl_proto::dial(dial)
             .await
             .map_err(|e| error_mapping::transport(&e, config))?;
-        Ok(Self::over(channel, config))
+        Ok(Self {
+            silence,
+            ..Self::over(channel, config)
+        })
     }
 
     /// The calls over a channel.
@@ -74,6 +81,7 @@ impl Rpc {
         Self {
             client,
             config: Arc::clone(config),
+            silence: Silence::default(),
         }
     }
 
@@ -119,7 +127,9 @@ impl Rpc {
                 error => error,
             },
         })?;
-        Ok(reply.into_inner().try_into()?)
+        let joined = Joined::try_from(reply.into_inner())?;
+        self.silence.expect_pings(joined.ping_every);
+        Ok(joined)
     }
 
     /// The states of the run, and where small updates go, if the server takes them there.

@@ -105,6 +105,7 @@ fn joined(layout: &Layout, uplink: Spec) -> Joined {
         instance: Digest([1; 32]),
         minor: 0,
         average: None,
+        ping_every: fl_proto::PINGS_BEFORE_1_10,
     }
 }
 

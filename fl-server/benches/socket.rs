@@ -259,7 +259,7 @@ impl Round {
         let calls = FederationServer::new(calls)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let serving = fl_proto::server_builder(fl_proto::MAX_STREAMS)
+        let serving = fl_proto::server_builder(fl_proto::MAX_STREAMS, fl_proto::PINGS_BEFORE_1_10)
             .add_service(calls)
             .serve_with_incoming(ReceiverStream::new(incoming));
         tokio::select! {
@@ -293,6 +293,7 @@ impl Round {
                     tls,
                     meter: Arc::new(Meter::default()),
                     paces: fl_proto::Paces::default(),
+                    silence: Default::default(),
                 })),
             };
         }

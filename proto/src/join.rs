@@ -1,10 +1,12 @@
 //! Joining a run: what a client sends, and all that it needs to take part.
 
+use std::time::Duration;
+
 use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
-use crate::limits::{MAX_SOFTWARE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PINGS_BEFORE_1_10, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::tensors;
 use crate::training::Training;
@@ -114,6 +116,8 @@ pub struct Joined {
     pub minor: u32,
     /// The mean of the last versions that is evaluated beside the newest.
     pub average: Option<Average>,
+    /// Time without a byte after which the server sends a ping, [`MAX_PING_EVERY`] at most.
+    pub ping_every: Duration,
 }
 
 impl Joined {
@@ -150,6 +154,7 @@ impl Joined {
                 Some(Average::Ema(decay)) => decay,
                 _ => 0.0,
             },
+            ping_every_ms: self.ping_every.as_millis() as u64,
         })
     }
 }
@@ -196,6 +201,10 @@ impl TryFrom<wire::JoinReply> for Joined {
             average: average
                 .transpose()
                 .map_err(|why| ProtocolError::invalid("average", why))?,
+            ping_every: match reply.ping_every_ms {
+                0 => PINGS_BEFORE_1_10,
+                millis => Duration::from_millis(millis).min(MAX_PING_EVERY),
+            },
         })
     }
 }
@@ -233,6 +242,7 @@ mod tests {
             instance: Digest::of(b"drawn"),
             minor: PROTOCOL_MINOR,
             average: Some(Average::Last(5)),
+            ping_every: Duration::from_millis(1_500),
         }
     }
 
@@ -277,6 +287,19 @@ mod tests {
             (reply.average_last, reply.average_ema) = (last, ema);
             let text = Joined::try_from(reply).unwrap_err().to_string();
             assert!(text.contains("average"), "{last} {ema}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_server_says_how_often_it_pings_if_it_is_new_enough() {
+        for (millis, every) in [
+            (0, PINGS_BEFORE_1_10),
+            (1, Duration::from_millis(1)),
+            (u64::MAX, MAX_PING_EVERY),
+        ] {
+            let mut reply = joined().to_wire().unwrap();
+            reply.ping_every_ms = millis;
+            assert_eq!(Joined::try_from(reply).unwrap().ping_every, every);
         }
     }
 

@@ -45,7 +45,7 @@ pub use fingerprint::{Fingerprint, FingerprintError};
 pub use join::{JoinRequest, Joined};
 pub use leave::{Departure, LeaveRequest};
 pub use limits::*;
-pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo};
+pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo, Silence};
 pub use metrics::{Metric, Metrics};
 pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader, PartialFrame};
 pub use names::{ClientId, RunName};

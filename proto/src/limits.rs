@@ -10,8 +10,8 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
 /// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
-/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded.
-pub const PROTOCOL_MINOR: u32 = 9;
+/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded. Version 10 added `JoinReply.ping_every_ms`.
+pub const PROTOCOL_MINOR: u32 = 10;
 /// First minor version in which a client rounds its model where a model update says so.
 pub const ROUNDS_SINCE: u32 = 9;
 /// First minor version in which a server measures connections.
@@ -52,10 +52,12 @@ pub const MAX_EXTRA: usize = 64 * 1024;
 /// Most bytes of a `Probe` in each direction: enough to see the rate of a link, little beside a model.
 pub const MAX_PROBE: usize = 256 * 1024;
 
-/// Idle time after which a connection is pinged.
-pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
+/// Time without a byte after which servers before version 1.10 send a ping.
+pub const PINGS_BEFORE_1_10: Duration = Duration::from_secs(20);
+/// Longest time without a byte after which a server may send a ping.
+pub const MAX_PING_EVERY: Duration = Duration::from_secs(600);
 /// Time limit of a ping's answer; then the connection is closed.
-pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit of establishing TCP and TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -15,11 +15,12 @@ use tokio_rustls::rustls::{self, CertificateError, ClientConfig, CommonState, Ha
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Server};
 
-use crate::limits::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT};
+use crate::limits::{CONNECT_TIMEOUT, PING_TIMEOUT};
 use crate::meter::accepted::{Accepted, PeerInfo};
 use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
 use crate::meter::paced::{Paced, Paces};
+use crate::meter::silence::{Attentive, Silence};
 use crate::tls::{HTTP2, SERVER_NAME, peer_expiry};
 
 /// Flow-control window of a client: enough for a fast link.
@@ -43,12 +44,14 @@ pub struct Dial {
     pub meter: Arc<Meter>,
     /// Rates that the connection keeps to.
     pub paces: Paces,
+    /// How long the server may be silent.
+    pub silence: Silence,
 }
 
 /// A connection whose TLS handshake is done: the server has proved its certificate, and sees this client's.
 #[derive(Debug)]
 pub struct Handshaken {
-    io: TlsStream<Lingering<Paced<TcpStream>>>,
+    io: TlsStream<Lingering<Paced<Attentive<TcpStream>>>>,
     address: String,
     paces: Paces,
 }
@@ -80,11 +83,12 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
         tls,
         meter,
         paces,
+        silence,
     } = dial;
     io.set_nodelay(true)?;
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let clock = Arc::clone(&tls.time_provider);
-    let io = Lingering::new(Paced::new(io, paces.clone()), meter);
+    let io = Lingering::new(Paced::new(Attentive::new(io, silence), paces.clone()), meter);
     let io = within(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io)).await?;
     let session = io.get_ref().1;
     if session.alpn_protocol() != Some(HTTP2) {
@@ -122,10 +126,7 @@ async fn channel(
         .origin(origin)
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(window)
-        .initial_connection_window_size(window)
-        .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .keep_alive_while_idle(true);
+        .initial_connection_window_size(window);
     let once = Arc::new(Mutex::new(Some(Box::pin(connect))));
     let connect = tower::service_fn(move |_: tonic::transport::Uri| {
         let connect = once.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -148,15 +149,15 @@ fn window(paces: &Paces) -> u32 {
     })
 }
 
-/// A gRPC server with the limits of this protocol and at most `streams` calls of a connection at once. The caller adds services
-/// and passes connections made by [`accept`].
-pub fn server_builder(streams: u32) -> Server {
+/// A gRPC server with the limits of this protocol and at most `streams` calls of a connection at once, which pings a client that
+/// was silent for `ping_every`. The caller adds services and passes connections made by [`accept`].
+pub fn server_builder(streams: u32, ping_every: Duration) -> Server {
     Server::builder()
         .initial_stream_window_size(SERVER_WINDOW)
         .initial_connection_window_size(SERVER_WINDOW)
         .max_concurrent_streams(streams)
-        .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .http2_keepalive_interval(Some(ping_every))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
 /// The server's side of a connection: performs the handshake and takes the client's certificate. `meter` counts from the first

@@ -164,6 +164,7 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         max_frame: _,
         pending: _,
         minor: _,
+        ping_every: _,
         average,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)

@@ -32,6 +32,7 @@ pub(super) async fn enroll(line: &EnrollmentLine, key: &NewKey, name: Option<&Cl
         tls: pinned_client_tls(line.authority).map_err(internal)?,
         meter: Arc::new(Meter::default()),
         paces: Default::default(),
+        silence: Default::default(),
     };
     let channel = fl_proto::dial(dial).await.map_err(|error| transport(&error, address))?;
     let mut calls = EnrollmentClient::new(channel).max_decoding_message_size(MAX_MESSAGE);

@@ -29,8 +29,10 @@ use tokio::time::Instant;
 /// How a connection ended well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
-    /// The run is over; its last round.
+    /// The run is over; its last round. Nothing is left to do, or the server has ended the watch.
     Over(u64),
+    /// The run has failed, and the server has ended the watch.
+    Failed,
     /// The certificate was renewed: the next connection uses the new one.
     Renewed,
 }
@@ -99,18 +101,29 @@ impl Connection<'_> {
     }
 
     async fn follow(mut self, mut watch: RoundWatch) -> Result<Served, Error> {
-        let mut state = watch.next().await?;
+        let ended = || Error::Broken("the server ended the watch: it is stopping".to_owned());
+        let mut state = watch.next().await?.ok_or_else(ended)?;
         let mut not_before = None;
         loop {
-            if self.announce(&state) {
+            self.announce(&state);
+            if state.phase == Phase::Done {
                 self.session.training = None;
-                return Ok(Served::Over(state.round));
+                if self.config.exit_when_done {
+                    return Ok(Served::Over(state.round));
+                }
+                // The watch says at once when the server is stopped; the next run is another server's.
+            } else {
+                self.act(&state, &watch).await?;
             }
-            self.act(&state, &watch).await?;
             // Computed anew for each state: timers stand still while a device sleeps.
             let renew_at = self.renewal().max(not_before);
             tokio::select! {
-                next = watch.next() => state = next?,
+                next = watch.next() => match (next?, state.phase) {
+                    (Some(next), _) => state = next,
+                    (None, Phase::Done) => return Ok(Served::Over(state.round)),
+                    (None, Phase::Failed) => return Ok(Served::Failed),
+                    (None, _) => return Err(ended()),
+                },
                 (asked, result) = finished(&mut self.session.training) => {
                     let gave_up = self.session.training.take().and_then(|training| training.gave_up());
                     match (gave_up, result) {
@@ -156,8 +169,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Reports the state of the run as events; true if the run is over.
-    fn announce(&mut self, state: &RoundState) -> bool {
+    /// Reports the state of the run as events.
+    fn announce(&mut self, state: &RoundState) {
         if state.round > 0 {
             self.traffic.enter_round(state.round);
         }
@@ -179,7 +192,6 @@ impl Connection<'_> {
             }),
             _ => {}
         }
-        state.phase == Phase::Done
     }
 
     /// Starts what the state asks for and stops a training that it no longer asks for.

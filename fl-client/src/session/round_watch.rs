@@ -32,7 +32,15 @@ struct Seen {
     answers: u64,
     /// The last of them; `None` if the server has no answer.
     answer: Option<UpdateReply>,
-    end: Option<Error>,
+    end: Option<End>,
+}
+
+/// How the stream ended.
+#[derive(Debug)]
+enum End {
+    /// The server ended it.
+    Clean,
+    Broken(Error),
 }
 
 impl RoundWatch {
@@ -48,11 +56,11 @@ impl RoundWatch {
         }
     }
 
-    /// The latest state, once there is one that was not returned yet.
+    /// The latest state, once there is one that was not returned yet; `None` if the server ended the stream after the last.
     ///
     /// # Errors
-    /// Why the stream ended, once every state was returned.
-    pub(super) async fn next(&mut self) -> Result<RoundState, Error> {
+    /// Why the stream broke, once every state was returned.
+    pub(super) async fn next(&mut self) -> Result<Option<RoundState>, Error> {
         let acted = self.acted;
         let closed = || Error::Broken("the watch stream ended".to_owned());
         let seen = self
@@ -63,9 +71,13 @@ impl RoundWatch {
         match &seen.state {
             Some(state) if seen.count > acted => {
                 self.acted = seen.count;
-                Ok(state.clone())
+                Ok(Some(state.clone()))
             }
-            _ => Err(seen.end.clone().unwrap_or_else(closed)),
+            _ => match &seen.end {
+                Some(End::Clean) => Ok(None),
+                Some(End::Broken(error)) => Err(error.clone()),
+                None => Err(closed()),
+            },
         }
     }
 
@@ -102,7 +114,10 @@ impl RoundWatch {
             .map_err(|_| closed())?;
         match seen.answers >= own {
             true => Ok(seen.answer.clone()),
-            false => Err(seen.end.clone().unwrap_or_else(closed)),
+            false => match &seen.end {
+                Some(End::Broken(error)) => Err(error.clone()),
+                _ => Err(closed()),
+            },
         }
     }
 
@@ -158,7 +173,7 @@ async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Se
                 continue;
             }
             Ok(Some(message)) => RoundState::try_from(message).map_err(Error::from),
-            Ok(None) => Err(Error::Broken("the server ended the watch: it is stopping".to_owned())),
+            Ok(None) => break End::Clean,
             Err(status) => Err(rpc.error_of(&status)),
         };
         match state {
@@ -166,7 +181,7 @@ async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Se
                 seen.state = Some(state);
                 seen.count += 1;
             }),
-            Err(error) => break error,
+            Err(error) => break End::Broken(error),
         }
     };
     seen.send_modify(|seen| seen.end = Some(end));

@@ -140,7 +140,8 @@ async fn live(
                     config.backoff.wait(&who, attempt),
                 )
             }
-            Ok(_) => (None, config.backoff.max),
+            // The server answers, but has nothing to do for now.
+            Ok(Served::Over(_) | Served::Failed) => (None, config.backoff.max),
             // The caller asked for this run alone: there is nothing to wait for.
             Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),
             Err(error) if error.is_transient() => (Some(error.to_string()), config.backoff.wait(&who, attempt)),

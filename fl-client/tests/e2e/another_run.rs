@@ -9,7 +9,7 @@ use fl_client::Outcome;
 use fl_compress::Digest;
 
 /// A new run with the name that all tests use, starting from the same model.
-fn another(rounds: u64) -> World {
+pub(crate) fn another(rounds: u64) -> World {
     let mut world = World::new(rounds);
     world.instance = Digest::of(b"another");
     world

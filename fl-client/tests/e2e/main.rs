@@ -24,3 +24,4 @@ mod traffic;
 #[cfg(target_os = "linux")]
 mod trainer;
 mod trust;
+mod waiting;

@@ -141,6 +141,7 @@ impl Tuning {
             enroll_timeout,
             enroll_rate,
             idle,
+            ping_every,
             stop_within,
         } = self;
         use Takes::{Effect, Restart};
@@ -188,6 +189,8 @@ impl Tuning {
             ("enroll_timeout", Effect, *enroll_timeout != other.enroll_timeout),
             ("enroll_rate", Effect, *enroll_rate != other.enroll_rate),
             ("idle", Effect, *idle != other.idle),
+            // Part of the listening server, and of what clients were told.
+            ("ping_every", Restart, *ping_every != other.ping_every),
             ("stop_within", Effect, *stop_within != other.stop_within),
         ]
     }
@@ -244,6 +247,7 @@ mod tests {
             enroll_timeout: Duration::from_secs(7),
             enroll_rate: 7,
             idle: Duration::from_secs(7),
+            ping_every: Duration::from_secs(7),
             stop_within: Duration::from_secs(7),
         };
         let before = Tuning::default();

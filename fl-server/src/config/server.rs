@@ -112,6 +112,7 @@ struct Raw {
     enroll_timeout: String,
     enroll_rate: u64,
     idle: String,
+    ping_every: String,
     stop_within: String,
     otlp: String,
     costs: toml::Table,
@@ -153,6 +154,7 @@ impl Default for Raw {
             enroll_timeout: "20s".into(),
             enroll_rate: tuning.enroll_rate.into(),
             idle: "60s".into(),
+            ping_every: "60s".into(),
             stop_within: "5s".into(),
             otlp: "off".into(),
             costs: toml::Table::new(),
@@ -213,6 +215,7 @@ impl Raw {
             enroll_timeout: duration("enroll_timeout", &self.enroll_timeout)?,
             enroll_rate: within("enroll_rate", self.enroll_rate, 1..=1_000_000)? as u32,
             idle: duration("idle", &self.idle)?,
+            ping_every: ping_every(&self.ping_every)?,
             stop_within: duration("stop_within", &self.stop_within)?,
         };
         let otlp = collector(&self.otlp).map_err(|rule| refused("otlp", &self.otlp, rule))?;
@@ -255,6 +258,16 @@ fn duration(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
     millis
         .map(Duration::from_millis)
         .ok_or_else(|| refused(key, text, rule))
+}
+
+/// How often clients are pinged: often enough that routers keep the connection, and rarely enough to cost little.
+fn ping_every(text: &str) -> Result<Duration, ConfigError> {
+    let range = Duration::from_millis(100)..=fl_proto::MAX_PING_EVERY;
+    let rule = "it must be a duration of 100ms to 10min, such as \"60s\"";
+    let every = fl_compress::duration::millis(text).map(Duration::from_millis);
+    every
+        .filter(|every| range.contains(every))
+        .ok_or_else(|| refused("ping_every", text, rule))
 }
 
 fn refused(key: &'static str, text: &str, rule: impl Into<String>) -> ConfigError {

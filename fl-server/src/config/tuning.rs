@@ -42,6 +42,8 @@ pub struct Tuning {
     pub enroll_rate: u32,
     /// Timeout of a client's connection without a call.
     pub idle: Duration,
+    /// Time without a byte after which the server pings a client. Another `PING_TIMEOUT` without an answer ends the connection.
+    pub ping_every: Duration,
     /// Time for running calls to finish when the server stops.
     pub stop_within: Duration,
 }
@@ -67,6 +69,7 @@ impl Default for Tuning {
             enroll_timeout: Duration::from_secs(20),
             enroll_rate: 10,
             idle: Duration::from_secs(60),
+            ping_every: Duration::from_secs(60),
             stop_within: Duration::from_secs(5),
         }
     }

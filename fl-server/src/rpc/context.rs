@@ -47,6 +47,8 @@ pub(crate) struct Service {
     pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
     /// True when the server is about to stop.
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
+    /// Whether the server ends with the run.
+    pub(crate) exit_when_done: bool,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) blobs: Blobs,
     pub(crate) traffic: Arc<Connections>,

@@ -1,6 +1,7 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::{
@@ -94,6 +95,7 @@ pub(super) fn run_of(service: &Service) -> Run<'_> {
         aside: &service.aside,
         initial: service.initial,
         instance: service.instance,
+        ping_every: service.tuning().ping_every,
     }
 }
 
@@ -104,6 +106,7 @@ pub(crate) struct Run<'a> {
     pub(crate) aside: &'a Aside,
     pub(crate) initial: Digest,
     pub(crate) instance: Digest,
+    pub(crate) ping_every: Duration,
 }
 
 impl Run<'_> {
@@ -129,6 +132,7 @@ impl Run<'_> {
             instance: self.instance,
             minor: PROTOCOL_MINOR,
             average: plan.average,
+            ping_every: self.ping_every,
         }
     }
 }

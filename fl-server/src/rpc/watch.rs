@@ -69,7 +69,11 @@ async fn attend(
         _ => state.view(&service.plan, client, service.clock.now()),
     };
     let admit = || service.admission.admit(client, fingerprint);
-    let (state, stop) = (service.state.clone(), service.stopping.clone());
+    let followed = Followed {
+        state: service.state.clone(),
+        stop: service.stopping.clone(),
+        ends: service.exit_when_done,
+    };
     let steps = requests.is_some().then(|| Steps::new(&service, &peer));
     let (watching, over) = oneshot::channel();
     if let Some(requests) = requests {
@@ -82,7 +86,7 @@ async fn attend(
         }
     };
     let told = tokio::select! {
-        told = tell(state, stop, view, steps, admit, sent, &messages) => told,
+        told = tell(followed, view, steps, admit, sent, &messages) => told,
         status = turn.over() => Err(status),
     };
     if let Err(status) = told {
@@ -163,28 +167,40 @@ async fn answer(
 /// How often to check that a client without news is still admitted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends the view of the state when it has news for the client, until the run is over, the client disconnects or the
-/// server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]. Wakes at changes that may be news to a
+/// The run that a watch follows.
+struct Followed {
+    state: watch::Receiver<Arc<State>>,
+    /// True when the server is about to stop.
+    stop: watch::Receiver<bool>,
+    /// Whether the server ends with the run. Otherwise a watch outlasts the run: a client that waits for the next one pays for
+    /// pings alone, and hears at once that the server stops.
+    ends: bool,
+}
+
+/// Sends the view of the state when it has news for the client, until the client disconnects, the server stops, or the run is over
+/// that the server ends with. Calls `admit` before each message and every [`POLL_INTERVAL`]. Wakes at changes that may be news to a
 /// client, not at each update of another: a round would wake every client once for every client. `steps` are the model
 /// updates that travel with views; `sent` counts the messages.
 ///
 /// # Errors
 /// The error of `admit`; `UNAVAILABLE` when the server stops.
 async fn tell(
-    mut state: watch::Receiver<Arc<State>>,
-    mut stop: watch::Receiver<bool>,
+    followed: Followed,
     view: impl Fn(&State) -> RoundState,
     steps: Option<Steps<'_>>,
     admit: impl Fn() -> Result<(), Status>,
     sent: impl Fn(&wire::RoundState),
     messages: &Messages,
 ) -> Result<(), Status> {
+    let Followed {
+        mut state,
+        mut stop,
+        ends,
+    } = followed;
     let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<RoundState> = None;
     let news = |now: &RoundState, last: &Option<RoundState>| last.as_ref().is_none_or(|last| is_news(last, now));
-    let mut due = false;
-    let mut over = false;
     let taken_back = |state: &State| state.version() - state.depth();
     let joined = taken_back(&state.borrow());
     loop {
@@ -193,12 +209,9 @@ async fn tell(
             return Err(Status::unavailable("the run was rolled back; join it again"));
         }
         // A newer view replaces one that is not read yet.
-        if !over {
-            let now = view(&state.borrow_and_update());
-            over = matches!(now.phase, Phase::Done | Phase::Failed);
-            due = news(&now, &last);
-        }
-        if over && !due {
+        let now = view(&state.borrow_and_update());
+        let due = news(&now, &last);
+        if ends && !due && matches!(now.phase, Phase::Done | Phase::Failed) {
             return Ok(());
         }
         let permit = tokio::select! {
@@ -206,7 +219,7 @@ async fn tell(
                 Ok(permit) => permit,
                 Err(_) => return Ok(()),
             },
-            changed = state.changed(), if !over => {
+            changed = state.changed() => {
                 changed.map_err(|_| stopping())?;
                 continue;
             }
@@ -218,7 +231,6 @@ async fn tell(
             }
         };
         admit()?;
-        due = false;
         // Not every change wakes this task, and the client may have read slowly: it gets the latest.
         let shown = Arc::clone(&state.borrow());
         let view = view(&shown);
@@ -311,10 +323,10 @@ mod tests {
             [samples::started(), opened(1)]
                 .iter()
                 .for_each(|record| state.apply(record).unwrap());
-            Self::of(&state)
+            Self::of(&state, false)
         }
 
-        fn of(state: &State) -> Self {
+        fn of(state: &State, ends: bool) -> Self {
             let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
             let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
             let (shown, seen) = watch::channel(Arc::new(state.clone()));
@@ -328,7 +340,12 @@ mod tests {
                     true => Err(Status::permission_denied("revoked")),
                     false => Ok(()),
                 };
-                tell(seen, stopping, view, None, admit, |_| {}, &sender).await
+                let followed = Followed {
+                    state: seen,
+                    stop: stopping,
+                    ends,
+                };
+                tell(followed, view, None, admit, |_| {}, &sender).await
             });
             Self {
                 shown,
@@ -376,7 +393,7 @@ mod tests {
         watched.apply(&samples::closing(1, 0));
         assert!(watched.is_silent().await);
         let state = watched.shown.borrow().clone();
-        let view = Watched::of(&state).next().await;
+        let view = Watched::of(&state, false).next().await;
         assert_eq!((view.accepted, view.phase), (Some(Digest::of(b"anna")), Phase::Closing));
     }
 
@@ -456,5 +473,19 @@ mod tests {
         assert_eq!(watched.next().await.phase, Phase::Training);
         assert_eq!(watched.next().await.phase, Phase::Closing);
         assert!(watched.is_silent().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_outlasts_the_run_unless_the_server_ends_with_it() {
+        let mut state = State::new();
+        state.apply(&samples::started()).unwrap();
+        let why = "nobody came".to_owned();
+        state.apply(&Record::RunFailed { round: 1, why, at: 5 }).unwrap();
+        for ends in [false, true] {
+            let mut watched = Watched::of(&state, ends);
+            assert_eq!(watched.next().await.phase, Phase::Failed);
+            assert_eq!(watched.is_silent().await, !ends);
+            assert_eq!(watched.ended.is_finished(), ends);
+        }
     }
 }

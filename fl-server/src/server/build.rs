@@ -132,6 +132,7 @@ impl Server {
             clock: started.clock,
             state: state.clone(),
             stopping: stop,
+            exit_when_done: options.exit_when_done,
             commands,
             tracer,
             tuning,
@@ -180,7 +181,7 @@ impl Server {
         let (drain, drained) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
         let streams = u32::try_from(room.calls).unwrap_or(u32::MAX);
-        let calls = server_builder(streams)
+        let calls = server_builder(streams, shared.tuning.ping_every)
             .add_service(health(Arc::clone(&service)))
             .add_service(federation(service));
         let calls = Task::spawn(calls.serve_with_incoming_shutdown(incoming, dropped(drained)));
@@ -232,6 +233,7 @@ struct Shared {
     clock: Clock,
     state: watch::Receiver<Arc<State>>,
     stopping: watch::Receiver<bool>,
+    exit_when_done: bool,
     commands: mpsc::Sender<Command>,
     tracer: Tracer,
     tuning: Tuning,
@@ -255,6 +257,7 @@ impl Shared {
             instance: started.instance,
             state: self.state.clone(),
             stopping: self.stopping.clone(),
+            exit_when_done: self.exit_when_done,
             commands: self.commands.clone(),
             blobs: started.blobs.clone().impatient(),
             traffic: Arc::clone(&self.traffic),

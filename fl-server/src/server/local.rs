@@ -14,6 +14,7 @@ use fl_proto::{
 
 use crate::accounting::ledger::Flow;
 use crate::config::plan::RunPlan;
+use crate::config::server::Tuning;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
 use crate::model::decoded_updates::DecodedUpdate;
@@ -125,6 +126,7 @@ impl LocalRun {
             aside: &self.aside,
             initial: self.initial,
             instance: self.instance,
+            ping_every: Tuning::default().ping_every,
         };
         run.joined(client.clone(), &self.state, None)
     }

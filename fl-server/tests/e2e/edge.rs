@@ -245,6 +245,7 @@ pub(crate) async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, toni
         tls: pinned_client_tls(line.authority).unwrap(),
         meter: Default::default(),
         paces: Paces::default(),
+        silence: Default::default(),
     });
     let mut calls = EnrollmentClient::new(dialed.await.unwrap());
     let key = NewKey::generate().unwrap();
@@ -274,6 +275,7 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
         tls: pinned_client_tls(line.authority).unwrap(),
         meter: std::sync::Arc::clone(&meter),
         paces: Paces::default(),
+        silence: Default::default(),
     });
     let _idle = dialed.await.unwrap();
     server.counts(|metrics| metrics.connections("enroll") == (0, 1)).await;

@@ -21,6 +21,7 @@ async fn check(fed: &Fed, server: &Server, own: &Issued, service: &str) -> (Resu
         tls: client_tls(&fed.root.certificate, own).unwrap(),
         meter: Arc::clone(&meter),
         paces: fl_proto::Paces::default(),
+        silence: Default::default(),
     });
     let request = HealthCheckRequest {
         service: service.to_owned(),

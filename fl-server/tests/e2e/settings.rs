@@ -203,6 +203,7 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
         tls: pinned_client_tls(line.authority).unwrap(),
         meter: Arc::clone(&meter),
         paces: Paces::default(),
+        silence: Default::default(),
     });
     let _idle = dialed.await.unwrap();
     meter.closed().await;

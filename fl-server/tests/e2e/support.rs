@@ -273,6 +273,7 @@ impl TestClient {
             tls,
             meter: Arc::clone(&meter),
             paces,
+            silence: Default::default(),
         })
         .await?;
         let calls = FederationClient::new(channel);

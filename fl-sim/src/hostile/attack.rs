@@ -215,6 +215,7 @@ impl Attackers {
             tls,
             meter: Arc::new(Meter::default()),
             paces: Paces::default(),
+            silence: Default::default(),
         };
         let channel = match self.dial(dial).await {
             Ok(channel) => channel,
@@ -245,6 +246,7 @@ impl Attackers {
             tls,
             meter: Arc::new(Meter::default()),
             paces: Paces::default(),
+            silence: Default::default(),
         };
         let channel = match self.dial(dial).await {
             Ok(channel) => channel,

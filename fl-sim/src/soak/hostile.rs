@@ -172,6 +172,7 @@ impl Bad {
             tls: client_tls(&self.authority, &own)?,
             meter: Arc::new(Meter::default()),
             paces: fl_proto::Paces::default(),
+            silence: Default::default(),
         });
         let channel = tokio::time::timeout(CALL_TIMEOUT, channel).await??;
         let mut calls = FederationClient::new(channel);

@@ -42,6 +42,7 @@ async fn seen(address: &str, authority: &Issued, own: &Issued) -> Vec<u8> {
         tls: client_tls(&authority.certificate, own).unwrap(),
         meter: std::sync::Arc::default(),
         paces: Default::default(),
+        silence: Default::default(),
     };
     let io = TcpStream::connect(address).await.unwrap();
     let secured = fl_proto::handshake(dial, io).await.unwrap();

@@ -1,5 +1,5 @@
 //! Bytes on the socket, counted under TLS. The ledger must equal these counts. The meter never changes what passes; a client's
-//! limits below it delay what passes.
+//! limits below it delay what passes, and a long silence ends it.
 
 pub(crate) mod accepted;
 mod arrivals;
@@ -9,6 +9,7 @@ mod metered;
 mod pace;
 pub(crate) mod paced;
 mod records;
+pub(crate) mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -17,3 +18,4 @@ pub use counter::Meter;
 pub use metered::Metered;
 pub use pace::Pace;
 pub use paced::Paces;
+pub use silence::Silence;

@@ -127,8 +127,7 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
     });
     let incoming = tokio_stream::wrappers::ReceiverStream::new(incoming);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = server_builder(crate::MAX_STREAMS)
-        .http2_keepalive_interval(Some(std::time::Duration::from_millis(20)))
+    let serving = server_builder(crate::MAX_STREAMS, std::time::Duration::from_millis(20))
         .add_routes(Routes::default())
         .serve_with_incoming_shutdown(incoming, async { drop(stopped.await) });
     let serving = tokio::spawn(serving);
@@ -137,6 +136,7 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
         tls: client_tls(&root.certificate, &client).unwrap(),
         meter: Arc::clone(&here),
         paces: crate::Paces::default(),
+        silence: crate::Silence::default(),
     })
     .await
     .unwrap();

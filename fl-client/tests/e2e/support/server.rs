@@ -53,7 +53,7 @@ impl TestServer {
             let listener = TcpListener::from_std(listener).unwrap();
             let (sender, incoming) = tokio::sync::mpsc::channel(1);
             tokio::spawn(let_in(listener, tls, sender));
-            let mut server = server_builder(fl_proto::MAX_STREAMS);
+            let mut server = server_builder(fl_proto::MAX_STREAMS, fl_proto::PINGS_BEFORE_1_10);
             let server = server.add_service(service);
             server.serve_with_incoming(ReceiverStream::new(incoming)).await.unwrap();
         });
@@ -188,6 +188,7 @@ impl Federation for Service {
             instance: world.instance,
             minor: world.minor,
             average: world.average,
+            ping_every: fl_proto::PINGS_BEFORE_1_10,
         };
         Ok(Response::new(joined.to_wire()?))
     }
@@ -198,6 +199,10 @@ impl Federation for Service {
         assert_eq!(first.pushes, self.world().minor >= PUSHES_SINCE);
         if let Some(availability) = first.availability {
             self.world().called(Call::Reports(availability.try_into().unwrap()));
+        }
+        if self.world().ends && matches!(self.world().phase, Phase::Done | Phase::Failed) {
+            let last = self.world().state.borrow().clone();
+            return Ok(Response::new(Box::pin(tokio_stream::once(Ok(last.into())))));
         }
         let states = WatchStream::new(self.world().state.subscribe()).map(|state| Ok(state.into()));
         if !first.pushes {

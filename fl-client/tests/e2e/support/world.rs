@@ -102,6 +102,8 @@ pub struct World {
     pub tamper: Option<Tamper>,
     /// Whether model updates on the watch stream are broken.
     pub tamper_pushes: bool,
+    /// Whether the server ends the watch of a run that is over or has failed.
+    pub ends: bool,
     /// Budget of the client's updates.
     pub budget: Option<u64>,
     /// Receives every call before it is answered.
@@ -153,6 +155,7 @@ impl World {
             faults: VecDeque::new(),
             tamper: None,
             tamper_pushes: false,
+            ends: false,
             budget: None,
             hook: None,
             state: watch::Sender::new(state),

@@ -54,7 +54,7 @@ const RUN: [&str; 15] = [
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml; a client.toml shares some.
-const SERVER: [&str; 35] = [
+const SERVER: [&str; 36] = [
     "listen",
     "admin",
     "admin_token",
@@ -88,6 +88,7 @@ const SERVER: [&str; 35] = [
     "enroll_timeout",
     "enroll_rate",
     "idle",
+    "ping_every",
     "stop_within",
     "otlp",
 ];

@@ -125,6 +125,7 @@ async fn shake(config: &Arc<ClientConfig>, io: TcpStream, clock: UnixTime) -> st
         tls: Arc::new(tls),
         meter: Arc::clone(&config.meter),
         paces: config.limits.paces.clone(),
+        silence: Default::default(),
     };
     fl_proto::handshake(dial, io).await
 }
