@@ -233,9 +233,24 @@ impl Backoff {
             .first
             .saturating_mul(1u32.checked_shl(attempt.min(31)).unwrap_or(u32::MAX))
             .min(self.max);
-        let draw = fl_compress::Digest::of(format!("wait {who} {attempt}").as_bytes()).short();
-        full.mul_f64(0.5 + 0.5 * (draw >> 11) as f64 / (1u64 << 53) as f64)
+        shortened(full, &format!("wait {who} {attempt}"))
     }
+
+    /// The wait of the client `who` after the server answered and had nothing for it to do, for the `times`-th time in a row. It
+    /// doubles from `max` to [`IDLE`] times `max`, so that an operator who has just waited as long does not notice it.
+    pub(crate) fn idle_wait(&self, who: &str, times: u32) -> Duration {
+        let factor = 1u32.checked_shl(times.saturating_sub(1)).unwrap_or(IDLE).min(IDLE);
+        shortened(self.max.saturating_mul(factor), &format!("idle {who} {times}"))
+    }
+}
+
+/// The longest wait for work, as a multiple of the longest wait for a server.
+const IDLE: u32 = 20;
+
+/// A wait, shortened by up to a half as `seed` says.
+fn shortened(full: Duration, seed: &str) -> Duration {
+    let draw = fl_compress::Digest::of(seed.as_bytes()).short();
+    full.mul_f64(0.5 + 0.5 * (draw >> 11) as f64 / (1u64 << 53) as f64)
 }
 
 #[cfg(test)]
@@ -257,5 +272,14 @@ mod tests {
             assert_eq!(wait, backoff.wait("a", attempt));
         }
         assert_ne!(backoff.wait("a", 9), backoff.wait("b", 9));
+    }
+
+    #[test]
+    fn waits_for_work_grow_to_ten_minutes() {
+        let backoff = Backoff::default();
+        for (times, most) in [(1, 30), (2, 60), (3, 120), (5, 480), (6, 600), (u32::MAX, 600)] {
+            let (wait, most) = (backoff.idle_wait("a", times), Duration::from_secs(most));
+            assert!(wait >= most / 2 && wait <= most, "{times}: {wait:?}");
+        }
     }
 }

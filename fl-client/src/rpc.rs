@@ -8,8 +8,8 @@ use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{ProbeRequest, UpdateChunk, WatchRequest, probe_request, update_chunk};
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
-    MAX_MESSAGE, PROBES_SINCE, PROTOCOL_MAJOR, PUSHES_SINCE, ProbeHeader, ProtocolError, RunName, SignedCertificate,
-    Silence, UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    MAX_MESSAGE, PROBES_SINCE, PROTOCOL_MAJOR, PUSHES_SINCE, ProbeHeader, ProtocolError, RunDigest, RunName,
+    SignedCertificate, Silence, UpdateHeader, UpdateReply, chunks, client_tls, read_join, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -27,6 +27,13 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit of the call with which this client leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the last reply to `Join` told of its run.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) digest: RunDigest,
+    pub(crate) joined: Arc<Joined>,
+}
 
 /// Where small updates go.
 pub(crate) type Updates = mpsc::Sender<WatchRequest>;
@@ -117,7 +124,12 @@ impl Rpc {
         !matches!(reply, Err(status) if status.code() == Code::Unimplemented)
     }
 
-    pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {
+    /// `known`: what an earlier reply told.
+    pub(crate) async fn join(
+        &mut self,
+        request: JoinRequest,
+        known: Option<&Told>,
+    ) -> Result<(Joined, Option<RunDigest>), Error> {
         let reply = self.client.join(with_timeout(request.into())).await;
         let reply = reply.map_err(|status| match status.code() {
             // Every version has this call.
@@ -127,9 +139,10 @@ impl Rpc {
                 error => error,
             },
         })?;
-        let joined = Joined::try_from(reply.into_inner())?;
+        let known = known.map(|told| (told.digest, &*told.joined));
+        let (joined, digest) = read_join(reply.into_inner(), known)?;
         self.silence.expect_pings(joined.ping_every);
-        Ok(joined)
+        Ok((joined, digest))
     }
 
     /// The states of the run, and where small updates go, if the server takes them there.

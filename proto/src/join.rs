@@ -6,6 +6,7 @@ use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
+use crate::joined_run::RunDigest;
 use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PINGS_BEFORE_1_10, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::tensors;
@@ -24,6 +25,8 @@ pub struct JoinRequest {
     pub software: String,
     /// The client's device as configured, for the same.
     pub device: String,
+    /// The run that an earlier reply told of.
+    pub known: Option<RunDigest>,
 }
 
 impl From<JoinRequest> for wire::JoinRequest {
@@ -35,6 +38,7 @@ impl From<JoinRequest> for wire::JoinRequest {
             pending: request.pending.as_ref().map(Into::into),
             software: request.software,
             device: request.device,
+            known: request.known.map_or(0, |known| known.0),
         }
     }
 }
@@ -61,6 +65,7 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
             pending: request.pending.map(UpdateId::try_from).transpose()?,
             software: printable(&request.software),
             device: printable(&request.device),
+            known: Some(RunDigest(request.known)).filter(|known| known.0 != 0),
         })
     }
 }
@@ -155,6 +160,7 @@ impl Joined {
                 _ => 0.0,
             },
             ping_every_ms: self.ping_every.as_millis() as u64,
+            ..wire::JoinReply::default()
         })
     }
 }
@@ -210,11 +216,11 @@ impl TryFrom<wire::JoinReply> for Joined {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::training::Schedule;
 
-    fn joined() -> Joined {
+    pub(crate) fn joined() -> Joined {
         Joined {
             client: "camera-07".parse().unwrap(),
             run: "fashion".parse().unwrap(),

@@ -10,8 +10,11 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
 /// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
 /// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
-/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded. Version 10 added `JoinReply.ping_every_ms`.
+/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded. Version 10 added
+/// `JoinReply.ping_every_ms` and the compressed form of that reply.
 pub const PROTOCOL_MINOR: u32 = 10;
+/// First minor version in which a client reads the compressed form of a `JoinReply`.
+pub const DEFLATES_SINCE: u32 = 10;
 /// First minor version in which a client rounds its model where a model update says so.
 pub const ROUNDS_SINCE: u32 = 9;
 /// First minor version in which a server measures connections.
@@ -54,6 +57,8 @@ pub const MAX_PROBE: usize = 256 * 1024;
 
 /// Time without a byte after which servers before version 1.10 send a ping.
 pub const PINGS_BEFORE_1_10: Duration = Duration::from_secs(20);
+/// Time without a byte after which servers send a ping by default.
+pub const DEFAULT_PING_EVERY: Duration = Duration::from_secs(60);
 /// Longest time without a byte after which a server may send a ping.
 pub const MAX_PING_EVERY: Duration = Duration::from_secs(600);
 /// Time limit of a ping's answer; then the connection is closed.

@@ -94,7 +94,7 @@ async fn live(
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
     let mut session = SessionState::new(tasks);
-    let mut attempt = 0;
+    let (mut attempt, mut idle) = (0, 0);
     let mut contact = Instant::now();
     loop {
         let serving = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest));
@@ -119,10 +119,12 @@ async fn live(
             if !matches!(served, Err(Error::Displaced(_))) {
                 attempt = 0;
             }
-        } else {
+        } else if !matches!(served, Err(Error::OtherTask(_))) {
             // A server that does not answer in a resumed session may tell the reason in a new one.
             tls = rpc::tls(&config)?;
         }
+        let nothing_to_do = matches!(served, Ok(Served::Over(_) | Served::Failed) | Err(Error::OtherTask(_)));
+        idle = if nothing_to_do { idle + 1 } else { 0 };
         let (why, wait) = match served {
             Ok(Served::Over(round)) if config.exit_when_done => return Ok(Outcome::Done { round }),
             Ok(Served::Renewed) => {
@@ -140,10 +142,10 @@ async fn live(
                     config.backoff.wait(&who, attempt),
                 )
             }
-            // The server answers, but has nothing to do for now.
-            Ok(Served::Over(_) | Served::Failed) => (None, config.backoff.max),
+            Ok(Served::Over(_) | Served::Failed) => (None, config.backoff.idle_wait(&who, idle)),
             // The caller asked for this run alone: there is nothing to wait for.
             Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),
+            Err(Error::OtherTask(why)) => (Some(why), config.backoff.idle_wait(&who, idle)),
             Err(error) if error.is_transient() => (Some(error.to_string()), config.backoff.wait(&who, attempt)),
             Err(error) => return Err(error),
         };

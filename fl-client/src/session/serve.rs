@@ -13,7 +13,7 @@ use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::Sink;
 use crate::identity::{is_half_promoted, is_pending, promote};
-use crate::rpc::Rpc;
+use crate::rpc::{Rpc, Told};
 
 /// Serves one connection until the run is over or the certificate was renewed.
 ///
@@ -39,8 +39,9 @@ pub(super) async fn serve(
         pending: asked.clone(),
         software: env!("CARGO_PKG_VERSION").to_owned(),
         device: config.device.clone(),
+        known: session.told.as_ref().map(|told| told.digest),
     };
-    let mut joined = rpc.join(request).await?;
+    let (mut joined, digest) = rpc.join(request, session.told.as_ref()).await?;
     session.answered = true;
     // The server has accepted the newest pair.
     if let Some(files) = config
@@ -52,6 +53,11 @@ pub(super) async fn serve(
         tracing::warn!(%error, "the new certificate stays beside the old one");
     }
     let known = joined.pending.take();
+    let joined = Arc::new(joined);
+    session.told = digest.map(|digest| Told {
+        digest,
+        joined: Arc::clone(&joined),
+    });
     let (run, mut leaving) = (joined.run.clone(), rpc.clone());
     let connection = Connection {
         config,
@@ -61,7 +67,7 @@ pub(super) async fn serve(
         session,
         guest,
         rpc,
-        joined: Arc::new(joined),
+        joined,
     };
     let taken_part = Box::pin(connection.take_part(asked, known)).await;
     if let Err(error) = &taken_part

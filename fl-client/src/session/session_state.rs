@@ -7,6 +7,7 @@ use std::time::Duration;
 use fl_proto::{EvaluationReport, Joined};
 
 use super::training::Training;
+use crate::rpc::Told;
 
 /// State that outlives a connection.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct SessionState {
     /// Whether the server has answered since this was last cleared.
     pub(super) answered: bool,
     pub(super) joined: Option<Arc<Joined>>,
+    /// What the last reply to `Join` said, so that the next need not say it again.
+    pub(super) told: Option<Told>,
     pub(super) training: Option<Training>,
     /// A training was stopped at a moment when it may already have encoded an update.
     pub(super) unsettled: bool,
@@ -49,6 +52,7 @@ impl SessionState {
             tasks: std::mem::take(&mut self.tasks),
             answered: self.answered,
             clock_offset: self.clock_offset,
+            told: self.told.take(),
             ..Self::default()
         };
     }

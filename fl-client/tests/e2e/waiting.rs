@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fl_client::{Error, Event};
+use fl_client::{Error, Event, Tasks};
 use fl_proto::Phase;
 
 use crate::another_run::another;
@@ -76,4 +76,24 @@ async fn a_server_that_ends_the_watch_of_such_a_run_is_not_asked_again_soon() {
         );
         assert_eq!(joins(&server.world()), 1, "{phase:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_another_task_is_asked_more_and_more_rarely() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(2));
+    let state = tempfile::tempdir().unwrap();
+    let mut config = config(&server, &certificates, state.path());
+    config.exit_when_done = false;
+    config.backoff.max = Duration::from_millis(1);
+    config.give_up_after = Some(Duration::from_millis(12));
+    let asked = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&asked);
+    let count = move |event| *counted.lock().unwrap() += u32::from(matches!(event, Event::Disconnected { .. }));
+    let tasks = Tasks::new().with("another task", Box::new(Arithmetic::new()));
+    let ended = fl_client::run(config, tasks, count, std::future::pending()).await;
+    assert!(matches!(ended, Err(Error::GaveUp(_))), "{ended:?}");
+    // At least 0.5, 1, 2 and 4 ms, and the next wait would pass the limit.
+    let asked = *asked.lock().unwrap();
+    assert!(asked <= 4, "{asked}");
 }

@@ -46,6 +46,7 @@ impl LiveSettings {
             verify_at_once: before.tuning.verify_at_once,
             transfers_at_once: before.tuning.transfers_at_once,
             calls_per_client: before.tuning.calls_per_client,
+            ping_every: before.tuning.ping_every,
             ..self.tuning
         };
         Self { tuning, ..self }

@@ -306,7 +306,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 39, "{bare}");
+        assert_eq!(bare.lines().count(), 40, "{bare}");
     }
 
     #[test]
@@ -316,6 +316,12 @@ mod tests {
         assert!(refused("connections = 0").contains("`connections` is 0, but it must be 1 to 1000000"));
         assert!(refused("calls_per_client = 3").contains("`calls_per_client` is 3, but it must be 4 to 1000"));
         assert!(refused("enroll_rate = 0").contains("`enroll_rate` is 0, but it must be 1 to 1000000"));
+        for every in ["99ms", "11min", "0s", "often"] {
+            assert!(
+                refused(&format!("ping_every = \"{every}\"")).contains("100ms to 10min"),
+                "{every}"
+            );
+        }
         assert!(refused("handshake_timeout = \"0s\"").contains("`handshake_timeout`"));
         assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));

@@ -69,7 +69,7 @@ impl Default for Tuning {
             enroll_timeout: Duration::from_secs(20),
             enroll_rate: 10,
             idle: Duration::from_secs(60),
-            ping_every: Duration::from_secs(60),
+            ping_every: fl_proto::DEFAULT_PING_EVERY,
             stop_within: Duration::from_secs(5),
         }
     }

@@ -21,6 +21,7 @@ use crate::model::run_metadata::Aside;
 use crate::registry::actor::RegistryHandle;
 use crate::rpc::admission::{self, Admission};
 use crate::rpc::door::Caller;
+use crate::rpc::join::SharedReply;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
 use crate::rpc::predictor::LargestOfStep;
@@ -64,6 +65,7 @@ pub(crate) struct Service {
     /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
     pub(crate) shared_frame: SharedFrame,
+    pub(crate) joined_run: SharedReply,
     /// The updates of the open round, decoded.
     pub(crate) updates: Arc<DecodedUpdates>,
     pub(crate) tracer: Tracer,

@@ -478,9 +478,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_outlasts_the_run_unless_the_server_ends_with_it() {
         let mut state = State::new();
-        state.apply(&samples::started()).unwrap();
         let why = "nobody came".to_owned();
-        state.apply(&Record::RunFailed { round: 1, why, at: 5 }).unwrap();
+        [
+            samples::started(),
+            opened(1),
+            Record::RunFailed { round: 1, why, at: 5 },
+        ]
+        .iter()
+        .for_each(|record| state.apply(record).unwrap());
         for ends in [false, true] {
             let mut watched = Watched::of(&state, ends);
             assert_eq!(watched.next().await.phase, Phase::Failed);

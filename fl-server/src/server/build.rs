@@ -37,6 +37,7 @@ use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::rpc::enrollment::{EnrollmentPort, Listening};
 use crate::rpc::health::health;
+use crate::rpc::join::SharedReply;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::reload::Reloader;
@@ -272,6 +273,7 @@ impl Shared {
             handed_out: HandedOut::default(),
             largest_of_step: LargestOfStep::default(),
             shared_frame: SharedFrame::default(),
+            joined_run: SharedReply::default(),
             updates: Arc::clone(&started.updates),
             tracer: self.tracer.clone(),
         })

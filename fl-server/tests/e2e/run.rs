@@ -222,12 +222,13 @@ async fn a_run_that_is_over_stays_over_and_is_told_so() {
     let state = TestClient::until(&mut watch, |_| true).await;
     assert_eq!((state.phase, state.version), (Phase::Done, 1));
     assert_eq!(state.model, model);
-    assert!(
-        watch.message().await.unwrap().is_none(),
-        "the stream ends when the run is over"
+    let (next, outcome) = tokio::join!(watch.message(), server.stop());
+    assert_eq!(
+        next.unwrap_err().code(),
+        tonic::Code::Unavailable,
+        "the watch lasts until the server stops"
     );
-    drop((watch, anna));
-    assert_eq!(server.stop().await.ending, Ending::Done);
+    assert_eq!(outcome.ending, Ending::Done);
 }
 
 #[tokio::test]

@@ -300,7 +300,7 @@ impl TestClient {
         });
         request.protocol_minor = self.minor;
         let reply = self.calls.join(request).await?.into_inner();
-        Ok(Joined::try_from(reply).unwrap())
+        Ok(fl_proto::read_join(reply, None).unwrap().0)
     }
 
     pub async fn joined(mut self, name: &str) -> Self {

@@ -183,7 +183,7 @@ impl Bad {
         let joined = tokio::time::timeout(CALL_TIMEOUT, calls.join(request))
             .await??
             .into_inner();
-        let joined = Joined::try_from(joined)?;
+        let joined = fl_proto::read_join(joined, None)?.0;
         let watched = calls.watch(tokio_stream::once(wire::WatchRequest {
             run: joined.run.to_string(),
             ..wire::WatchRequest::default()

@@ -3,8 +3,8 @@
 use fl_compress::FrameKind;
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    CHUNK, CLIENT_WINDOW, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_PUSH, ModelHeader, ProtocolError,
-    RoundState, SERVER_WINDOW, UpdateHeader, UpdateReply,
+    CHUNK, CLIENT_WINDOW, EvaluationReport, FetchRequest, JoinRequest, Joined, JoinedRun, MAX_PUSH, ModelHeader,
+    ProtocolError, RoundState, SERVER_WINDOW, UpdateHeader, UpdateReply,
 };
 use fl_server::ledger::Flow;
 use prost::Message;
@@ -53,7 +53,8 @@ impl Traffic {
         // TCP, TLS 1.3, `Join`: a round trip each.
         self.ways += 6;
         self.up(costs::OPENING.0 + len(&request) + len(&watch));
-        self.down(costs::OPENING.1 + len(&joined.to_wire()?));
+        let reply = JoinedRun::of(joined)?.reply(&joined.client, joined.pending.clone(), None);
+        self.down(costs::OPENING.1 + len(&reply));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::limits::{MAX_PING_EVERY, PING_TIMEOUT, PINGS_BEFORE_1_10};
+use crate::limits::{DEFAULT_PING_EVERY, MAX_PING_EVERY, PING_TIMEOUT};
 
 /// How long a server may be silent before its client takes the connection for broken. A server pings, so that a client need not:
 /// twice the time between two pings, and the time that an answer may take.
@@ -39,7 +39,7 @@ impl Silence {
 /// The limit until the server has said how often it pings.
 impl Default for Silence {
     fn default() -> Self {
-        Self::of_pings(PINGS_BEFORE_1_10)
+        Self::of_pings(DEFAULT_PING_EVERY)
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
             // What else the connection does polls the read, such as a message; here only time passes.
             assert!(reading.await.unwrap().is_err());
             let limit = 2 * u64::from(every) + PING_TIMEOUT.as_secs();
-            assert_eq!(begun.elapsed().as_secs(), limit.max(60));
+            assert_eq!(begun.elapsed().as_secs(), limit.max(140));
         }
     }
 }

@@ -1,0 +1,184 @@
+//! The compressed form of a reply to `Join`. All clients of a run are told the same but for their names and pending updates, and a
+//! client that comes back to its run has been told before.
+
+use std::io::{Read as _, Write as _};
+
+use bytes::Bytes;
+use fl_compress::Digest;
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use prost::Message as _;
+
+use crate::error::ProtocolError;
+use crate::join::Joined;
+use crate::limits::MAX_MESSAGE;
+use crate::names::ClientId;
+use crate::update::UpdateReply;
+use crate::wire;
+
+/// Identifies what a client was told of a run: the beginning of the BLAKE3-256 of the compressed form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunDigest(pub(crate) u64);
+
+/// What every client of a run is told, compressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinedRun {
+    deflated: Bytes,
+    digest: RunDigest,
+}
+
+impl JoinedRun {
+    /// Of a reply to any client of the run.
+    ///
+    /// # Errors
+    /// As [`Joined::to_wire`].
+    pub fn of(joined: &Joined) -> Result<Self, ProtocolError> {
+        let shared = wire::JoinReply {
+            client: String::new(),
+            pending: None,
+            ..joined.to_wire()?
+        };
+        let mut deflater = DeflateEncoder::new(Vec::new(), Compression::best());
+        let written = deflater.write_all(&shared.encode_to_vec());
+        let deflated = written.and_then(|()| deflater.finish());
+        Ok(Self::from_deflated(deflated.map_err(invalid)?.into()))
+    }
+
+    fn from_deflated(deflated: Bytes) -> Self {
+        let digest = RunDigest(Digest::of(&deflated).short());
+        Self { deflated, digest }
+    }
+
+    /// The reply to one client. `known`: what it was told before.
+    pub fn reply(&self, client: &ClientId, pending: Option<UpdateReply>, known: Option<RunDigest>) -> wire::JoinReply {
+        let is_known = known == Some(self.digest);
+        wire::JoinReply {
+            client: client.to_string(),
+            pending: pending.map(Into::into),
+            is_known,
+            deflated: if is_known { Bytes::new() } else { self.deflated.clone() },
+            ..wire::JoinReply::default()
+        }
+    }
+}
+
+/// Reads a reply in either form; `known` is what an earlier one said. Returns what to send with the next request, if the server
+/// compresses.
+///
+/// # Errors
+/// `Invalid` or `Missing`, with the field.
+pub fn read_join(
+    reply: wire::JoinReply,
+    known: Option<(RunDigest, &Joined)>,
+) -> Result<(Joined, Option<RunDigest>), ProtocolError> {
+    if reply.is_known {
+        let (digest, known) = known.ok_or(ProtocolError::Missing("deflated"))?;
+        let joined = Joined {
+            client: reply.client.parse()?,
+            pending: reply.pending.map(UpdateReply::try_from).transpose()?,
+            ..known.clone()
+        };
+        return Ok((joined, Some(digest)));
+    }
+    if reply.deflated.is_empty() {
+        return Ok((reply.try_into()?, None));
+    }
+    let mut inflated = Vec::new();
+    let limit = MAX_MESSAGE as u64;
+    let mut inflater = DeflateDecoder::new(&*reply.deflated).take(limit + 1);
+    inflater.read_to_end(&mut inflated).map_err(invalid)?;
+    if inflated.len() > MAX_MESSAGE {
+        return Err(invalid(format!("it inflates to more than {MAX_MESSAGE} bytes")));
+    }
+    let shared = wire::JoinReply::decode(&*inflated).map_err(invalid)?;
+    let joined = wire::JoinReply {
+        client: reply.client,
+        pending: reply.pending,
+        ..shared
+    };
+    let digest = JoinedRun::from_deflated(reply.deflated).digest;
+    Ok((joined.try_into()?, Some(digest)))
+}
+
+fn invalid(why: impl std::fmt::Display) -> ProtocolError {
+    ProtocolError::invalid("deflated", why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::join::tests::joined;
+
+    fn deflated(bytes: &[u8]) -> wire::JoinReply {
+        let mut deflater = DeflateEncoder::new(Vec::new(), Compression::best());
+        deflater.write_all(bytes).unwrap();
+        let deflated = deflater.finish().unwrap().into();
+        wire::JoinReply {
+            client: "a".to_owned(),
+            deflated,
+            ..wire::JoinReply::default()
+        }
+    }
+
+    #[test]
+    fn a_reply_survives_in_both_forms_and_is_short_for_who_knows_the_run() {
+        let tensors = (0..48).map(|i| (format!("blocks.{}.mlp.{}.weight", i / 4, i % 4), vec![64, 256]));
+        let layout = fl_compress::Layout::new(tensors).unwrap();
+        let joined = Joined { layout, ..joined() };
+        let run = JoinedRun::of(&joined).unwrap();
+        let whole = joined.to_wire().unwrap();
+        assert_eq!(read_join(whole.clone(), None).unwrap(), (joined.clone(), None));
+
+        let reply = run.reply(&joined.client, joined.pending.clone(), None);
+        let lens = (reply.encoded_len(), whole.encoded_len());
+        assert!(3 * lens.0 < lens.1, "{lens:?}");
+        let (read, digest) = read_join(reply, None).unwrap();
+        assert_eq!((&read, digest), (&joined, Some(run.digest)));
+
+        let berta: ClientId = "berta".parse().unwrap();
+        let reply = run.reply(&berta, None, digest);
+        assert!(reply.encoded_len() < 16);
+        let other = Joined {
+            client: berta,
+            pending: None,
+            ..joined.clone()
+        };
+        assert_eq!(
+            read_join(reply.clone(), Some((run.digest, &joined))).unwrap(),
+            (other, digest)
+        );
+        assert!(read_join(reply, None).unwrap_err().to_string().contains("deflated"));
+    }
+
+    #[test]
+    fn another_run_is_told_whole() {
+        let run = JoinedRun::of(&joined()).unwrap();
+        let longer = Joined { rounds: 11, ..joined() };
+        let longer = JoinedRun::of(&longer).unwrap();
+        let (client, known) = ("a".parse().unwrap(), Some(run.digest));
+        assert!(!longer.reply(&client, None, known).is_known);
+        assert!(run.reply(&client, None, known).is_known);
+    }
+
+    #[test]
+    fn what_inflates_without_end_is_refused_after_the_longest_message() {
+        let error = read_join(deflated(&vec![0; 64 << 20]), None).unwrap_err().to_string();
+        assert!(error.contains("deflated") && error.contains("524288"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), bit in 0..8) {
+            let _ = read_join(deflated(&bytes), None);
+            let mut reply = JoinedRun::of(&joined()).unwrap().reply(&"a".parse().unwrap(), None, None);
+            let mut flipped = reply.deflated.to_vec();
+            let at = flip.index(flipped.len());
+            flipped[at] ^= 1u8 << bit;
+            reply.deflated = flipped.into();
+            let _ = read_join(reply, None);
+        }
+    }
+}
