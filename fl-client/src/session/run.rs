@@ -119,8 +119,8 @@ async fn live(
             if !matches!(served, Err(Error::Displaced(_))) {
                 attempt = 0;
             }
-        } else if !matches!(served, Err(Error::OtherTask(_))) {
-            // A server that does not answer in a resumed session may tell the reason in a new one.
+        } else if !matches!(served, Err(Error::OtherTask(_) | Error::Unreachable(_))) {
+            // A server that hangs up on a resumed session may tell the reason in a new one.
             tls = rpc::tls(&config)?;
         }
         let nothing_to_do = matches!(served, Ok(Served::Over(_) | Served::Failed) | Err(Error::OtherTask(_)));
