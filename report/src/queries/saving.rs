@@ -145,15 +145,18 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
         true => " That is more than connections take: each `fl-client check --online` adds 512 KiB.",
         false => "",
     };
+    let pings = sum([flow.heartbeat_up, flow.heartbeat_down]);
     (
         "connections",
-        sum([transport, flow.heartbeat_up, flow.heartbeat_down]),
+        sum([transport, pings]),
         format!(
             "TLS and HTTP/2 took this, on {} connections, {} for each client.{probes}",
             count(connections),
             digits(each)
         ),
-        if each > OFTEN {
+        if pings > transport {
+            "Most of it were pings to clients that waited: ping more rarely (`ping_every` in server.toml).".to_owned()
+        } else if each > OFTEN {
             "Keep clients connected between rounds: every new connection costs a handshake.".to_owned()
         } else {
             RETRAIN.to_owned()

@@ -67,3 +67,21 @@ fn probes_are_named_where_connections_alone_cannot_explain_the_transport() {
     };
     assert!(!with(30_000) && !with(500_000) && with(560_000));
 }
+
+#[test]
+fn pings_are_named_where_they_are_most_of_a_connection() {
+    let with = |pings: u64| {
+        let found = of(Flow {
+            transport_up: 3_000,
+            heartbeat_up: pings / 2,
+            heartbeat_down: pings / 2,
+            socket_up: 3_000 + pings / 2,
+            socket_down: pings / 2,
+            connections: 1,
+            ..Flow::default()
+        });
+        assert_eq!(found[0].bytes, 3_000 + pings);
+        found[0].change.contains("`ping_every`")
+    };
+    assert!(!with(780) && with(78_000));
+}
