@@ -25,12 +25,13 @@ pub enum PersistenceError {
     Model(#[from] ModelError),
     /// The folder has a run of this name with another plan.
     #[error(
-        "run `{run}` was begun with another plan; give the changed run another name, or serve it as it was (what was \
-         changed is more than a comment or the path of `model`)"
+        "run `{run}` was begun with another plan ({changed}); give the changed run another name, or serve it as it was"
     )]
     OtherPlan {
         /// The run.
         run: RunName,
+        /// What was changed.
+        changed: String,
     },
     /// A stored value or file cannot be used.
     #[error("{what}: {why}")]

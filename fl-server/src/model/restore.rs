@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::plan::RunPlan;
 use crate::model::model_store::put_checkpoint;
 use crate::model::persistence_error::PersistenceError;
-use crate::model::run_metadata::RunMetadata;
+use crate::model::run_metadata::{RunMetadata, StoredPlan, stored_plan};
 use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
 use crate::state_machine::{Millis, State};
 use crate::storage::blobs::{BlobError, Blobs};
@@ -107,7 +107,13 @@ pub(crate) fn restore(
     now: Millis,
 ) -> Result<Restored, PersistenceError> {
     if state.plan() != Some(plan.digest()) {
-        return Err(PersistenceError::OtherPlan { run: plan.name.clone() });
+        let stored = state.plan().map(|begun| stored_plan(run, begun)).transpose()?;
+        let changed = match stored.as_ref().map(StoredPlan::known) {
+            Some(Ok(begun)) => plan.changed_from(begun).join("; "),
+            _ => "more than a comment or the path of `model` was changed".to_owned(),
+        };
+        let run = plan.name.clone();
+        return Err(PersistenceError::OtherPlan { run, changed });
     }
     let facts = RunMetadata::load(run)?;
     let facts = facts.ok_or_else(|| missing(run, "facts"))?;

@@ -242,7 +242,10 @@ async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
         })
         .await;
     let error = server.result().await.unwrap_err().to_string();
-    assert!(error.contains("begun with another plan"), "{error}");
+    assert!(
+        error.contains("begun with another plan (`rounds` was 3 and is 9)"),
+        "{error}"
+    );
 }
 
 /// Two clients in four rounds; one is late in round 3. Returns the model. `restart`: the server restarts in round 4
