@@ -243,7 +243,7 @@ async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
         .await;
     let error = server.result().await.unwrap_err().to_string();
     assert!(
-        error.contains("begun with another plan (`rounds` was 3 and is 9)"),
+        error.contains("begun with another plan (`rounds` was 2 and is 9)"),
         "{error}"
     );
 }
