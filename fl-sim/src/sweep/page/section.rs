@@ -5,7 +5,7 @@ use crate::sweep::phase::Phase;
 use crate::sweep::summary::{Group, Summary};
 
 /// Colors that differ well.
-pub(super) const COLORS: usize = 8;
+pub(super) const COLORS: usize = 12;
 
 /// A phase and the trials behind each of its rows.
 #[derive(Debug, Clone, Copy)]
