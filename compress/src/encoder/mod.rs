@@ -5,6 +5,7 @@ pub(crate) mod bits;
 pub(crate) mod budget_agent;
 pub(crate) mod choice;
 pub(crate) mod fit;
+pub(crate) mod given;
 pub(crate) mod group;
 pub(crate) mod measured;
 pub(crate) mod save;

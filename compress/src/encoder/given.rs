@@ -1,0 +1,78 @@
+//! What may accompany an update on its way into a frame.
+
+use crate::encoder::task::ByteLimit;
+use crate::error::Error;
+use crate::frame::view::Frame;
+use crate::layout::Layout;
+use crate::rounded::ModelRounding;
+use crate::spec::budget::Budget;
+use crate::weights::expect_squares;
+
+/// What may accompany an update.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// The decoded predictor (see [`Encoder::encode_against`]).
+    pub predictor: Option<&'a Frame<'a>>,
+    /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
+    /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
+    pub squared_gradients: Option<&'a [f32]>,
+    /// Rate of the link over which the frame goes, in millionths of the median of the client's cohort, for rules that choose by
+    /// it. Such rules take the median without it.
+    pub bandwidth: Option<u32>,
+    /// Bytes of this frame, those of buffers and counters included, in place of the spec's budget and its limit of the
+    /// error. A budget that an agent chooses holds where it is smaller. A frame that cannot be so small is as small as it can be.
+    pub budget: Option<u64>,
+    /// Largest size of this frame. It takes precedence over every budget and over a budget's limit of the error, with the
+    /// same exception.
+    pub most: Option<u64>,
+    /// How receivers round the model to which they add this model update (see [`Frame::apply`]). The frame says so; what the
+    /// rounding removes is for [`Encoder::keep_back`].
+    pub rounding: Option<ModelRounding>,
+}
+
+impl Given<'_> {
+    /// Target size of a frame whose spec asks for `of_spec` bytes.
+    pub(super) fn asked(&self, of_spec: Option<u64>) -> Option<u64> {
+        let asked = self.budget.or(of_spec);
+        asked.into_iter().chain(self.most).min()
+    }
+
+    /// What the sections of a frame with `head` other bytes may take: by its budget, and at most. `values`: trained ones.
+    pub(super) fn limits(&self, of_spec: Option<Budget>, values: usize, head: usize) -> [Option<ByteLimit>; 2] {
+        let of_frame = |bytes: u64| ByteLimit {
+            bytes: bytes.saturating_sub(head as u64),
+            counts_aside: true,
+            is_firm: false,
+            error: None,
+        };
+        let of_spec = of_spec.map(|budget| {
+            let is_firm = matches!(budget, Budget::Bytes(_));
+            ByteLimit {
+                bytes: budget.bytes(values).saturating_sub(head as u64),
+                counts_aside: is_firm,
+                is_firm,
+                error: budget.error(),
+            }
+        });
+        [self.budget.map(of_frame).or(of_spec), self.most.map(of_frame)]
+    }
+}
+
+/// Succeeds if `squared` may be mean squared gradients of the trained values of `layout`.
+///
+/// # Errors
+/// `Usage` for another length, or if a value is NaN, infinite or negative, naming the tensor and the index within it.
+pub(super) fn check_squared_gradients(layout: &Layout, squared: &[f32]) -> Result<(), Error> {
+    let trained = layout.trained();
+    if squared.len() != trained.len() {
+        return Err(Error::Usage(format!(
+            "{} squared gradients for {} trained values",
+            squared.len(),
+            trained.len()
+        )));
+    }
+    for tensor in layout.tensors().iter().filter(|tensor| tensor.offset < trained.end) {
+        expect_squares(tensor, &squared[tensor.offset..tensor.offset + tensor.len])?;
+    }
+    Ok(())
+}
