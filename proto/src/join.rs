@@ -6,9 +6,9 @@ use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
-use crate::joined_run::RunDigest;
 use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PINGS_BEFORE_1_10, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
+use crate::run_digest::RunDigest;
 use crate::tensors;
 use crate::training::Training;
 use crate::update::{UpdateId, UpdateReply, digest};

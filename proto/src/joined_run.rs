@@ -14,12 +14,9 @@ use crate::error::ProtocolError;
 use crate::join::Joined;
 use crate::limits::MAX_MESSAGE;
 use crate::names::ClientId;
+use crate::run_digest::RunDigest;
 use crate::update::UpdateReply;
 use crate::wire;
-
-/// Identifies what a client was told of a run: the beginning of the BLAKE3-256 of the compressed form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunDigest(pub(crate) u64);
 
 /// What every client of a run is told, compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]

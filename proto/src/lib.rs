@@ -27,6 +27,7 @@ mod probe;
 mod process;
 mod regular_file;
 mod round;
+mod run_digest;
 mod tensors;
 mod tls;
 pub mod trace;
@@ -44,7 +45,7 @@ pub use extra::Extra;
 pub use fidelity::SectionFidelity;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use join::{JoinRequest, Joined};
-pub use joined_run::{JoinedRun, RunDigest, read_join};
+pub use joined_run::{JoinedRun, read_join};
 pub use leave::{Departure, LeaveRequest};
 pub use limits::*;
 pub use meter::{Accepted, Meter, Metered, Pace, Paces, PeerInfo, Silence};
@@ -55,6 +56,7 @@ pub use probe::{ProbeHeader, Probed};
 pub use process::{make_new_files_private, make_private_file, make_private_folder, open_files, raise_open_files};
 pub use regular_file::open_regular;
 pub use round::{ModelDigest, Phase, RoundState};
+pub use run_digest::RunDigest;
 pub use tensors::misread_by;
 pub use tls::{
     Authority, ForeignAuthority, Issued, Lifetime, NewKey, PairFiles, RequestError, Role, SigningRequest, TlsError,

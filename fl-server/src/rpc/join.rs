@@ -1,12 +1,12 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::{
-    ClientId, DEFLATES_SINCE, JoinRequest, Joined, JoinedRun, PROTOCOL_MAJOR, PROTOCOL_MINOR, ProtocolError,
-    ROUNDS_SINCE, Role, UpdateReply, misread_by, wire,
+    ClientId, DEFLATES_SINCE, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, ROUNDS_SINCE, Role, UpdateReply,
+    misread_by, wire,
 };
 use tonic::{Request, Status};
 
@@ -103,21 +103,6 @@ pub(super) fn run_of(service: &Service) -> Run<'_> {
         initial: service.initial,
         instance: service.instance,
         ping_every: service.tuning().ping_every,
-    }
-}
-
-/// What the clients of a run are told, compressed once.
-#[derive(Debug, Default)]
-pub(crate) struct SharedReply(Mutex<Option<(u64, JoinedRun)>>);
-
-impl SharedReply {
-    /// Only the number of rounds changes while a server runs.
-    fn of(&self, joined: &Joined) -> Result<JoinedRun, ProtocolError> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
-            Some((rounds, run)) if *rounds == joined.rounds => Ok(run.clone()),
-            _ => Ok(kept.insert((joined.rounds, JoinedRun::of(joined)?)).1.clone()),
-        }
     }
 }
 

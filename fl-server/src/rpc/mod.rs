@@ -28,6 +28,7 @@ pub(crate) mod reload;
 mod renew;
 pub(crate) mod revocable;
 pub(crate) mod shared_frame;
+pub(crate) mod shared_reply;
 pub(crate) mod submit;
 pub(crate) mod transfers;
 pub(crate) mod turns;
