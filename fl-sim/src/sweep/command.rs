@@ -220,10 +220,7 @@ impl SweepCommand {
     /// same.
     pub fn clean_up(&self) {
         for command in self.each().unwrap_or_default() {
-            let dir = command.folder();
-            if dir.join("sweep.json").is_file() {
-                let _ = std::fs::remove_dir_all(dir.join("work"));
-            }
+            Folder::clean_up(&command.folder());
         }
     }
 

@@ -95,6 +95,15 @@ impl Folder {
         self.dir.join("work").join(name(trial))
     }
 
+    /// Deletes what trials have left in a folder of a sweep, unless another sweep is at work there.
+    pub(super) fn clean_up(dir: &Path) {
+        let lock = File::options().write(true).open(dir.join("lock"));
+        let is_free = lock.as_ref().is_ok_and(|lock| lock.try_lock().is_ok());
+        if is_free && dir.join("sweep.json").is_file() {
+            let _ = fs::remove_dir_all(dir.join("work"));
+        }
+    }
+
     /// Deletes the federations of trials that did not finish.
     ///
     /// # Errors
@@ -356,6 +365,20 @@ mod tests {
         fs::create_dir_all(left.join("server")).unwrap();
         drop(folder);
         open(dir.path(), FILE).unwrap();
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn a_sweep_that_is_refused_deletes_nothing_of_the_one_at_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = open(dir.path(), FILE).unwrap();
+        let left = folder.workplace(&trial());
+        fs::create_dir_all(&left).unwrap();
+        assert!(open(dir.path(), FILE).is_err());
+        Folder::clean_up(dir.path());
+        assert!(left.exists());
+        drop(folder);
+        Folder::clean_up(dir.path());
         assert!(!left.exists());
     }
 }
