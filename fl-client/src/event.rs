@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_compress::Digest;
-use fl_proto::{ClientId, RunName};
+use fl_proto::{ClientId, ModelDigest, RunName};
 
 use crate::learner::{Evaluation, Progress};
 
@@ -93,6 +93,8 @@ pub enum Event {
     Evaluated {
         /// The version.
         version: u64,
+        /// Its digest, with which the client compared its own model.
+        model: ModelDigest,
         /// The result.
         evaluation: Evaluation,
     },

@@ -194,6 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_short_digest_is_printed_as_the_whole_one_begins() {
+        let digest = Digest::of(b"a model");
+        assert_eq!(ModelDigest::Whole(digest).to_string(), digest.to_string());
+        assert_eq!(ModelDigest::Short(digest.short()).to_string(), digest.to_string()[..16]);
+    }
+
+    #[test]
     fn states_survive_the_wire() {
         let phases = [
             Phase::Waiting,

@@ -83,12 +83,17 @@ impl Show {
                 }
                 None
             }
-            Event::Evaluated { version, evaluation } => {
+            Event::Evaluated {
+                version,
+                model,
+                evaluation,
+            } => {
                 let accuracy = evaluation
                     .correct
                     .map(|correct| correct as f64 / evaluation.examples as f64);
                 tracing::info!(
                     version,
+                    %model,
                     accuracy = accuracy.map(four_digits),
                     perplexity = evaluation.perplexity().map(four_digits),
                     loss = four_digits(evaluation.loss),

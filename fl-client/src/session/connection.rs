@@ -340,7 +340,12 @@ impl Connection<'_> {
                     correct: evaluation.correct,
                     metrics: Arc::new(evaluation.metrics.clone()),
                 };
-                self.events.send(Event::Evaluated { version, evaluation });
+                let model = state.model;
+                self.events.send(Event::Evaluated {
+                    version,
+                    model,
+                    evaluation,
+                });
                 match train && self.joined.minor >= PUSHES_SINCE {
                     true => self.session.evaluation = Some(report),
                     false => self.report(report).await?,
