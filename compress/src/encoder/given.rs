@@ -11,7 +11,7 @@ use crate::weights::expect_squares;
 /// What may accompany an update.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Given<'a> {
-    /// The decoded predictor (see [`Encoder::encode_against`]).
+    /// The decoded predictor (see [`Encoder::encode_against`](crate::Encoder::encode_against)).
     pub predictor: Option<&'a Frame<'a>>,
     /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
     /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
@@ -26,7 +26,7 @@ pub struct Given<'a> {
     /// same exception.
     pub most: Option<u64>,
     /// How receivers round the model to which they add this model update (see [`Frame::apply`]). The frame says so; what the
-    /// rounding removes is for [`Encoder::keep_back`].
+    /// rounding removes is for [`Encoder::keep_back`](crate::Encoder::keep_back).
     pub rounding: Option<ModelRounding>,
 }
 
