@@ -73,7 +73,7 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
         Code::Aborted => Error::Displaced(text.to_owned()),
         Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
         _ => match found {
-            Some(Found { last, .. }) => Error::Broken(format!("the connection to {} broke: {last}", config.server)),
+            Some(found) => Error::Broken(format!("the connection to {} broke: {}", config.server, found.reason())),
             None => Error::Broken(format!("the call failed: {text}")),
         },
     }
@@ -216,6 +216,18 @@ impl Found {
         }
         found
     }
+
+    /// Why a connection broke.
+    fn reason(&self) -> &str {
+        match self.io {
+            // The text of rustls explains it with a link to its manual.
+            Some(ErrorKind::UnexpectedEof) => "the server or the network ended it without a word",
+            Some(ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe) => {
+                "the server or the network cut it"
+            }
+            _ => &self.last,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -225,6 +237,23 @@ mod tests {
     use rustls::pki_types::UnixTime;
 
     use super::*;
+
+    #[test]
+    fn a_broken_connection_is_said_in_words_of_its_own() {
+        let reason = |kind| {
+            let error = std::io::Error::new(kind, "see https://example.org/manual#unexpected-eof");
+            Found::along(&error).reason().to_owned()
+        };
+        assert_eq!(
+            reason(ErrorKind::UnexpectedEof),
+            "the server or the network ended it without a word"
+        );
+        assert_eq!(reason(ErrorKind::ConnectionReset), "the server or the network cut it");
+        assert_eq!(
+            reason(ErrorKind::Other),
+            "see https://example.org/manual#unexpected-eof"
+        );
+    }
 
     #[test]
     fn a_wrong_clock_is_named_with_the_days_that_it_is_off() {
