@@ -67,7 +67,9 @@ fn read(path: &Path) -> anyhow::Result<Option<Health>> {
         return Ok(None);
     };
     let mut line = String::new();
-    BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut line)?;
+    if BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut line)? == 0 {
+        bail!("it ended before it answered");
+    }
     let health = serde_json::from_str(&line).context("not an answer that this version knows")?;
     Ok(Some(health))
 }
@@ -75,6 +77,8 @@ fn read(path: &Path) -> anyhow::Result<Option<Health>> {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::net::Shutdown;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -86,18 +90,24 @@ mod tests {
         assert!(asked(Duration::from_secs(60)).contains("no client runs"));
         let listener = UnixListener::bind(socket(dir.path())).unwrap();
         assert!(asked(Duration::from_millis(20)).contains("does not answer within 0.02 s"));
-        drop(listener);
+        // A process that another test starts holds a copy of the listener until it executes its program: closing is not enough.
+        UnixStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both).ok();
         assert!(asked(Duration::from_secs(60)).contains("no client runs"));
     }
 
     #[test]
-    fn an_answer_of_another_program_is_an_error() {
-        for wrong in ["", "\n", "hello\n", "{\"doing\": 3}\n"] {
+    fn no_answer_and_one_of_another_program_are_errors() {
+        for (answer, wrong) in [
+            ("", "it ended before it answered"),
+            ("\n", "not an answer"),
+            ("hello\n", "not an answer"),
+            ("{\"doing\": 3}\n", "not an answer"),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let listener = UnixListener::bind(socket(dir.path())).unwrap();
-            let other = std::thread::spawn(move || listener.accept().unwrap().0.write_all(wrong.as_bytes()));
+            let other = std::thread::spawn(move || listener.accept().unwrap().0.write_all(answer.as_bytes()));
             let error = format!("{:#}", ask(dir.path(), Duration::from_secs(60)).unwrap_err());
-            assert!(error.contains("not an answer"), "{wrong}: {error}");
+            assert!(error.contains(wrong), "{answer}: {error}");
             other.join().unwrap().unwrap();
         }
     }
