@@ -148,7 +148,8 @@ impl Levels<'_> {
         match self {
             Self::Sparse(levels) => levels.read(out),
             Self::Context { levels, .. } => {
-                levels.read(out);
+                out.fill(0);
+                levels.read(out.len(), |at, level| out[at] = level);
                 Ok(())
             }
         }

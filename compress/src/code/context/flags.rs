@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     rows: Rows,
     groups: [[Chance; GROUPS]; 3],
     first: [[[Chance; SHARES]; GROUP + 1]; 3],
-    later: [[Chance; PLACES]; 2],
+    later: [[Chance; 2]; PLACES],
 }
 
 impl Flags {
@@ -50,7 +50,7 @@ impl Flags {
             rows,
             groups: [std::array::from_fn(|half| Chance::guess(half as i32 - 18, 1)); 3],
             first: [first; 3],
-            later: [std::array::from_fn(|half| Chance::guess(half as i32 - 20, 1)); 2],
+            later: std::array::from_fn(|half| [Chance::guess(half as i32 - 20, 1); 2]),
         }
     }
 
@@ -92,14 +92,20 @@ impl Flags {
         (count, log(u64::from(count)) + self.row.factor)
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn places(&mut self, coder: &mut impl Binary, mask: u32, width: usize, count: u32, expected: i32) -> u32 {
         let first = &mut self.first[crowd(expected)];
+        // Ahead of the decisions, so that these do not wait for them.
+        let (mut counts, mut contexts) = ([0; GROUP], [0; GROUP]);
+        for at in 0..GROUP {
+            counts[at] = self.columns.count(self.col + at);
+            contexts[at] = place_context(log(u64::from(counts[at])) + self.row.factor);
+        }
         let (mut at, mut rest) = (0, count);
         // If all other places of a nonzero group are zero, the last place must be nonzero and needs no flag.
         while at + 1 < width {
             let left = width - at;
-            let own = self.columns.count(self.col + at);
+            let own = counts[at];
             if coder.code(&mut first[left][share_context(own, left, rest)], mask >> at & 1 != 0) {
                 break;
             }
@@ -107,10 +113,14 @@ impl Flags {
             at += 1;
         }
         let mut kept = 1 << at;
-        for at in at + 1..width {
-            let context = place_context(self.expected(self.col + at));
-            let chance = &mut self.later[(kept >> (at - 1) & 1) as usize][context];
-            kept |= u32::from(coder.code(chance, mask >> at & 1 != 0)) << at;
+        let mut before = 1;
+        for (at, &context) in contexts.iter().enumerate().take(width).skip(at + 1) {
+            let chances = &mut self.later[context];
+            let mut chance = if before != 0 { chances[1] } else { chances[0] };
+            let one = coder.code(&mut chance, mask >> at & 1 != 0);
+            chances[before] = chance;
+            before = usize::from(one);
+            kept |= u32::from(one) << at;
         }
         kept
     }
@@ -142,7 +152,7 @@ impl Flags {
             }
             rest -= own.min(rest);
             let context = place_context(self.expected(self.col + at));
-            costs.later[at] = [both(self.later[0][context]), both(self.later[1][context])];
+            costs.later[at] = self.later[context].map(both);
         }
         costs
     }

@@ -64,11 +64,21 @@ pub(crate) struct Values<'a> {
 
 impl ValueReader for Values<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+        let (step, mean) = (self.step, self.mean);
+        if let Levels::Context { levels, .. } = &mut self.levels {
+            // Level zero decodes to zero times the step.
+            out.fill(0.0);
+            vectorized(
+                #[inline(always)]
+                || levels.read(out.len(), |at, level| out[at] = decoded(level, step, mean)),
+            );
+            return Ok(());
+        }
         let mut levels = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let levels = &mut levels[..part.len()];
             self.levels.read(levels)?;
-            values(levels, self.step, self.mean, part);
+            values(levels, step, mean, part);
         }
         Ok(())
     }

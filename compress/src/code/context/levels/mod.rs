@@ -33,7 +33,7 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
             buffer[..group.len()].copy_from_slice(group);
             let any = buffer.iter().fold(0, |any, level| any | level);
             let mask = if any == 0 { 0 } else { mask(&buffer) };
-            model.code(&mut coder, mask, &mut buffer);
+            model.code(&mut coder, mask, &buffer, |_, _| {});
         }
     }
     coder.finish();
@@ -49,7 +49,7 @@ pub(crate) fn encode_scaled(values: &ScaledValues, shape: Shape, out: &mut Vec<u
         let mask = u32::from(mask);
         groups.fill(mask, &mut levels, &mut [0.0; GROUP]);
         nonzero.push(mask, &levels);
-        model.code(&mut coder, mask, &mut levels);
+        model.code(&mut coder, mask, &levels, |_, _| {});
     }
     coder.finish();
     nonzero
@@ -67,8 +67,11 @@ fn mask(levels: &[i32; GROUP]) -> u32 {
 pub(crate) struct LevelsDecoder<'a> {
     coder: Decoder<'a>,
     model: Box<Model>,
+    /// The nonzero levels of a group; the others are arbitrary.
     group: [i32; GROUP],
-    /// `group[at..end]` is not returned yet.
+    /// Bit j: whether level j of the group is not zero.
+    mask: u32,
+    /// Levels `at..end` of the group are not returned yet.
     at: usize,
     end: usize,
 }
@@ -80,29 +83,56 @@ impl<'a> LevelsDecoder<'a> {
             coder: Decoder::new(bytes),
             model: Box::new(Model::new(shape)),
             group: [0; GROUP],
+            mask: 0,
             at: 0,
             end: 0,
         }
     }
 
-    /// Fills `out` with the next levels. All calls together may not ask for more than `shape.len()` levels.
-    #[inline(never)]
-    pub(crate) fn read(&mut self, mut out: &mut [i32]) {
+    /// Reads the next `len` levels: hands index and level of each that is not zero to `take`. All calls together may not ask for
+    /// more than `shape.len()` levels.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, len: usize, mut take: impl FnMut(usize, i32)) {
         let mut coder = self.coder;
-        while !out.is_empty() {
-            if self.at == self.end {
-                self.at = 0;
-                self.end = self.model.flags.width();
-                self.group = [0; GROUP];
-                self.model.code(&mut coder, 0, &mut self.group);
+        let mut start = self.take_held(len, 0, &mut take);
+        while start < len {
+            let width = self.model.flags.width();
+            if start + width <= len {
+                self.model
+                    .code(&mut coder, 0, &[0; GROUP], |at, level| take(start + at, level));
+                start += width;
+            } else {
+                self.coder = coder;
+                self.hold_group();
+                coder = self.coder;
+                start += self.take_held(len - start, start, &mut take);
             }
-            let taken = out.len().min(self.end - self.at);
-            let (now, rest) = out.split_at_mut(taken);
-            now.copy_from_slice(&self.group[self.at..self.at + taken]);
-            self.at += taken;
-            out = rest;
         }
         self.coder = coder;
+    }
+
+    /// Decodes a group that does not fit into what is read now.
+    #[inline(never)]
+    fn hold_group(&mut self) {
+        (self.at, self.end) = (0, self.model.flags.width());
+        let group = &mut self.group;
+        self.mask = self
+            .model
+            .code(&mut self.coder, 0, &[0; GROUP], |at, level| group[at % GROUP] = level);
+    }
+
+    /// Hands over at most `len` levels of the group that is held, as those from index `start`; returns how many.
+    #[inline(always)]
+    fn take_held(&mut self, len: usize, start: usize, take: &mut impl FnMut(usize, i32)) -> usize {
+        let taken = len.min(self.end - self.at);
+        let mut left = self.mask >> self.at & ((1 << taken) - 1);
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left - 1;
+            take(start + at, self.group[(self.at + at) % GROUP]);
+        }
+        self.at += taken;
+        taken
     }
 
     /// Whether the stream ends here, every byte was consumed, and no magnitude exceeded `i32::MAX`.
@@ -133,22 +163,31 @@ impl Model {
         }
     }
 
-    /// Codes the next group; `mask` has the bits of its nonzero levels.
+    /// Codes the next group, of which the levels at the bits of `mask` are not zero. Hands place and level of those that an encoder
+    /// wrote or a decoder read to `found`; returns their bits.
     #[inline(always)]
-    fn code(&mut self, coder: &mut impl Binary, mask: u32, levels: &mut [i32; GROUP]) {
+    fn code(
+        &mut self,
+        coder: &mut impl Binary,
+        mask: u32,
+        levels: &[i32; GROUP],
+        mut found: impl FnMut(usize, i32),
+    ) -> u32 {
         let mask = self.flags.code(coder, mask);
         let mut left = mask;
         while left != 0 {
             let at = left.trailing_zeros() as usize % GROUP;
             left &= left - 1;
-            levels[at] = self.level(coder, at, levels[at]);
+            let level = self.level(coder, at, levels[at]);
+            found(at, level);
         }
         if self.flags.end_group(mask.count_ones()) {
             self.signs.end_row();
         }
+        mask
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn level(&mut self, coder: &mut impl Binary, at: usize, level: i32) -> i32 {
         let col = self.flags.col() + at;
         let negative = self.signs.code(coder, col, level < 0);

@@ -4,7 +4,8 @@ use crate::rng::KeyedRng;
 fn decode(bytes: &[u8], shape: Shape, portion: usize) -> Option<Vec<i32>> {
     let mut decoder = LevelsDecoder::new(bytes, shape);
     let mut out = vec![0; shape.len()];
-    out.chunks_mut(portion).for_each(|part| decoder.read(part));
+    out.chunks_mut(portion)
+        .for_each(|part| decoder.read(part.len(), |at, level| part[at] = level));
     decoder.finish().then_some(out)
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn encode_lowered(
         let mut mask = u32::from(mask);
         if mask == 0 {
             nonzero.push(0, &levels);
-            model.code(&mut coder, 0, &mut levels);
+            model.code(&mut coder, 0, &levels, |_, _| {});
             continue;
         }
         levels = [0; GROUP];
@@ -83,7 +83,7 @@ pub(crate) fn encode_lowered(
             }
         }
         nonzero.push(mask, &levels);
-        model.code(&mut coder, mask, &mut levels);
+        model.code(&mut coder, mask, &levels, |_, _| {});
         if let Some(keeper) = &mut keeper
             && let Some(factor) = keeper.wrote(shares, coder.len() - first)
         {
@@ -236,7 +236,9 @@ mod tests {
         let lowered = encode_lowered(&scaled, shape, tradeoff, &mut out);
         let levels = read(&lowered.levels);
         let (mut decoder, mut decoded) = (LevelsDecoder::new(&out, shape), vec![0; levels.len()]);
-        decoded.chunks_mut(100).for_each(|part| decoder.read(part));
+        decoded
+            .chunks_mut(100)
+            .for_each(|part| decoder.read(part.len(), |at, level| part[at] = level));
         assert!(decoder.finish() && decoded == levels, "what was chosen is decoded");
         ([before, levels], [plain.len(), out.len()], lowered.one)
     }
