@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
+use fl_compress::{Decoded, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{ClientId, Metered};
 use fl_server::disk::Disk;
 use fl_server::internals::Books;
@@ -145,7 +145,8 @@ fn sections(values: usize, frame: &[u8]) -> f64 {
     let layout = layout(values);
     let frame = Frame::parse(frame, &layout).unwrap();
     let mut acc = vec![0.0; layout.len()];
-    let counted = median(|| drop(black_box(frame.accumulate_counted(0.1, &mut acc).unwrap())));
+    let mut counts = Decoded::default();
+    let counted = median(|| frame.accumulate_to(0.1, &mut acc, 0, &mut counts).unwrap());
     let plain = median(|| frame.accumulate(0.1, &mut acc).unwrap());
     (counted - plain).max(0.0)
 }

@@ -88,6 +88,26 @@ impl Decoded {
         });
     }
 
+    /// As [`Decoded::add`], for the values of a range. Shapes: `acc: [layout.len()]`.
+    pub fn add_range(&self, range: Range<usize>, weight: f32, acc: &mut [f32]) {
+        self.each(|run| match run {
+            Values::Dense(start, values) => {
+                let (from, to) = (start.max(range.start), (start + values.len()).min(range.end));
+                if from < to {
+                    let pairs = acc[from..to].iter_mut().zip(&values[from - start..]);
+                    pairs.for_each(|(acc, value)| *acc += weight * value);
+                }
+            }
+            Values::Sparse(indices, values) => {
+                for (&index, value) in indices.iter().zip(values) {
+                    if range.contains(&(index as usize)) {
+                        acc[index as usize] += weight * value;
+                    }
+                }
+            }
+        });
+    }
+
     /// Overwrites `out` with the values of a range, whose sections have no runs that overlap. Shapes: `out: [range.len()]`.
     pub fn read(&self, range: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
@@ -327,12 +347,16 @@ mod tests {
             let mut added = vec![0.5f32; LEN];
             decoded.add(0.3, &mut added);
             prop_assert_eq!(&added, &acc);
+            let range = cut.0.min(cut.1)..cut.0.max(cut.1);
+            let mut part = vec![0.5f32; LEN];
+            decoded.add_range(range.clone(), 0.3, &mut part);
+            acc.iter_mut().enumerate().filter(|(at, _)| !range.contains(at)).for_each(|(_, acc)| *acc = 0.5);
+            prop_assert_eq!(&part, &acc);
             prop_assert_eq!(decoded.largest(), largest);
             prop_assert!(decoded.is_whole());
             let other: Vec<f32> = (0..LEN).map(|at| (at as f32).sin()).collect();
             let other = plus.then_some(other.as_slice());
             sum.iter_mut().zip(other.into_iter().flatten()).for_each(|(sum, value)| *sum += value);
-            let range = cut.0.min(cut.1)..cut.0.max(cut.1);
             let found = decoded.norms([range.clone(), 0..LEN], LEN, other, &mut Vec::new());
             let expected = [plain(&sum[range]), plain(&sum)];
             prop_assert_eq!(found.map(f64::to_bits), expected.map(f64::to_bits));

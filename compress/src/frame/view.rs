@@ -17,7 +17,7 @@ use crate::rng::KeyedRng;
 use crate::rounded::ModelRounding;
 use crate::section::decode::Section;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
-use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Shifted};
+use crate::section::sinks::{Add, Both, Largest, Measured, MeasuredByTensor, Set, Shifted};
 use crate::sink::Sink;
 use crate::threads;
 use crate::wire::unseal;
@@ -211,8 +211,8 @@ impl<'a> Frame<'a> {
         self.on_parts(threads, acc, spread, add).map(drop)
     }
 
-    /// As [`Frame::accumulate_counted`]; also returns the L2 norms of ranges of the decoded values, as [`Decoded::norms`] finds
-    /// them; `None` if the frame has merged sections or parts that add up. Uses constant memory.
+    /// As [`Frame::accumulate`]; also counts the nonzero decoded values of each section, in the order of [`Frame::sections`], and
+    /// returns the L2 norms of ranges of the values, as [`Decoded::norms`] finds them; `None` if the frame has merged sections or parts that add up. Uses constant memory.
     ///
     /// # Errors
     /// As [`Frame::accumulate`].
@@ -280,28 +280,34 @@ impl<'a> Frame<'a> {
         self.sections.iter().filter(|(unit, _)| unit.role == Role::Trained)
     }
 
-    /// As [`Frame::accumulate`]; also counts the nonzero decoded values of each section, in the order of
-    /// [`Frame::sections`].
+    /// As [`Frame::accumulate`]; also keeps what is decoded, as [`Frame::decode_to`] does. Decodes once.
     ///
     /// # Errors
-    /// As [`Frame::accumulate`].
-    pub fn accumulate_counted(&self, weight: f32, acc: &mut [f32]) -> Result<Vec<u64>, Error> {
+    /// As [`Frame::accumulate`]; then `decoded` is unspecified, too.
+    pub fn accumulate_to(
+        &self,
+        weight: f32,
+        acc: &mut [f32],
+        limit: usize,
+        decoded: &mut Decoded,
+    ) -> Result<(), Error> {
         self.check_len(acc)?;
-        let count = |(unit, section): &(TensorGroup, Section<'_>)| {
-            let nonzeros = match unit.range() {
-                Some(range) => counted(
-                    section,
-                    &mut Add {
-                        weight,
-                        acc: &mut acc[range],
-                    },
-                )?,
-                None => counted(section, &mut unit.spread(&mut Add { weight, acc: &mut *acc }))?,
-            };
-            // The parts of a section overlap and add up, so the parts may have more nonzero values than the section.
-            Ok(nonzeros.min(unit.shape.len() as u64))
-        };
-        self.sections.iter().map(count).collect()
+        decoded.clear(limit);
+        for (unit, section) in &self.sections {
+            match unit.range() {
+                Some(range) => {
+                    let record = decoded.section(range.start);
+                    let acc = &mut acc[range];
+                    section.decode(&mut Both(Add { weight, acc }, record))?;
+                }
+                None => {
+                    let add = Add { weight, acc: &mut *acc };
+                    section.decode(&mut unit.spread(&mut Both(add, decoded.section(0))))?;
+                }
+            }
+            decoded.end_section(unit.shape.len());
+        }
+        Ok(())
     }
 
     /// Products of the decoded update with `values` and `other` for each section, in the order of [`Frame::sections`].
@@ -489,14 +495,4 @@ fn decode_alone(section: &Section<'_>, len: usize, out: &mut Vec<f32>) -> Result
         .map_err(|_| Error::Usage(format!("cannot allocate memory for the {len} values of a tensor")))?;
     out.resize(len, 0.0);
     section.decode(&mut Set(out))
-}
-
-/// Decodes a section and counts its nonzero values.
-fn counted(section: &Section<'_>, sink: &mut impl Sink) -> Result<u64, Error> {
-    let mut counted = Counted {
-        inner: sink,
-        nonzeros: 0,
-    };
-    section.decode(&mut counted)?;
-    Ok(counted.nonzeros)
 }

@@ -1,6 +1,6 @@
 //! Consumers of decoded values.
 
-use crate::fidelity::{Products, nonzeros};
+use crate::fidelity::Products;
 use crate::layout::Layout;
 use crate::sink::Sink;
 
@@ -46,27 +46,18 @@ impl Sink for Add<'_> {
     }
 }
 
-/// Counts the nonzero values and forwards all values.
-pub(crate) struct Counted<'a, S> {
-    pub(crate) inner: &'a mut S,
-    pub(crate) nonzeros: u64,
-}
+/// Hands all values to the first sink, then to the second.
+pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
 
-impl<S> Counted<'_, S> {
-    fn count(&mut self, values: &[f32]) {
-        self.nonzeros += nonzeros(values);
-    }
-}
-
-impl<S: Sink> Sink for Counted<'_, S> {
+impl<A: Sink, B: Sink> Sink for Both<A, B> {
     fn dense(&mut self, start: usize, values: &[f32]) {
-        self.count(values);
-        self.inner.dense(start, values);
+        self.0.dense(start, values);
+        self.1.dense(start, values);
     }
 
     fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        self.count(values);
-        self.inner.sparse(indices, values);
+        self.0.sparse(indices, values);
+        self.1.sparse(indices, values);
     }
 }
 

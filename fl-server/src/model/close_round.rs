@@ -160,7 +160,7 @@ impl GlobalModel {
         self.encoder.settle(&pending, Ack::Accepted)?;
         update.copy_from_slice(&self.model);
         let frame = Frame::parse(&pending.frame, &self.layout)?;
-        let nonzeros = frame.accumulate_counted(1.0, update)?;
+        let values = self.decoded.apply(&frame, self.predicts, update)?;
         if let Some(rounding) = rounding {
             let mut removed = update.clone();
             rounding.round(&self.layout, update);
@@ -171,7 +171,7 @@ impl GlobalModel {
             self.encoder.keep_back(&removed)?;
         }
         let mut found = Sections::default();
-        found.add(&sections(&frame, &nonzeros));
+        found.add(&sections(&frame, values.nonzeros()));
         let fidelity = fidelity(&frame, &pending.fidelity);
         let entropies = entropies(&self.layout, &found, |at| update[at] - self.model[at]);
         for (values, what) in [
@@ -183,6 +183,9 @@ impl GlobalModel {
             }
         }
         std::mem::swap(&mut self.model, update);
+        if self.predicts {
+            self.decoded.keep_model_update(pending.digest, values);
+        }
         Ok((pending, found, fidelity, entropies))
     }
 }

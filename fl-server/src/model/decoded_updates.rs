@@ -1,4 +1,5 @@
-//! What the frames of a round's updates decode to, kept from their arrival, where they are verified, until the round closes.
+//! What the frames of a round's updates decode to, kept from their arrival, where they are verified, until the round closes; and
+//! what the last model update decodes to, if updates are encoded against it.
 //!
 //! Decoding the arithmetic code takes far longer than adding its values. What does not fit into the memory is decoded again,
 //! with the same values, and so is a frame that is hardly shorter than its values, such as fp32: it is read and decoded as fast.
@@ -48,6 +49,8 @@ struct Kept {
     bytes: usize,
     /// Memory to measure norms: at most as many as frames are decoded at once.
     scratch: Vec<Vec<f32>>,
+    /// The last model update, by the digest of its frame. Its bytes are not among `bytes`: at most [`MOST_EACH`].
+    model_update: Option<(Digest, Arc<Decoded>)>,
 }
 
 impl DecodedUpdate {
@@ -129,6 +132,36 @@ impl DecodedUpdates {
 
     pub(super) fn get(&self, frame: &Digest) -> Option<Arc<DecodedUpdate>> {
         self.lock().updates.get(frame).cloned()
+    }
+
+    /// Applies the frame of a model update to `model` and returns what it decodes to. If `keeps`, its values are to be kept:
+    /// not all of them may be there, see [`Decoded::is_whole`]. Shapes: `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub(super) fn apply(&self, frame: &Frame<'_>, keeps: bool, model: &mut [f32]) -> Result<Decoded, Error> {
+        let before = self.lock().model_update.take();
+        let mut values = before
+            .and_then(|(_, values)| Arc::into_inner(values))
+            .unwrap_or_default();
+        frame.accumulate_to(1.0, model, if keeps { MOST_EACH } else { 0 }, &mut values)?;
+        Ok(values)
+    }
+
+    /// Keeps the values of the last model update.
+    pub(super) fn keep_model_update(&self, frame: Digest, mut values: Decoded) {
+        values.trim();
+        self.lock().model_update = Some((frame, Arc::new(values)));
+    }
+
+    /// What the last model update decodes to, if `frame` is its digest. Not all values may be there, but the largest magnitude
+    /// is.
+    pub(crate) fn model_update(&self, frame: &Digest) -> Option<Arc<Decoded>> {
+        let kept = self.lock();
+        kept.model_update
+            .as_ref()
+            .filter(|(of, _)| of == frame)
+            .map(|(_, values)| Arc::clone(values))
     }
 
     /// Forgets an update that does not count.

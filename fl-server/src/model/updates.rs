@@ -188,12 +188,17 @@ impl<'a> Updates<'a> {
         Ok(is_predicted)
     }
 
-    /// Adds `weight` times the predictor of the round's updates. Shapes: `acc: [len]`, the length of the model.
+    /// Adds `weight` times the predictor of the round's updates. Shapes: `acc: [len]`, the length of the model, without a negative
+    /// zero.
     ///
     /// # Errors
     /// `Predictor`; `acc` is unspecified then.
     pub fn add_predictor(&mut self, weight: f32, acc: &mut [f32]) -> Result<(), ModelError> {
         let Some(digest) = self.predictor else { return Ok(()) };
+        if let Some(known) = self.known.model_update(&digest).filter(|known| known.is_whole()) {
+            known.add_range(self.layout.trained(), weight, acc);
+            return Ok(());
+        }
         let round = self.round;
         let unusable = |why: String| ModelError::Predictor { round, why };
         self.holds = None;
@@ -372,6 +377,61 @@ mod tests {
     use fl_compress::{Encoder, FrameHeader, FrameKind, Spec};
 
     use super::*;
+
+    fn model_update(layout: &Arc<Layout>, values: &[f32]) -> Vec<u8> {
+        let header = FrameHeader {
+            kind: FrameKind::ModelUpdate,
+            round: 1,
+            seed: 1,
+        };
+        let spec: Spec = toml::from_str("").unwrap();
+        let mut encoder = Encoder::new(Arc::clone(layout), &spec).unwrap();
+        encoder.encode(&mut values.to_vec(), header).unwrap().frame
+    }
+
+    #[test]
+    fn a_predictor_that_is_kept_adds_the_bits_of_one_that_is_read() {
+        let layout = Arc::new(Layout::new([("w", vec![60, 70]), ("b", vec![70])]).unwrap());
+        // Two components, and what they leave.
+        let value = |at: usize| {
+            let (row, col) = ((at / 70) as f32, (at % 70) as f32);
+            row.sin() * col.cos() + (row * 0.7).cos() * 0.3 + (at as f32 * 12.9).sin().powi(9)
+        };
+        let values: Vec<f32> = (0..layout.len()).map(value).collect();
+        let bytes = model_update(&layout, &values);
+        let (frame, digest) = (Frame::parse(&bytes, &layout).unwrap(), Digest::of(&bytes));
+        let (known, mut reads) = (DecodedUpdates::default(), 0);
+        let mut add = |known: &DecodedUpdates| {
+            let mut read = |asked: &Digest, out: &mut Vec<u8>| {
+                assert_eq!(*asked, digest);
+                reads += 1;
+                out.clone_from(&bytes);
+                Ok(())
+            };
+            let work = Work {
+                norms: true,
+                threads: 1,
+                decoded: known,
+            };
+            let mut updates = Updates::new(&layout, 2, Vec::new(), Some(digest), Vec::new(), work, &mut read);
+            let mut acc: Vec<f32> = values.iter().map(|value| value * 3.0).collect();
+            updates.add_predictor(0.3, &mut acc).unwrap();
+            acc.extend(updates.predictor().unwrap().unwrap());
+            acc.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let read = add(&known);
+        let mut model = vec![0.5; layout.len()];
+        let decoded = known.apply(&frame, true, &mut model).unwrap();
+        assert!(decoded.is_whole());
+        known.keep_model_update(digest, decoded);
+        assert_eq!(add(&known), read);
+        assert_eq!(reads, 2, "only before it was kept");
+        assert_eq!(known.model_update(&digest).unwrap().largest(), frame.verify().unwrap());
+        assert!(known.model_update(&Digest::of(b"another")).is_none());
+        let mut applied = vec![0.5; layout.len()];
+        frame.accumulate(1.0, &mut applied).unwrap();
+        assert_eq!(model, applied);
+    }
 
     /// While a round closes, late uploads of the same bytes are kept and forgotten.
     #[test]

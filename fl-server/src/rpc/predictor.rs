@@ -17,7 +17,7 @@ pub(crate) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Dige
     plan.uplink.memory.predicts().then_some(step)
 }
 
-/// The largest magnitude in a model update, decoded once for all frames of a round.
+/// The largest magnitude in a model update that was made before the server started, decoded once for all frames of a round.
 #[derive(Debug, Default)]
 pub(crate) struct LargestOfStep(Mutex<Option<(Digest, f32)>>);
 

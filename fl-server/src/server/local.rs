@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fl_compress::{Digest, Frame, Layout};
+use fl_compress::{Digest, Layout};
 use fl_proto::{
     ClientId, EvaluationReport, FetchRequest, FramePart, Joined, ModelDigest, ModelHeader, Refusal, RoundState,
     UpdateHeader, UpdateReply,
@@ -43,8 +43,6 @@ pub struct LocalRun {
     frames: BTreeMap<Digest, Bytes>,
     /// Snapshots of a run that rounds versions.
     snapshots: KeptSnapshots,
-    /// The largest magnitude in the newest model update, if an update was encoded against it.
-    largest_of_step: Option<(Digest, Result<f32, String>)>,
     clients: BTreeMap<ClientId, Told>,
 }
 
@@ -81,7 +79,6 @@ impl LocalRun {
             history: History::default(),
             frames: BTreeMap::new(),
             snapshots: KeptSnapshots::default(),
-            largest_of_step: None,
             clients: BTreeMap::new(),
             plan,
         };
@@ -374,7 +371,7 @@ impl LocalRun {
         self.history.evaluated(version).map(Event::Evaluated)
     }
 
-    fn verify(&mut self, frame: &[u8], round: u64) -> Result<DecodedUpdate, String> {
+    fn verify(&self, frame: &[u8], round: u64) -> Result<DecodedUpdate, String> {
         let asked = verify::Asked {
             layout: &self.layout,
             round,
@@ -382,17 +379,10 @@ impl LocalRun {
             largest: self.plan.largest_value(),
             updates: self.global.decoded(),
         };
-        let (layout, frames, known) = (&self.layout, &self.frames, &mut self.largest_of_step);
         let largest = |step: &Digest| {
-            let found = match known.take().filter(|(of, _)| of == step) {
-                Some((_, largest)) => largest,
-                None => match frames.get(step).map(|bytes| Frame::parse(bytes, layout)) {
-                    Some(parsed) => parsed.and_then(|frame| frame.verify()).map_err(|e| e.to_string()),
-                    None => Err("its predictor is missing".to_owned()),
-                },
-            };
-            *known = Some((*step, found.clone()));
-            Ok::<_, Infallible>(found)
+            let values = self.global.decoded().model_update(step);
+            let largest = values.map(|values| values.largest());
+            Ok::<_, Infallible>(largest.ok_or_else(|| "its predictor is missing".to_owned()))
         };
         match verify::verify(frame, &asked, largest) {
             Ok(verified) => verified,
