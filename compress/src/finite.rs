@@ -1,6 +1,7 @@
 //! Checks of finite values.
 
 use crate::error::Error;
+use crate::simd::vectorized;
 
 /// 2^64. Sums and products of magnitudes up to this limit stay far from overflow; values beyond it take a slower path that
 /// checks every result.
@@ -10,7 +11,10 @@ pub(crate) const OVERFLOW_LIMIT: f32 = 18_446_744_073_709_551_616.0;
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
     let not_finite = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32 >= INFINITY;
-    !values.iter().fold(false, |any, value| any | not_finite(value))
+    vectorized(
+        #[inline(always)]
+        || !values.iter().fold(false, |any, value| any | not_finite(value)),
+    )
 }
 
 pub(crate) fn update_not_finite() -> Error {

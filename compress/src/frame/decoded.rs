@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::fidelity::nonzeros;
 use crate::frame::measuring::Squares;
+use crate::quantize::numbers::{add_scaled, largest};
 use crate::sink::Sink;
 
 /// What a frame decodes to, made by [`Frame::decode_to`](crate::Frame::decode_to): 4 bytes for each value of dense parts, 8 for
@@ -18,8 +19,7 @@ pub struct Decoded {
     values: Vec<f32>,
     /// Nonzero values of each section.
     nonzeros: Vec<u64>,
-    /// The bits of the largest magnitude: those of positive floats are ordered like the floats.
-    largest: u32,
+    largest: f32,
     /// The end of the values so far, if none of them was before the end of those before it.
     ascending: Option<usize>,
     /// Bytes that the values may take.
@@ -38,11 +38,13 @@ enum Run {
 const SPARSE: usize = 4;
 /// As are so few.
 const FEW: usize = 16;
+/// Values tested for zero at once.
+const GROUP: usize = 8;
 
 impl Decoded {
     /// The largest magnitude of the values: no sum of those of a section is larger than what they add up to.
     pub fn largest(&self) -> f32 {
-        f32::from_bits(self.largest)
+        self.largest
     }
 
     /// Nonzero values of each section, in the order of [`Frame::sections`](crate::Frame::sections).
@@ -74,12 +76,7 @@ impl Decoded {
     /// `acc` holds a negative zero. Shapes: `acc: [layout.len()]`.
     pub fn add(&self, weight: f32, acc: &mut [f32]) {
         self.each(|run| match run {
-            Values::Dense(start, values) => {
-                let acc = &mut acc[start..start + values.len()];
-                acc.iter_mut()
-                    .zip(values)
-                    .for_each(|(acc, value)| *acc += weight * value);
-            }
+            Values::Dense(start, values) => add_scaled(weight, values, &mut acc[start..start + values.len()]),
             Values::Sparse(indices, values) => {
                 for (&index, value) in indices.iter().zip(values) {
                     acc[index as usize] += weight * value;
@@ -94,8 +91,7 @@ impl Decoded {
             Values::Dense(start, values) => {
                 let (from, to) = (start.max(range.start), (start + values.len()).min(range.end));
                 if from < to {
-                    let pairs = acc[from..to].iter_mut().zip(&values[from - start..]);
-                    pairs.for_each(|(acc, value)| *acc += weight * value);
+                    add_scaled(weight, &values[from - start..to - start], &mut acc[from..to]);
                 }
             }
             Values::Sparse(indices, values) => {
@@ -164,7 +160,7 @@ impl Decoded {
         self.indices.clear();
         self.values.clear();
         self.nonzeros.clear();
-        (self.largest, self.ascending) = (0, Some(0));
+        (self.largest, self.ascending) = (0.0, Some(0));
         (self.limit, self.is_whole) = (limit, true);
     }
 
@@ -212,7 +208,33 @@ impl Decoded {
             self.indices.push(index);
             self.values.push(value);
         }
-        let added = self.values.len() - before;
+        self.push_run(self.values.len() - before);
+    }
+
+    /// Appends the nonzero values, of which there are `count`, with their indices from `start`.
+    fn push_nonzeros(&mut self, start: u32, values: &[f32], count: usize) {
+        let (first_index, first_value) = (self.indices.len(), self.values.len());
+        // One place more, where zeros after the last are written: a test of each value would take longer.
+        self.indices.resize(first_index + count + 1, 0);
+        self.values.resize(first_value + count + 1, 0.0);
+        let (indices, kept) = (&mut self.indices[first_index..], &mut self.values[first_value..]);
+        let mut next = 0;
+        for (start, group) in (start..).step_by(GROUP).zip(values.chunks(GROUP)) {
+            if group.iter().fold(0, |any, value| any | value.to_bits() << 1) == 0 {
+                continue;
+            }
+            for (index, &value) in (start..).zip(group) {
+                (indices[next], kept[next]) = (index, value);
+                next += usize::from(value != 0.0);
+            }
+        }
+        self.indices.truncate(first_index + count);
+        self.values.truncate(first_value + count);
+        self.push_run(count);
+    }
+
+    /// Notes that so many indices and values were appended.
+    fn push_run(&mut self, added: usize) {
         match self.runs.last_mut() {
             _ if added == 0 => {}
             Some(Run::Sparse { len }) => *len += added,
@@ -234,8 +256,7 @@ pub(crate) struct Record<'a> {
 
 impl Record<'_> {
     fn measure(&mut self, values: &[f32]) -> u64 {
-        let magnitudes = values.iter().map(|value| value.to_bits() & !(1 << 31));
-        self.decoded.largest = magnitudes.fold(self.decoded.largest, u32::max);
+        self.decoded.largest = self.decoded.largest.max(largest(values));
         let found = nonzeros(values);
         if let Some(sum) = self.decoded.nonzeros.last_mut() {
             *sum += found;
@@ -251,8 +272,7 @@ impl Sink for Record<'_> {
         let end = start + values.len();
         if found * SPARSE <= values.len() || values.len() < FEW {
             if decoded.note(start, end, 8 * found) {
-                let entries = (start as u32..).zip(values).filter(|(_, value)| **value != 0.0);
-                decoded.push_sparse(entries.map(|(index, value)| (index, *value)));
+                decoded.push_nonzeros(start as u32, values, found);
             }
             return;
         }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use crate::fidelity::nonzeros;
+use crate::quantize::numbers::add_scaled;
+use crate::simd::vectorized;
 use crate::sink::Sink;
 
 /// Lanes of a sum of squares: one sum would wait for each addition.
@@ -48,10 +50,7 @@ impl<const N: usize> Sink for Measuring<'_, N> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let start = self.from + start;
         self.nonzeros += nonzeros(values);
-        let acc = &mut self.acc[start..start + values.len()];
-        acc.iter_mut()
-            .zip(values)
-            .for_each(|(acc, value)| *acc += self.weight * value);
+        add_scaled(self.weight, values, &mut self.acc[start..start + values.len()]);
         if self.note(start, start + values.len()) {
             self.sums.iter_mut().for_each(|sum| sum.dense(start, values));
         }
@@ -110,11 +109,17 @@ impl Squares {
         let last = first + self.whole.min(to).saturating_sub(first) / LANES * LANES;
         let part = |range: Range<usize>| (range.start..).zip(&values[range.start - start..range.end - start]);
         part(from..first).for_each(|(at, value)| self.one(at, *value));
-        for eight in values[first - start..last - start].as_chunks::<LANES>().0 {
-            for (lane, value) in self.lanes.iter_mut().zip(eight) {
-                *lane += f64::from(*value) * f64::from(*value);
-            }
-        }
+        let (eights, _) = values[first - start..last - start].as_chunks::<LANES>();
+        vectorized(
+            #[inline(always)]
+            || {
+                for eight in eights {
+                    for (lane, value) in self.lanes.iter_mut().zip(eight) {
+                        *lane += f64::from(*value) * f64::from(*value);
+                    }
+                }
+            },
+        );
         part(last..to).for_each(|(at, value)| self.one(at, *value));
     }
 

@@ -171,7 +171,7 @@ impl<'a> Frame<'a> {
         self.sections
             .iter()
             .try_for_each(|(_, section)| section.decode(&mut largest))?;
-        Ok(largest.value())
+        Ok(largest.0)
     }
 
     /// As [`Frame::verify`], and replaces the values of `decoded` by those of this frame, if they take at most `limit` bytes.

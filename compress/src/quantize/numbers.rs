@@ -1,6 +1,7 @@
 //! Scales and norms shared by the quantizers.
 
 use crate::error::Error;
+use crate::simd::vectorized;
 use crate::wire::Reader;
 
 /// Reads a scale as binary32 and checks that it is finite and not negative.
@@ -20,23 +21,41 @@ pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
     (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
 }
 
-#[inline(never)]
 pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
     let (groups, rest) = values.as_chunks::<8>();
-    for group in groups {
-        for (sum, &value) in sums.iter_mut().zip(group) {
-            *sum += f64::from(value) * f64::from(value);
-        }
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for group in groups {
+                for (sum, &value) in sums.iter_mut().zip(group) {
+                    *sum += f64::from(value) * f64::from(value);
+                }
+            }
+        },
+    );
     sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
 }
 
 /// Largest magnitude of `values`, none of which is NaN.
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    f32::from_bits(
-        values
-            .iter()
-            .fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest)),
+    vectorized(
+        #[inline(always)]
+        || {
+            let magnitudes = values.iter().map(|value| value.to_bits() & 0x7fff_ffff);
+            f32::from_bits(magnitudes.fold(0, u32::max))
+        },
     )
+}
+
+/// Adds `weight` times each value to the sum at its place. Shapes: equal lengths.
+pub(crate) fn add_scaled(weight: f32, values: &[f32], sums: &mut [f32]) {
+    vectorized(
+        #[inline(always)]
+        || {
+            sums.iter_mut()
+                .zip(values)
+                .for_each(|(sum, value)| *sum += weight * value)
+        },
+    );
 }

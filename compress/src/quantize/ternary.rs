@@ -21,6 +21,7 @@ use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::quantize::numbers::{largest, read_scale, root_mean_square};
 use crate::quantize::uniform::Rounding;
 use crate::rng::KeyedRng;
+use crate::simd::vectorized;
 use crate::wire::{Reader, Writer};
 
 /// Values per block on the stack.
@@ -131,12 +132,16 @@ fn signs(values: &[f32], symbols: &mut [u8]) -> (f64, usize) {
     (sums.iter().sum(), values.len() - zeros.iter().sum::<usize>())
 }
 
-#[inline(never)]
 fn chances(values: &[f32], scale: f32, rng: KeyedRng, symbols: &mut [u8]) {
-    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        let kept = u8::from(rng.unit(at) < value.abs() / scale);
-        *symbol = if *value < 0.0 { 1 - kept } else { 1 + kept };
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+                let kept = u8::from(rng.unit(at) < value.abs() / scale);
+                *symbol = if *value < 0.0 { 1 - kept } else { 1 + kept };
+            }
+        },
+    );
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -2,22 +2,16 @@
 
 use crate::fidelity::Products;
 use crate::layout::Layout;
+use crate::quantize::numbers::{add_scaled, largest};
 use crate::sink::Sink;
 
-/// Tracks the largest magnitude by its bits, as the bits of positive floats are ordered like the floats.
+/// The largest magnitude.
 #[derive(Default)]
-pub(crate) struct Largest(u32);
-
-impl Largest {
-    pub(crate) fn value(&self) -> f32 {
-        f32::from_bits(self.0)
-    }
-}
+pub(crate) struct Largest(pub(crate) f32);
 
 impl Sink for Largest {
     fn dense(&mut self, _: usize, values: &[f32]) {
-        let magnitudes = values.iter().map(|value| value.to_bits() & !(1 << 31));
-        self.0 = magnitudes.fold(self.0, u32::max);
+        self.0 = self.0.max(largest(values));
     }
 
     fn sparse(&mut self, _: &[u32], values: &[f32]) {
@@ -34,9 +28,7 @@ pub(crate) struct Add<'a> {
 impl Sink for Add<'_> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let acc = &mut self.acc[start..start + values.len()];
-        acc.iter_mut()
-            .zip(values)
-            .for_each(|(acc, value)| *acc += self.weight * value);
+        add_scaled(self.weight, values, acc);
     }
 
     fn sparse(&mut self, indices: &[u32], values: &[f32]) {

@@ -227,14 +227,18 @@ fn signed(level: i32, value: f32) -> i32 {
     (level ^ minus).wrapping_sub(minus)
 }
 
-#[inline(never)]
 fn stochastic(values: &[f32], step: f32, limit: f32, rng: KeyedRng, levels: &mut [i32]) {
-    for (at, (level, &value)) in levels.iter_mut().zip(values).enumerate() {
-        let ratio = (value.abs() / step).min(limit);
-        let below = ratio as i32;
-        let up = rng.unit(at) < ratio - below as f32;
-        *level = signed(below.wrapping_add(i32::from(up)), value);
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (at, (level, &value)) in levels.iter_mut().zip(values).enumerate() {
+                let ratio = (value.abs() / step).min(limit);
+                let below = ratio as i32;
+                let up = rng.unit(at) < ratio - below as f32;
+                *level = signed(below.wrapping_add(i32::from(up)), value);
+            }
+        },
+    );
 }
 
 /// Bytes of step, mean and `len` levels, of which these are not zero, without entropy coding.

@@ -10,6 +10,7 @@ use crate::quantize::numbers::{largest, sum_of_squares};
 use crate::quantize::uniform::levels::middle;
 use crate::quantize::uniform::{Norm, Rounding, Uniform};
 use crate::rng::KeyedRng;
+use crate::simd::vectorized;
 
 /// A block whose largest magnitude is below this is sent as zeros, so that the factor from values to levels stays
 /// finite.
@@ -80,10 +81,15 @@ fn nearest(values: &[f32], scale: f32, middle: u8, symbols: &mut [u8]) {
 fn stochastic(values: &[f32], scale: f32, middle: u8, rng: KeyedRng, first: usize, symbols: &mut [u8]) {
     let levels = f32::from(middle);
     let factor = levels / scale;
-    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        let level = (value * factor + rng.unit(first + at)).floor().clamp(-levels, levels);
-        *symbol = (level + levels) as u8;
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+                let level = (value * factor + rng.unit(first + at)).floor().clamp(-levels, levels);
+                *symbol = (level + levels) as i32 as u8;
+            }
+        },
+    );
 }
 
 fn signs(values: &[f32], symbols: &mut [u8]) {
@@ -94,9 +100,14 @@ fn signs(values: &[f32], symbols: &mut [u8]) {
 }
 
 fn random_signs(values: &[f32], scale: f32, rng: KeyedRng, first: usize, symbols: &mut [u8]) {
-    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        *symbol = u8::from(rng.unit(first + at) < 0.5 + 0.5 * (value / scale));
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+                *symbol = u8::from(rng.unit(first + at) < 0.5 + 0.5 * (value / scale));
+            }
+        },
+    );
 }
 
 #[cfg(test)]
