@@ -29,8 +29,21 @@ const HAS_FIDELITY: u8 = 8;
 const HAS_BITS: u8 = 16;
 const HAS_MORE: u8 = 32;
 const HAS_BUDGET: u8 = 64;
+/// More than a state has beside vectors, factors, what it has of each section, and the frame: a network, an agent.
+const MOST_FIXED: u64 = 64 * 1024;
+/// More than a state has of each section beside its factors: a bandit is the longest.
+const MOST_OF_SECTION: u64 = 16 * 1024;
 
 impl Encoder {
+    /// A bound on the bytes that [`Encoder::save`] appends, whatever the spec, with a pending frame of at most `frame` bytes: a
+    /// longer file is not a state, and is not worth reading.
+    pub fn most_saved(layout: &Layout, frame: u64) -> u64 {
+        let (values, tensors) = (layout.len() as u64, layout.tensors().len() as u64);
+        let vectors = METHODS.iter().map(|entry| entry.vectors as u64).max().unwrap_or(0);
+        // Factors of low rank are no longer than their tensors.
+        4 * (vectors + 1) * values + frame + MOST_OF_SECTION * (tensors + 1) + MOST_FIXED
+    }
+
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
     /// rules and low rank, frame, ages of the residual, fidelity of the frame, checksum. `pending` must be the pending
     /// frame of this encoder; any other is omitted. Without it, the loaded encoder has no pending frame, as after

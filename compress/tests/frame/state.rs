@@ -216,3 +216,43 @@ fn damage_to_what_was_learned_is_refused_or_loads() {
         }
     }
 }
+
+/// A client refuses to read a longer file: it could never start again.
+#[test]
+fn no_state_is_longer_than_the_bound() {
+    let specs = [
+        "",
+        "memory = ['cafe', 'error-feedback']",
+        "memory = 'ef21'",
+        "memory = { dgc = { momentum = 0.9, clip = 1.0 } }",
+        "memory = ['cafe', 'error-feedback']\ndefault = { reduce = { low_rank = { rank = 200 } }, quantize = 'exact', code = 'pack' }",
+        "memory = 'error-feedback'\ndefault = { reduce = { top_k = { density = { by = 'bandit', seed = 3 } } } }",
+        "memory = 'error-feedback'\ndefault = { quantize = { uniform = { bits = { by = 'learned', target = 2.5, seed = 3 } } } }",
+        "memory = 'error-feedback'\ndefault = { quantize = { uniform = { bits = { by = 'bandit', seed = 3 } } } }",
+        "budget = { by = 'bandit', least = '0.25 bits', most = '1 bits', worth = 0.3, seed = 5 }",
+    ];
+    // Two vectors more would be noticed in the first, longer sections in the second.
+    let long = Layout::new([("w", vec![400, 600])]).unwrap();
+    let many = Layout::new((0..40).map(|at| (format!("w{at}"), vec![40, 30]))).unwrap();
+    for (layout, rounds) in [(long, 2), (many, 6)] {
+        let (layout, mut longest) = (Arc::new(layout), 0);
+        for text in specs {
+            let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+            for round in 0..rounds {
+                let value = |at: usize| ((at * 31 + round) as f32).sin() * (at % 7) as f32;
+                let mut delta: Vec<f32> = (0..layout.len()).map(value).collect();
+                let pending = encoder.encode(&mut delta, UPDATE).unwrap();
+                let (saved, frame) = (save(&encoder, Some(&pending)).len() as u64, pending.frame.len() as u64);
+                let most = Encoder::most_saved(&layout, frame);
+                assert!(saved <= most, "{text}: {saved} of {most}");
+                longest = longest.max(saved - frame);
+                encoder.settle(&pending, Ack::Accepted).unwrap();
+            }
+        }
+        assert!(
+            longest * 4 > Encoder::most_saved(&layout, 0),
+            "the bound is near what there is: {longest}"
+        );
+    }
+}

@@ -191,10 +191,8 @@ impl RunState {
         layout: &Arc<Layout>,
         spec: &Spec,
     ) -> Result<(Encoder, Option<(Pending, UpdateMetadata)>), Error> {
-        // Beside memory and frame: statistics and figures of each section.
-        let (values, tensors) = (layout.len(), layout.tensors().len());
-        let max =
-            1024 + LONGEST as u64 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
+        let frame = fl_proto::max_frame(layout.len(), layout.tensors().len());
+        let max = LONGEST as u64 + Encoder::most_saved(layout, frame);
         let Some(head) = self.head()? else {
             let fresh = Encoder::new(Arc::clone(layout), spec);
             return Ok((
@@ -262,6 +260,7 @@ impl RunState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::disk::Disk;
     use super::*;
 
     fn head() -> Head {
@@ -316,6 +315,49 @@ mod tests {
             assert_eq!(Head::read(&bytes).unwrap(), (head, &b"body"[..]));
         }
         assert_eq!(most().write().len(), LONGEST);
+    }
+
+    /// A client that cannot read what it wrote could never start again.
+    #[test]
+    fn what_any_memory_saves_is_loaded() {
+        use fl_compress::{FrameHeader, FrameKind};
+
+        let layout = Arc::new(Layout::new([("w", vec![400, 300])]).unwrap());
+        for spec in [
+            "",
+            "memory = 'cafe'",
+            "memory = ['cafe', 'error-feedback']",
+            "memory = { dgc = { momentum = 0.9, clip = 1.0 } }",
+            "memory = 'ef21'",
+            "memory = ['cafe', 'error-feedback']\ndefault = { reduce = { low_rank = { rank = 150 } }, quantize = 'exact' }",
+        ] {
+            let spec: Spec = toml::from_str(spec).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let state = RunState {
+                folder: dir.path().into(),
+                disk: Disk { sync: false },
+            };
+            let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+            let header = FrameHeader {
+                kind: FrameKind::Update,
+                round: 1,
+                seed: 1,
+            };
+            let mut delta: Vec<f32> = (0..layout.len()).map(|at| (at as f32 * 0.37).sin()).collect();
+            let pending = encoder.encode(&mut delta, header).unwrap();
+            let metadata = UpdateMetadata {
+                digest: pending.digest,
+                ..most().pending.unwrap()
+            };
+            state
+                .save_memory(Digest([1; 32]), &encoder, &pending, &metadata)
+                .unwrap();
+            let (loaded, found) = state
+                .load_memory(&layout, &spec)
+                .unwrap_or_else(|error| panic!("{spec:?}: {error}"));
+            assert_eq!(found, Some((pending, metadata)));
+            assert_eq!(loaded.residual(), encoder.residual());
+        }
     }
 
     #[test]
