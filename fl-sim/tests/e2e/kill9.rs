@@ -268,6 +268,21 @@ fn killed_at_ten_moments_it_does_too_with_rounded_versions() {
     survives(4, &format!("[model.snapshot]\nbits = 8\nevery = 2\n{COMPRESSED}"));
 }
 
+/// Residual and predictor, of the default codec, which also keeps factors.
+#[test]
+fn killed_at_ten_moments_it_does_too_with_cafe_and_error_feedback() {
+    survives(5, "[compression.uplink]\nmemory = [\"cafe\", \"error-feedback\"]\n");
+}
+
+/// Velocity and residual.
+#[test]
+fn killed_at_ten_moments_it_does_too_with_dgc() {
+    survives(
+        6,
+        "[compression.uplink]\nmemory = { dgc = { momentum = 0.9, clip = 1.0 } }\n",
+    );
+}
+
 #[test]
 fn killed_at_ten_other_moments_it_does_too() {
     survives(2, COMPRESSED);
