@@ -140,7 +140,7 @@ fn messages(names: &[ClientId], frame: usize) -> f64 {
     median(|| books.count(frame as u64))
 }
 
-/// What a frame takes longer if its values are counted.
+/// What a frame takes longer if its values are counted and the largest is found.
 fn sections(values: usize, frame: &[u8]) -> f64 {
     let layout = layout(values);
     let frame = Frame::parse(frame, &layout).unwrap();

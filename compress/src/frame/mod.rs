@@ -4,4 +4,5 @@ pub(crate) mod decoded;
 pub(crate) mod groups;
 pub(crate) mod header;
 pub(crate) mod measuring;
+mod values;
 pub(crate) mod view;

@@ -1,4 +1,4 @@
-//! Scales and norms shared by the quantizers.
+//! Scales, norms and sums shared by quantizers and consumers of decoded values.
 
 use crate::error::Error;
 use crate::simd::vectorized;

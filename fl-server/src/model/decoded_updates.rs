@@ -38,7 +38,11 @@ pub(super) struct UpdateNorms {
 
 /// Decoded updates by the digest of their frame.
 #[derive(Debug, Default)]
-pub(crate) struct DecodedUpdates(Mutex<Kept>);
+pub(crate) struct DecodedUpdates {
+    kept: Mutex<Kept>,
+    /// The last model update. Its values take at most [`MOST_EACH`], which are not among the bytes of `kept`.
+    model_update: Mutex<Option<(Digest, Arc<Decoded>)>>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -49,8 +53,6 @@ struct Kept {
     bytes: usize,
     /// Memory to measure norms: at most as many as frames are decoded at once.
     scratch: Vec<Vec<f32>>,
-    /// The last model update, by the digest of its frame. Its bytes are not among `bytes`: at most [`MOST_EACH`].
-    model_update: Option<(Digest, Arc<Decoded>)>,
 }
 
 impl DecodedUpdate {
@@ -140,7 +142,7 @@ impl DecodedUpdates {
     /// # Errors
     /// As [`Frame::accumulate`].
     pub(super) fn apply(&self, frame: &Frame<'_>, keeps: bool, model: &mut [f32]) -> Result<Decoded, Error> {
-        let before = self.lock().model_update.take();
+        let before = self.last().take();
         let mut values = before
             .and_then(|(_, values)| Arc::into_inner(values))
             .unwrap_or_default();
@@ -151,17 +153,44 @@ impl DecodedUpdates {
     /// Keeps the values of the last model update.
     pub(super) fn keep_model_update(&self, frame: Digest, mut values: Decoded) {
         values.trim();
-        self.lock().model_update = Some((frame, Arc::new(values)));
+        *self.last() = Some((frame, Arc::new(values)));
     }
 
-    /// What the last model update decodes to, if `frame` is its digest. Not all values may be there, but the largest magnitude
+    /// What the model update with this digest decodes to, if it is kept. Not all values may be there, but the largest magnitude
     /// is.
     pub(crate) fn model_update(&self, frame: &Digest) -> Option<Arc<Decoded>> {
-        let kept = self.lock();
-        kept.model_update
-            .as_ref()
+        let last = self.last();
+        last.as_ref()
             .filter(|(of, _)| of == frame)
             .map(|(_, values)| Arc::clone(values))
+    }
+
+    /// As [`DecodedUpdates::model_update`]; one that is not kept, as it was made before the server started, is decoded once for
+    /// all callers. Returns why if its frame, which `read` returns, cannot be decoded.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn read_model_update<E>(
+        &self,
+        digest: &Digest,
+        layout: &Layout,
+        read: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Result<Arc<Decoded>, String>, E> {
+        let mut last = self.last();
+        if let Some((_, values)) = last.as_ref().filter(|(of, _)| of == digest) {
+            return Ok(Ok(Arc::clone(values)));
+        }
+        let (bytes, mut values) = (read()?, Decoded::default());
+        let decoded = Frame::parse(&bytes, layout).and_then(|frame| frame.decode_to(MOST_EACH, &mut values));
+        Ok(match decoded {
+            Ok(()) => {
+                values.trim();
+                let values = Arc::new(values);
+                *last = Some((*digest, Arc::clone(&values)));
+                Ok(values)
+            }
+            Err(why) => Err(format!("its predictor cannot be decoded: {why}")),
+        })
     }
 
     /// Forgets an update that does not count.
@@ -180,7 +209,11 @@ impl DecodedUpdates {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Digest, Arc<Decoded>)>> {
+        self.model_update.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

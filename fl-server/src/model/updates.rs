@@ -433,6 +433,24 @@ mod tests {
         assert_eq!(model, applied);
     }
 
+    /// After a restart the first update that is verified reads it.
+    #[test]
+    fn a_predictor_is_read_once_and_one_that_is_broken_is_named() {
+        let layout = Arc::new(Layout::new([("w", vec![500])]).unwrap());
+        let bytes = model_update(&layout, &vec![1.5; layout.len()]);
+        let digest = Digest::of(&bytes);
+        let known = DecodedUpdates::default();
+        let found = known.read_model_update(&digest, &layout, || Err("no disk"));
+        assert_eq!(found.unwrap_err(), "no disk");
+        let found = known.read_model_update(&digest, &layout, || Ok::<_, ()>(vec![1]));
+        assert!(found.unwrap().unwrap_err().contains("cannot be decoded"));
+        assert!(known.model_update(&digest).is_none());
+        let first = known.read_model_update(&digest, &layout, || Ok::<_, ()>(bytes.clone()));
+        let again = known.read_model_update(&digest, &layout, || Err("read again"));
+        assert!(Arc::ptr_eq(&first.unwrap().unwrap(), &again.unwrap().unwrap()));
+        assert!(known.model_update(&digest).unwrap().is_whole());
+    }
+
     /// While a round closes, late uploads of the same bytes are kept and forgotten.
     #[test]
     fn an_update_that_becomes_known_while_it_is_decoded_is_no_error() {

@@ -23,7 +23,6 @@ use crate::rpc::admission::{self, Admission};
 use crate::rpc::door::Caller;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
-use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::shared_reply::SharedReply;
 use crate::rpc::transfers::Limits;
@@ -62,8 +61,6 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
     pub(crate) handed_out: HandedOut,
-    /// Largest magnitude in the newest model update.
-    pub(crate) largest_of_step: LargestOfStep,
     pub(crate) shared_frame: SharedFrame,
     pub(crate) joined_run: SharedReply,
     /// The updates of the open round, decoded.

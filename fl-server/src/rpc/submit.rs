@@ -387,9 +387,10 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<DecodedU
         largest: service.plan.largest_value(),
         updates: &service.updates,
     };
-    let largest = |step: &Digest| match service.updates.model_update(step) {
-        Some(values) => Ok(Ok(values.largest())),
-        None => service.largest_of_step.get(&service.blobs, &service.layout, step),
+    let largest = |step: &Digest| {
+        let read = || service.blobs.get(step);
+        let values = service.updates.read_model_update(step, &service.layout, read)?;
+        Ok(values.map(|values| values.largest()))
     };
     verify::verify(bytes, &asked, largest)
 }

@@ -38,7 +38,6 @@ use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::rpc::enrollment::{EnrollmentPort, Listening};
 use crate::rpc::health::health;
 use crate::rpc::measure::HandedOut;
-use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::reload::Reloader;
 use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::shared_reply::SharedReply;
@@ -271,7 +270,6 @@ impl Shared {
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
             handed_out: HandedOut::default(),
-            largest_of_step: LargestOfStep::default(),
             shared_frame: SharedFrame::default(),
             joined_run: SharedReply::default(),
             updates: Arc::clone(&started.updates),

@@ -115,12 +115,9 @@ impl Flags {
         let mut kept = 1 << at;
         let mut before = 1;
         for (at, &context) in contexts.iter().enumerate().take(width).skip(at + 1) {
-            let chances = &mut self.later[context];
-            let mut chance = if before != 0 { chances[1] } else { chances[0] };
-            let one = coder.code(&mut chance, mask >> at & 1 != 0);
-            chances[before] = chance;
-            before = usize::from(one);
-            kept |= u32::from(one) << at;
+            let chance = &mut self.later[context][before];
+            before = usize::from(coder.code(chance, mask >> at & 1 != 0));
+            kept |= (before as u32) << at;
         }
         kept
     }

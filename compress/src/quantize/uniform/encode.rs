@@ -86,6 +86,7 @@ fn stochastic(values: &[f32], scale: f32, middle: u8, rng: KeyedRng, first: usiz
         || {
             for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
                 let level = (value * factor + rng.unit(first + at)).floor().clamp(-levels, levels);
+                // By way of an integer to which vectors convert.
                 *symbol = (level + levels) as i32 as u8;
             }
         },
