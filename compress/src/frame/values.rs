@@ -106,7 +106,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Overwrites `out` with the decoded values of the tensors of one role. Shapes: `out`: those values, that is
-    /// [`Layout::trained`], [`Layout::buffers`] or [`Layout::counters`].
+    /// [`crate::Layout::trained`], [`crate::Layout::buffers`] or [`crate::Layout::counters`].
     ///
     /// # Errors
     /// As [`Frame::decode`].
