@@ -13,9 +13,9 @@
 //! | DGC | the velocity | `w` | `d` |
 //! | CAFe with error feedback | predictor less decay times the residual before | `v + w` | `d + x`, x the predictor |
 
-/// Independent sums, so that the compiler vectorizes.
 use crate::simd::vectorized;
 
+/// Independent sums, so that the compiler vectorizes.
 const LANES: usize = 8;
 /// A raw update whose energy is below this share of the encoded energy is rounding error of `f32`.
 const ROUNDING: f64 = 1e-12;
@@ -82,11 +82,12 @@ pub(crate) struct Products {
 impl Products {
     /// Adds the products that do not depend on the frame. Shapes: `v` and `w` have equal lengths.
     pub(crate) fn encoded(&mut self, v: &[f32], w: Option<&[f32]>) {
-        self.vv += dot(v, v);
-        if let Some(w) = w {
-            self.vw += dot(v, w);
-            self.ww += dot(w, w);
-        }
+        let Some(w) = w else {
+            self.vv += dot(v, v);
+            return;
+        };
+        let [vv, vw, ww] = dots(v, w);
+        (self.vv, self.vw, self.ww) = (self.vv + vv, self.vw + vw, self.ww + ww);
     }
 
     /// Adds the products of a block of decoded values. Shapes: all lengths are equal.
@@ -172,6 +173,14 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     )
 }
 
+/// `[a a, a b, b b]`, each as [`dot`] computes it, in one pass. Shapes: equal lengths.
+fn dots(a: &[f32], b: &[f32]) -> [f64; 3] {
+    vectorized(
+        #[inline(always)]
+        || dots_lanes(a, b),
+    )
+}
+
 #[inline(always)]
 fn dot_lanes(a: &[f32], b: &[f32]) -> f64 {
     let len = a.len().min(b.len());
@@ -186,4 +195,26 @@ fn dot_lanes(a: &[f32], b: &[f32]) -> f64 {
     let rest = a_rest.iter().zip(b_rest);
     let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
     sums.iter().sum::<f64>() + rest
+}
+
+#[inline(always)]
+fn dots_lanes(a: &[f32], b: &[f32]) -> [f64; 3] {
+    let len = a.len().min(b.len());
+    let (a, a_rest) = a[..len].as_chunks::<LANES>();
+    let (b, b_rest) = b[..len].as_chunks::<LANES>();
+    let [mut aa, mut ab, mut bb] = [[0.0f64; LANES]; 3];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            let (a, b) = (f64::from(a[lane]), f64::from(b[lane]));
+            aa[lane] += a * a;
+            ab[lane] += a * b;
+            bb[lane] += b * b;
+        }
+    }
+    let whole = |sums: [f64; LANES], rest: f64| sums.iter().sum::<f64>() + rest;
+    [
+        whole(aa, dot_lanes(a_rest, a_rest)),
+        whole(ab, dot_lanes(a_rest, b_rest)),
+        whole(bb, dot_lanes(b_rest, b_rest)),
+    ]
 }

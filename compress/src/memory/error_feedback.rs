@@ -14,6 +14,7 @@ use crate::finite::update_not_finite;
 use crate::frame::view::Frame;
 use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
+use crate::simd::vectorized;
 
 /// Values per block, so that the blocks of both vectors stay in the L1 cache.
 const BLOCK: usize = 4096;
@@ -176,7 +177,11 @@ fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, threads: usize) -
     let finite = crate::threads::map(parts, threads, |(residual, delta)| {
         let blocks = residual.chunks_mut(BLOCK).zip(delta.chunks_mut(BLOCK));
         blocks.fold(true, |finite, (residual, delta)| {
-            finite & swap_sum(residual, delta, decay)
+            let swapped = vectorized(
+                #[inline(always)]
+                || swap_sum(residual, delta, decay),
+            );
+            finite & swapped
         })
     });
     if finite.into_iter().all(|finite| finite) {
@@ -187,7 +192,7 @@ fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, threads: usize) -
 }
 
 /// Swaps as in [`absorb`]; returns whether the sums are finite.
-#[inline(never)]
+#[inline(always)]
 fn swap_sum(residual: &mut [f32], delta: &mut [f32], decay: f32) -> bool {
     let mut any = 0;
     for (residual, delta) in residual.iter_mut().zip(delta) {

@@ -1,12 +1,16 @@
 //! Causal self-attention of several heads.
 
-use candle_core::{D, Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
 use super::gemm::{View, gemm, gemm_strided};
+use super::graph;
 use super::scratch;
 use super::simd::{dot, exp, largest, sum, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+
+/// What compositions add to the score of a later token: its share is then zero.
+const HIDDEN: f64 = -1e30;
 
 /// Extents of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,13 +158,10 @@ fn composed(tape: &Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Re
     let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
     let scores = tape.product(&q, &k, |q, k| q.matmul(&k.t()?.contiguous()?))?;
     let scores = (scores * f64::from(scale(dim)))?;
-    let hidden: Vec<f32> = (0..len * len)
-        .map(|at| if at % len > at / len { f32::NEG_INFINITY } else { 0.0 })
-        .collect();
-    let scores = scores.broadcast_add(&Tensor::from_vec(hidden, (len, len), q.device())?)?;
-    let shifted = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?.detach())?.exp()?;
-    let shares = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?)?;
-    let out = tape.product(&shares, &v, Tensor::matmul)?;
+    let places = Tensor::arange(0, len as u32, q.device())?;
+    let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
+    let scores = scores.broadcast_add(&(later.to_dtype(DType::F32)? * HIDDEN)?)?;
+    let out = tape.product(&graph::softmax(&scores)?, &v, Tensor::matmul)?;
     let out = out.transpose(1, 2)?.contiguous()?;
     out.reshape((batch * len, heads.heads * dim))
 }

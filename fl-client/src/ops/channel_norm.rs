@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor, Var, bail};
 
+use super::graph::normalized;
 use super::native::on_cpu;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::slices::{self, read};
@@ -26,10 +27,7 @@ pub fn group_norm(
         bail!("{groups} groups of {} channels", shape.channels);
     }
     if !tape.is_native(x) {
-        let flat = x.reshape((shape.batch * groups, ()))?;
-        let centered = flat.broadcast_sub(&flat.mean_keepdim(1)?)?;
-        let variance = centered.sqr()?.mean_keepdim(1)?;
-        let normal = centered.broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?;
+        let normal = normalized(&x.reshape((shape.batch * groups, ()))?, eps, true)?;
         return shape.affine(&normal.reshape(x.shape())?, w, b, relu);
     }
     let each = shape.channels / groups;
@@ -143,10 +141,11 @@ pub fn batch_norm(
     }
     let count = batch * positions;
     if !tape.is_native(x) {
-        let per_channel = |t: &Tensor| t.reshape((1, channels, 1, 1));
-        let (mean, variance) = if tape.is_training() {
-            let mean = x.mean_keepdim((0, 2, 3))?;
-            let variance = x.broadcast_sub(&mean)?.sqr()?.mean_keepdim((0, 2, 3))?;
+        let normal = if tape.is_training() {
+            let by_channel = x.transpose(0, 1)?;
+            let flat = by_channel.reshape((channels, count))?;
+            let mean = flat.detach().mean_keepdim(1)?;
+            let variance = flat.detach().broadcast_sub(&mean)?.sqr()?.mean_keepdim(1)?;
             let unbiased = (variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
             tape.set_after(
                 &running.mean,
@@ -156,12 +155,14 @@ pub fn batch_norm(
                 &running.variance,
                 blend(&running.variance, &unbiased, running.momentum)?,
             );
-            (mean, variance)
+            let normal = normalized(&flat, eps, true)?;
+            normal.reshape(by_channel.shape())?.transpose(0, 1)?
         } else {
-            (per_channel(&running.mean)?, per_channel(&running.variance)?)
+            let per_channel = |t: &Tensor| t.reshape((1, channels, 1, 1));
+            let deviation = (per_channel(&running.variance)? + f64::from(eps))?.sqrt()?;
+            x.broadcast_sub(&per_channel(&running.mean)?)?
+                .broadcast_div(&deviation)?
         };
-        let deviation = (variance + f64::from(eps))?.sqrt()?;
-        let normal = x.broadcast_sub(&mean)?.broadcast_div(&deviation)?;
         return shape.affine(&normal, w, b, relu);
     }
     let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);

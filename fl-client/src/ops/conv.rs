@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::conv_grad::gradients;
+use super::conv2d;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::{self, read};
@@ -36,14 +37,9 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
     let [top, left] = window.pad;
     let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;
     let z = tape
-        .product(&padded, w, |x, w| x.conv2d(w, 0, window.stride, 1, 1))?
-        .broadcast_add(&b.reshape((1, (), 1, 1))?)?
-        .relu()?;
-    if window.pool == [1, 1] {
-        Ok(z)
-    } else {
-        z.max_pool2d((window.pool[0], window.pool[1]))
-    }
+        .product(&padded, w, |x, w| conv2d::composed(x, w, window.stride, 0))?
+        .broadcast_add(&b.reshape((1, (), 1, 1))?)?;
+    pool::composed(&z, window.pool)?.relu()
 }
 
 /// Returns the output and the picks, both `[batch, filters, pooled rows, pooled columns]`.

@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor};
 use super::conv_grad::transposed;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
+use super::graph::function_of_two;
 use super::slices::{self, read};
 use super::tape::Tape;
 use super::{patches, scratch};
@@ -23,7 +24,7 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
     };
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], window)?;
     if !tape.is_native(x) {
-        return tape.product(x, w, |x, w| x.conv2d(w, pad, stride, 1, 1));
+        return tape.product(x, w, |x, w| composed(x, w, stride, pad));
     }
     let out = forward(&read(x)?, &read(w)?, &g);
     let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;
@@ -42,6 +43,71 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
         });
     }
     Ok(out)
+}
+
+/// On other devices: the convolution by candle's kernel, and its way back by two more. (candle's own way to the input computes
+/// each value in a thread of its own, which is ten times slower.)
+pub(super) fn composed(x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
+    let (detached_x, detached_w) = (x.detach(), w.detach());
+    let out = detached_x.conv2d(&detached_w, pad, stride, 1, 1)?;
+    function_of_two(x, w, out, move |grad, [x_wanted, w_wanted]| {
+        let (x, w) = (&detached_x, &detached_w);
+        let dx = x_wanted.then(|| composed_input_grad(x.dims4()?, w, grad, stride, pad));
+        let dw = w_wanted.then(|| composed_weight_grad(x, w.dims4()?, grad, stride, pad));
+        Ok([dx.transpose()?, dw.transpose()?])
+    })
+}
+
+/// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around.
+fn composed_input_grad(
+    (_, _, rows, columns): (usize, usize, usize, usize),
+    w: &Tensor,
+    grad: &Tensor,
+    stride: usize,
+    pad: usize,
+) -> Result<Tensor> {
+    let (batch, filters, out_rows, out_columns) = grad.dims4()?;
+    let (_, _, kernel_rows, kernel_columns) = w.dims4()?;
+    let grad = grad.contiguous()?;
+    let apart = match stride {
+        1 => grad,
+        _ => {
+            let apart = grad.reshape((batch, filters, out_rows, 1, out_columns, 1))?;
+            let apart = apart
+                .pad_with_zeros(5, 0, stride - 1)?
+                .pad_with_zeros(3, 0, stride - 1)?;
+            apart.reshape((batch, filters, out_rows * stride, out_columns * stride))?
+        }
+    };
+    // What the padded input has before and after what the result shall have, and after the last position of a kernel.
+    let fit = |grad: Tensor, dim: usize, kernel: usize, len: usize| -> Result<Tensor> {
+        let before = (kernel - 1) as isize - pad as isize;
+        let after = len as isize + kernel as isize - 1 - grad.dim(dim)? as isize - before;
+        let grad = match (before.min(0).unsigned_abs(), after.min(0).unsigned_abs()) {
+            (0, 0) => grad,
+            (before, after) => grad.narrow(dim, before, grad.dim(dim)? - before - after)?,
+        };
+        match (before.max(0) as usize, after.max(0) as usize) {
+            (0, 0) => Ok(grad),
+            (before, after) => grad.pad_with_zeros(dim, before, after),
+        }
+    };
+    let apart = fit(fit(apart, 2, kernel_rows, rows)?, 3, kernel_columns, columns)?;
+    let turned = w.flip(&[2, 3])?.transpose(0, 1)?.contiguous()?;
+    apart.contiguous()?.conv2d(&turned, 0, 1, 1, 1)
+}
+
+/// The input convolved with the gradient, examples and channels exchanged, at every `stride` of which there is a value of it.
+fn composed_weight_grad(
+    x: &Tensor,
+    (_, _, rows, columns): (usize, usize, usize, usize),
+    grad: &Tensor,
+    stride: usize,
+    pad: usize,
+) -> Result<Tensor> {
+    let grad = grad.transpose(0, 1)?.contiguous()?;
+    let dw = x.transpose(0, 1)?.conv2d(&grad, pad, 1, stride, 1)?.transpose(0, 1)?;
+    dw.narrow(2, 0, rows)?.narrow(3, 0, columns)
 }
 
 /// A kernel of one value without padding needs no matrix of patches.

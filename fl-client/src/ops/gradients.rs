@@ -121,6 +121,11 @@ fn convolution_has_candles_gradients() {
         for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
             close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}"));
         }
+        let (their_loss, their_grads) = on(Tape::composed(&vars, 9), &vars, &forward);
+        close(&loss, &their_loss, 1e-4, "loss, composed");
+        for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
+            close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}, composed"));
+        }
     }
 }
 
@@ -232,6 +237,8 @@ fn plain_convolution() {
         ([2, 2, 7, 7], [3, 2, 3, 3], 2, 1),
         ([2, 3, 5, 5], [4, 3, 1, 1], 1, 0),
         ([2, 3, 6, 6], [2, 3, 1, 1], 2, 0),
+        ([2, 1, 9, 8], [3, 1, 2, 3], 3, 2),
+        ([1, 2, 4, 4], [2, 2, 1, 2], 1, 2),
     ] {
         let vars = [random(&x, 1), random(&w, 2)];
         agree("conv2d", &vars, &|tape, v| conv2d(tape, &v[0], &v[1], stride, pad));

@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor, bail};
 
 use super::gemm::{View, gemm, gemm_new, gemm_strided};
+use super::graph::function_of_two;
 use super::scratch;
 use super::simd::{sigmoid, sum, tanh, vectorized};
 use super::slices::{self, read};
@@ -75,25 +76,96 @@ pub fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
     Ok(out)
 }
 
-/// On other devices: candle's operations and its own gradient.
+/// On other devices: candle's operations. The tokens of all texts are made ready in one product; what goes from token to token has a
+/// gradient of its own.
 fn composed(tape: &Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
     let ((batch, len, inputs), hidden) = (x.dims3()?, weights.hidden.dim(1)?);
     let bias = (weights.input_bias + weights.hidden_bias)?;
-    let by_weights = |x: &Tensor, w: &Tensor| tape.product(x, w, |x, w| x.matmul(&w.t()?));
-    let all = by_weights(&x.reshape((batch * len, inputs))?, weights.input)?.broadcast_add(&bias)?;
-    let all = all.reshape((batch, len, 4 * hidden))?;
-    let mut state = Tensor::zeros((batch, hidden), x.dtype(), x.device())?;
-    let mut cell = state.clone();
-    let mut states = Vec::with_capacity(len);
+    let x = x.transpose(0, 1)?.reshape((len * batch, inputs))?;
+    let sums = tape.product(&x, weights.input, |x, w| x.matmul(&w.t()?))?;
+    let sums = sums.broadcast_add(&bias)?.reshape((len, batch, 4 * hidden))?;
+    let recurrent = weights.hidden.to_dtype(tape.operand_type(&x))?;
+    composed_steps(&sums, &recurrent)?.transpose(0, 1)?.contiguous()
+}
+
+/// The hidden states, from what the gates' inputs are without them. Shapes: `sums: [len, batch, 4 * hidden]`,
+/// `w: [4 * hidden, hidden]`; returns `[len, batch, hidden]`.
+fn composed_steps(sums: &Tensor, w: &Tensor) -> Result<Tensor> {
+    let ((len, batch, _), hidden) = (sums.dims3()?, w.dim(1)?);
+    let (before, weights) = (sums.detach(), w.detach());
+    let turned = weights.t()?;
+    let by = |x: &Tensor, w: &Tensor| x.to_dtype(w.dtype())?.matmul(w)?.to_dtype(x.dtype());
+    let (mut gates, mut candidates, mut cells, mut states) = (vec![], vec![], vec![], vec![]);
     for at in 0..len {
-        let gates = (all.narrow(1, at, 1)?.squeeze(1)? + by_weights(&state, weights.hidden)?)?;
-        let gate = |which: usize| gates.narrow(1, which * hidden, hidden);
-        let sigmoid = |x: Tensor| ((x.neg()?.exp()? + 1.0)?).recip();
-        cell = ((sigmoid(gate(1)?)? * cell)? + (sigmoid(gate(0)?)? * gate(2)?.tanh()?)?)?;
-        state = (sigmoid(gate(3)?)? * cell.tanh()?)?;
-        states.push(state.clone());
+        let mut z = before.get(at)?;
+        if let Some(state) = states.last() {
+            z = (z + by(state, &turned)?)?;
+        }
+        // The sigmoid of all four quarters: that of the third, the candidate's, is not used.
+        let gate = (((&z * 0.5)?.tanh()? * 0.5)? + 0.5)?;
+        let quarter = |which: usize| gate.narrow(1, which * hidden, hidden);
+        let candidate = z.narrow(1, 2 * hidden, hidden)?.tanh()?;
+        let mut cell = (quarter(0)? * &candidate)?;
+        if let Some(last) = cells.last() {
+            cell = (cell + (quarter(1)? * last)?)?;
+        }
+        states.push((quarter(3)? * cell.tanh()?)?);
+        gates.push(gate);
+        candidates.push(candidate);
+        cells.push(cell);
     }
-    Tensor::stack(&states, 1)
+    let out = Tensor::stack(&states, 0)?;
+    drop(states);
+    let states = out.clone();
+    function_of_two(sums, w, out, move |grad, [_, w_wanted]| {
+        let [gates, candidates, cells] = [&gates, &candidates, &cells].map(|all| Tensor::stack(all, 0));
+        let (gates, candidates, cells) = (gates?, candidates?, cells?);
+        // What each quantity changes the sum that it comes from by, for all tokens at once.
+        let slope = (&gates * (1.0 - &gates)?)?;
+        let quarter = |of: &Tensor, which: usize| of.narrow(2, which * hidden, hidden);
+        let last = cells.pad_with_zeros(0, 1, 0)?.narrow(0, 0, len)?;
+        let ends = cells.tanh()?;
+        let through = ((1.0 - ends.sqr()?)? * quarter(&gates, 3)?)?;
+        let by_cell = [
+            (&candidates * quarter(&slope, 0)?)?,
+            (last * quarter(&slope, 1)?)?,
+            ((1.0 - candidates.sqr()?)? * quarter(&gates, 0)?)?,
+        ];
+        let by_cell = Tensor::stack(&by_cell, 2)?;
+        let by_output = (ends * quarter(&slope, 3)?)?;
+        let (mut d_cell, mut d_sums): (Option<Tensor>, Vec<Tensor>) = (None, Vec::with_capacity(len));
+        for at in (0..len).rev() {
+            let mut d_state = grad.get(at)?;
+            if let Some(later) = d_sums.last() {
+                d_state = (d_state + by(later, &weights)?)?;
+            }
+            let mut d = (&d_state * through.get(at)?)?;
+            if let Some(later) = d_cell {
+                d = (d + later)?;
+            }
+            let inner = by_cell
+                .get(at)?
+                .broadcast_mul(&d.unsqueeze(1)?)?
+                .reshape((batch, 3 * hidden))?;
+            let output = (by_output.get(at)? * d_state)?;
+            d_sums.push(Tensor::cat(&[inner, output], 1)?);
+            d_cell = Some((d * quarter(&gates, 1)?.get(at)?)?);
+        }
+        d_sums.reverse();
+        let d_sums = Tensor::stack(&d_sums, 0)?;
+        let dw = w_wanted.then(|| match len {
+            1 => weights.zeros_like(),
+            _ => {
+                // Token `t` meets the state of token `t - 1`.
+                let rows = |of: &Tensor, first, width: usize| {
+                    let rows = of.narrow(0, first, len - 1)?.reshape(((len - 1) * batch, width))?;
+                    rows.to_dtype(weights.dtype())
+                };
+                rows(&d_sums, 1, 4 * hidden)?.t()?.matmul(&rows(&states, 0, hidden)?)
+            }
+        });
+        Ok([Some(d_sums), dw.transpose()?])
+    })
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -20,6 +20,7 @@ mod gemm;
 mod geometry;
 #[cfg(test)]
 mod gradients;
+mod graph;
 mod linear;
 mod linear_loss;
 mod loss;

@@ -1,7 +1,8 @@
 //! Layer norm and RMS norm over the last dimension.
 
-use candle_core::{D, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
+use super::graph::normalized;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
@@ -21,10 +22,7 @@ pub fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32)
         );
     }
     if !tape.is_native(x) {
-        let centered = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
-        let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
-        let normal = centered.broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?;
-        return normal.broadcast_mul(w)?.broadcast_add(b);
+        return normalized(x, eps, true)?.broadcast_mul(w)?.broadcast_add(b);
     }
     let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);
     let (mut out, mut stats) = (vec![0.0; values.len()], vec![[0.0f32; 2]; rows]);
@@ -87,8 +85,7 @@ pub fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Result<Ten
         bail!("scale {:?} does not suit input {:?}", w.dims(), x.dims());
     }
     if !tape.is_native(x) {
-        let square = x.sqr()?.mean_keepdim(D::Minus1)?;
-        return x.broadcast_div(&(square + f64::from(eps))?.sqrt()?)?.broadcast_mul(w);
+        return normalized(x, eps, false)?.broadcast_mul(w);
     }
     let (values, scale) = (read(x)?, read(w)?);
     let (mut out, mut inverses) = (vec![0.0; values.len()], vec![0.0f32; rows]);

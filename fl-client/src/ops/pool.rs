@@ -3,8 +3,33 @@
 //! Since adding a constant and relu keep the order of values, the largest value is found first and bias and relu are
 //! applied to it alone: the result is that of relu before the pool.
 
+use candle_core::{Result, Tensor};
+
+use super::graph::function_of;
+
 /// Mark of a cell that relu set to zero: no gradient flows through it.
 pub(super) const OFF: u8 = 255;
+
+/// On other devices: the largest value of each whole window; equal ones share its gradient. Shapes:
+/// `z: [batch, channels, rows, columns]`, `size`: rows and columns of a window.
+pub(super) fn composed(z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
+    if size == [1, 1] {
+        return Ok(z.clone());
+    }
+    let (_, _, rows, columns) = z.dims4()?;
+    let (rows, columns) = (rows / size[0] * size[0], columns / size[1] * size[1]);
+    let z = z.narrow(2, 0, rows)?.narrow(3, 0, columns)?.contiguous()?;
+    let (detached, size) = (z.detach(), (size[0], size[1]));
+    let out = detached.max_pool2d(size)?;
+    let largest = out.clone();
+    function_of(&z, out, move |grad| {
+        let chosen = detached
+            .eq(&largest.upsample_nearest2d(rows, columns)?)?
+            .to_dtype(grad.dtype())?;
+        let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
+        (grad / equals)?.upsample_nearest2d(rows, columns)? * chosen
+    })
+}
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the
 /// largest (the first of equals), row-major, or [`OFF`]. Shapes: `z: [.. * width]`, `out, pick: [pooled rows * columns]`.

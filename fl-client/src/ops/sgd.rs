@@ -15,7 +15,7 @@ pub(super) fn plain(var: &Var, grad: &Tensor, size: StepSize) -> Result<()> {
         return var.as_tensor().inplace_op2(grad, &Descend(size));
     }
     let p = var.as_tensor().detach();
-    let direction = ((grad * f64::from(size.scale))? + (&p * f64::from(size.decay))?)?;
+    let direction = direction(&p, grad, size)?;
     var.set(&(p - (direction * f64::from(size.rate))?)?)
 }
 
@@ -40,9 +40,21 @@ pub(super) fn with_momentum(
         return var.as_tensor().inplace_op2(velocity, &Descend(along));
     }
     let p = var.as_tensor().detach();
-    let direction = ((grad * f64::from(size.scale))? + (&p * f64::from(size.decay))?)?;
+    let direction = direction(&p, grad, size)?;
     *velocity = ((&*velocity * f64::from(momentum))? + direction)?;
     var.set(&(p - (&*velocity * f64::from(size.rate))?)?)
+}
+
+/// `scale g + decay p`, with as few operations as that needs: on a GPU a small tensor costs as much as a start of a kernel.
+fn direction(p: &Tensor, grad: &Tensor, size: StepSize) -> Result<Tensor> {
+    let mut direction = grad.clone();
+    if size.scale != 1.0 {
+        direction = (direction * f64::from(size.scale))?;
+    }
+    if size.decay != 0.0 {
+        direction = (direction + (p * f64::from(size.decay))?)?;
+    }
+    Ok(direction)
 }
 
 /// `p -= rate (scale g + decay p)`.
