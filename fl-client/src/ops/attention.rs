@@ -1,13 +1,13 @@
 //! Causal self-attention of several heads.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::gemm::{View, gemm, gemm_strided};
-use super::graph;
 use super::scratch;
 use super::simd::{dot, exp, largest, sum, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::as_f32;
 
 /// What compositions add to the score of a later token: its share is then zero.
 const HIDDEN: f64 = -1e30;
@@ -56,7 +56,15 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
         bail!("{heads:?} of {:?}, {:?} and {:?}", q.dims(), k.dims(), v.dims());
     }
     if !tape.is_native(q) {
-        return composed(tape, q, k, v, heads);
+        let (out, pass) = Composed::new(tape, q, k, v, heads)?;
+        if tape.wants_any(&[q, k, v]) {
+            let inputs = [q, k, v].map(Tensor::clone);
+            tape.record_composed(&out, move |grad, grads| {
+                let changes = inputs.iter().zip(pass.backward(&grad)?);
+                changes.into_iter().try_for_each(|(to, grad)| grads.add(to, grad))
+            });
+        }
+        return Ok(out);
     }
     let (out, shares) = {
         let (q, k, v) = (read(q)?, read(k)?, read(v)?);
@@ -101,8 +109,15 @@ pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<T
         bail!("{heads:?} of {:?}", qkv.dims());
     }
     if !tape.is_native(qkv) {
-        let part = |at: usize| qkv.narrow(1, at * width, width)?.contiguous();
-        return composed(tape, &part(0)?, &part(1)?, &part(2)?, heads);
+        let part = |at: usize| qkv.detach().narrow(1, at * width, width);
+        let (out, pass) = Composed::new(tape, &part(0)?, &part(1)?, &part(2)?, heads)?;
+        if tape.wants(qkv) {
+            let qkv = qkv.clone();
+            tape.record_composed(&out, move |grad, grads| {
+                grads.add(&qkv, Tensor::cat(&pass.backward(&grad)?, 1)?)
+            });
+        }
+        return Ok(out);
     }
     let (out, shares) = {
         let values = read(qkv)?;
@@ -138,32 +153,77 @@ fn packed(values: &[f32], width: usize) -> [Rows<'_>; 3] {
     })
 }
 
-/// On other devices: candle's operations and its own gradient.
-fn composed(tape: &Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
-    let Heads {
-        batch,
-        len,
-        groups,
-        dim,
-        ..
-    } = heads;
-    let split = |x: &Tensor, count: usize| x.reshape((batch, len, count, dim))?.transpose(1, 2)?.contiguous();
-    let shared = |x: &Tensor| {
-        let x = split(x, groups)?.unsqueeze(2)?;
-        let x = x
-            .broadcast_as((batch, groups, heads.heads / groups, len, dim))?
-            .contiguous()?;
-        x.reshape((batch, heads.heads, len, dim))
-    };
-    let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
-    let scores = tape.product(&q, &k, |q, k| q.matmul(&k.t()?.contiguous()?))?;
-    let scores = (scores * f64::from(scale(dim)))?;
-    let places = Tensor::arange(0, len as u32, q.device())?;
-    let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
-    let scores = scores.broadcast_add(&(later.to_dtype(DType::F32)? * HIDDEN)?)?;
-    let out = tape.product(&graph::softmax(&scores)?, &v, Tensor::matmul)?;
-    let out = out.transpose(1, 2)?.contiguous()?;
-    out.reshape((batch * len, heads.heads * dim))
+/// What the way back of a composed attention needs, in the type of products; `shares` in `f32`. Shapes:
+/// `q, k, v: [batch, heads, len, dim]`, `shares: [batch, heads, len, len]`.
+struct Composed {
+    heads: Heads,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    shares: Tensor,
+}
+
+impl Composed {
+    /// On other devices: the output, and what the way back needs.
+    fn new(tape: &Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<(Tensor, Self)> {
+        let Heads {
+            batch,
+            len,
+            groups,
+            dim,
+            ..
+        } = heads;
+        let dtype = tape.operand_type(q);
+        let split = |x: &Tensor, count: usize| {
+            let x = x.detach().to_dtype(dtype)?.reshape((batch, len, count, dim))?;
+            x.transpose(1, 2)?.contiguous()
+        };
+        let shared = |x: &Tensor| match heads.heads / groups {
+            1 => split(x, groups),
+            each => {
+                let x = split(x, groups)?.unsqueeze(2)?;
+                let x = x.broadcast_as((batch, groups, each, len, dim))?;
+                x.reshape((batch, heads.heads, len, dim))
+            }
+        };
+        let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
+        let scores = (as_f32(q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
+        let places = Tensor::arange(0, len as u32, q.device())?;
+        let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
+        let scores = scores.broadcast_add(&(later.to_dtype(DType::F32)? * HIDDEN)?)?;
+        let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+        let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
+        let out = as_f32(shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
+        let out = out.reshape((batch * len, heads.heads * dim))?;
+        Ok((out, Self { heads, q, k, v, shares }))
+    }
+
+    /// Gradients of queries, keys and values, of their shapes.
+    fn backward(&self, grad: &Tensor) -> Result<[Tensor; 3]> {
+        let Heads {
+            batch,
+            len,
+            heads,
+            groups,
+            dim,
+        } = self.heads;
+        let Self { q, k, v, shares, .. } = self;
+        let grad = grad.to_dtype(q.dtype())?.reshape((batch, len, heads, dim))?;
+        let grad = grad.transpose(1, 2)?.contiguous()?;
+        let dv = shares.to_dtype(q.dtype())?.t()?.matmul(&grad)?;
+        let along = (as_f32(grad.matmul(&v.t()?)?)? * shares)?;
+        let d_scores = (&along - shares.broadcast_mul(&along.sum_keepdim(D::Minus1)?)?)?;
+        let d_scores = (d_scores * f64::from(scale(dim)))?.to_dtype(q.dtype())?;
+        let (dq, dk) = (d_scores.matmul(k)?, d_scores.t()?.matmul(q)?);
+        let joined = |x: Tensor, count: usize| {
+            let x = match heads / count {
+                1 => as_f32(x)?,
+                each => as_f32(x)?.reshape((batch, count, each, len, dim))?.sum(2)?,
+            };
+            x.transpose(1, 2)?.reshape((batch * len, count * dim))
+        };
+        Ok([joined(dq, heads)?, joined(dk, groups)?, joined(dv, groups)?])
+    }
 }
 
 fn scale(dim: usize) -> f32 {

@@ -2,11 +2,11 @@
 
 use candle_core::{Result, Tensor, Var, bail};
 
-use super::graph::normalized;
 use super::native::on_cpu;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::{Normal, off_where_zero};
 
 /// Normalizes each example's channels in `groups` groups, then scales and shifts each channel (Wu and He 2018); relu
 /// if `relu`. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
@@ -27,8 +27,11 @@ pub fn group_norm(
         bail!("{groups} groups of {} channels", shape.channels);
     }
     if !tape.is_native(x) {
-        let normal = normalized(&x.reshape((shape.batch * groups, ()))?, eps, true)?;
-        return shape.affine(&normal.reshape(x.shape())?, w, b, relu);
+        let flat = x.detach().reshape((shape.batch * groups, ()))?;
+        let normal = Normal::new(&flat, eps, true)?;
+        let values = normal.values.reshape(x.shape())?;
+        let input_grad = move |grad: &Tensor| normal.backward(&grad.reshape(flat.shape())?)?.reshape(grad.shape());
+        return shape.affine(tape, [x, w, b], values, relu, input_grad);
     }
     let each = shape.channels / groups;
     let len = each * shape.positions;
@@ -141,29 +144,35 @@ pub fn batch_norm(
     }
     let count = batch * positions;
     if !tape.is_native(x) {
-        let normal = if tape.is_training() {
-            let by_channel = x.transpose(0, 1)?;
-            let flat = by_channel.reshape((channels, count))?;
-            let mean = flat.detach().mean_keepdim(1)?;
-            let variance = flat.detach().broadcast_sub(&mean)?.sqr()?.mean_keepdim(1)?;
-            let unbiased = (variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
-            tape.set_after(
-                &running.mean,
-                blend(&running.mean, &mean.flatten_all()?, running.momentum)?,
-            );
-            tape.set_after(
-                &running.variance,
-                blend(&running.variance, &unbiased, running.momentum)?,
-            );
-            let normal = normalized(&flat, eps, true)?;
-            normal.reshape(by_channel.shape())?.transpose(0, 1)?
-        } else {
-            let per_channel = |t: &Tensor| t.reshape((1, channels, 1, 1));
+        if !tape.is_training() {
+            let per_channel = |t: &Tensor| t.detach().reshape((1, channels, 1, 1));
             let deviation = (per_channel(&running.variance)? + f64::from(eps))?.sqrt()?;
-            x.broadcast_sub(&per_channel(&running.mean)?)?
-                .broadcast_div(&deviation)?
+            let apart = x.detach().broadcast_sub(&per_channel(&running.mean)?)?;
+            let values = apart.broadcast_div(&deviation)?;
+            return shape.affine(tape, [x, w, b], values, relu, move |grad| {
+                grad.broadcast_div(&deviation)
+            });
+        }
+        let by_channel = x.detach().transpose(0, 1)?;
+        let normal = Normal::new(&by_channel.reshape((channels, count))?, eps, true)?;
+        if let Some(mean) = &normal.mean {
+            let mean = blend(&running.mean, &mean.flatten_all()?, running.momentum)?;
+            tape.set_after(&running.mean, mean);
+        }
+        let unbiased = (normal.variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
+        let variance = blend(&running.variance, &unbiased, running.momentum)?;
+        tape.set_after(&running.variance, variance);
+        let values = normal
+            .values
+            .reshape(by_channel.shape())?
+            .transpose(0, 1)?
+            .contiguous()?;
+        let input_grad = move |grad: &Tensor| {
+            let grad = grad.transpose(0, 1)?;
+            let flat = normal.backward(&grad.reshape((channels, count))?)?;
+            flat.reshape(grad.shape())?.transpose(0, 1)?.contiguous()
         };
-        return shape.affine(&normal, w, b, relu);
+        return shape.affine(tape, [x, w, b], values, relu, input_grad);
     }
     let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);
     let training = tape.is_training();
@@ -329,12 +338,37 @@ impl Planes {
         })
     }
 
-    /// On other devices: scale, shift and relu.
-    fn affine(self, normal: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
-        let per_channel = |t: &Tensor| t.reshape((1, self.channels, 1, 1));
-        let y = normal
+    /// On other devices: scale, shift and relu of normalized `values` of `x`. `input_grad` gives the gradient of `x` for theirs.
+    fn affine(
+        self,
+        tape: &mut Tape,
+        [x, w, b]: [&Tensor; 3],
+        values: Tensor,
+        relu: bool,
+        input_grad: impl FnOnce(&Tensor) -> Result<Tensor> + Send + 'static,
+    ) -> Result<Tensor> {
+        let per_channel = move |t: &Tensor| t.detach().reshape((1, self.channels, 1, 1));
+        let out = values
             .broadcast_mul(&per_channel(w)?)?
             .broadcast_add(&per_channel(b)?)?;
-        if relu { y.relu() } else { Ok(y) }
+        let out = if relu { out.relu()? } else { out };
+        let wanted = [x, w, b].map(|t| tape.wants(t));
+        if wanted.contains(&true) {
+            let ([x, w, b], y) = ([x, w, b].map(Tensor::clone), relu.then(|| out.clone()));
+            tape.record_composed(&out, move |grad, grads| {
+                let grad = off_where_zero(grad, y.as_ref())?;
+                if wanted[2] {
+                    grads.add(&b, grad.sum((0, 2, 3))?)?;
+                }
+                if wanted[1] {
+                    grads.add(&w, (&grad * &values)?.sum((0, 2, 3))?)?;
+                }
+                match wanted[0] {
+                    true => grads.add(&x, input_grad(&grad.broadcast_mul(&per_channel(&w)?)?)?),
+                    false => Ok(()),
+                }
+            });
+        }
+        Ok(out)
     }
 }

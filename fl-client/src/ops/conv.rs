@@ -8,6 +8,7 @@ use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::off_where_zero;
 use super::{patches, pool, scratch};
 
 /// `max_pool(relu(conv(x, w) + b))`. Shapes: `x: [batch, channels, rows, columns]`,
@@ -34,12 +35,30 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
         }
         return Ok(out);
     }
-    let [top, left] = window.pad;
-    let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;
-    let z = tape
-        .product(&padded, w, |x, w| conv2d::composed(x, w, window.stride, 0))?
-        .broadcast_add(&b.reshape((1, (), 1, 1))?)?;
-    pool::composed(&z, window.pool)?.relu()
+    let z = conv2d::composed(tape, x, w, window.stride, window.pad)?;
+    // A pool of sums with the bias has the same largest values, but takes longer.
+    let pooled = pool::composed(tape, &z, window.pool)?;
+    bias_relu(tape, &pooled, b)
+}
+
+/// `relu(x + b)` on other devices. Shapes: `x: [batch, channels, rows, columns]`, `b: [channels]`.
+fn bias_relu(tape: &mut Tape, x: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let out = x.detach().broadcast_add(&b.detach().reshape((1, (), 1, 1))?)?.relu()?;
+    let wanted = [tape.wants(x), tape.wants(b)];
+    if wanted.contains(&true) {
+        let (x, b, y) = (x.clone(), b.clone(), out.clone());
+        tape.record_composed(&out, move |grad, grads| {
+            let grad = off_where_zero(grad, Some(&y))?;
+            if wanted[1] {
+                grads.add(&b, grad.sum((0, 2, 3))?)?;
+            }
+            match wanted[0] {
+                true => grads.add(&x, grad),
+                false => Ok(()),
+            }
+        });
+    }
+    Ok(out)
 }
 
 /// Returns the output and the picks, both `[batch, filters, pooled rows, pooled columns]`.

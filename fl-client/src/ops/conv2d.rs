@@ -5,9 +5,9 @@ use candle_core::{Result, Tensor};
 use super::conv_grad::transposed;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
-use super::graph::function_of_two;
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::{as_f32, fitted, spread};
 use super::{patches, scratch};
 
 /// Cross-correlation of `x` with the kernels `w`, with `pad` zeros on every side. Shapes:
@@ -24,7 +24,7 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
     };
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], window)?;
     if !tape.is_native(x) {
-        return tape.product(x, w, |x, w| composed(x, w, stride, pad));
+        return composed(tape, x, w, stride, [pad, pad]);
     }
     let out = forward(&read(x)?, &read(w)?, &g);
     let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;
@@ -45,69 +45,52 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
     Ok(out)
 }
 
-/// On other devices: the convolution by candle's kernel, and its way back by two more. (candle's own way to the input computes
-/// each value in a thread of its own, which is ten times slower.)
-pub(super) fn composed(x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
-    let (detached_x, detached_w) = (x.detach(), w.detach());
-    let out = detached_x.conv2d(&detached_w, pad, stride, 1, 1)?;
-    function_of_two(x, w, out, move |grad, [x_wanted, w_wanted]| {
-        let (x, w) = (&detached_x, &detached_w);
-        let dx = x_wanted.then(|| composed_input_grad(x.dims4()?, w, grad, stride, pad));
-        let dw = w_wanted.then(|| composed_weight_grad(x, w.dims4()?, grad, stride, pad));
-        Ok([dx.transpose()?, dw.transpose()?])
-    })
+/// On other devices: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
+pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
+    let dtype = tape.operand_type(x);
+    let operand = |t: &Tensor| t.detach().to_dtype(dtype);
+    let (image, kernel) = (operand(x)?, operand(w)?);
+    // candle pads rows and columns alike.
+    let (image, both) = match pad[0] == pad[1] {
+        true => (image, pad[0]),
+        false => {
+            let rows = image.pad_with_zeros(2, pad[0], pad[0])?;
+            (rows.pad_with_zeros(3, pad[1], pad[1])?, 0)
+        }
+    };
+    let out = as_f32(image.conv2d(&kernel, both, stride, 1, 1)?)?;
+    let wanted = [tape.wants(x), tape.wants(w)];
+    if wanted.contains(&true) {
+        let (x, w) = (x.clone(), w.clone());
+        tape.record_composed(&out, move |grad, grads| {
+            let grad = grad.to_dtype(dtype)?;
+            if wanted[1] {
+                // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
+                let by_filter = grad.transpose(0, 1)?.contiguous()?;
+                let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
+                let dw = dw.transpose(0, 1)?.narrow(2, 0, w.dim(2)?)?.narrow(3, 0, w.dim(3)?)?;
+                grads.add(&w, as_f32(dw.contiguous()?)?)?;
+            }
+            if wanted[0] {
+                let dx = composed_input_grad(x.dims(), &kernel, &grad, stride, pad)?;
+                grads.add(&x, as_f32(dx)?)?;
+            }
+            Ok(())
+        });
+    }
+    Ok(out)
 }
 
-/// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around.
-fn composed_input_grad(
-    (_, _, rows, columns): (usize, usize, usize, usize),
-    w: &Tensor,
-    grad: &Tensor,
-    stride: usize,
-    pad: usize,
-) -> Result<Tensor> {
-    let (batch, filters, out_rows, out_columns) = grad.dims4()?;
-    let (_, _, kernel_rows, kernel_columns) = w.dims4()?;
-    let grad = grad.contiguous()?;
-    let apart = match stride {
-        1 => grad,
-        _ => {
-            let apart = grad.reshape((batch, filters, out_rows, 1, out_columns, 1))?;
-            let apart = apart
-                .pad_with_zeros(5, 0, stride - 1)?
-                .pad_with_zeros(3, 0, stride - 1)?;
-            apart.reshape((batch, filters, out_rows * stride, out_columns * stride))?
-        }
-    };
-    // What the padded input has before and after what the result shall have, and after the last position of a kernel.
-    let fit = |grad: Tensor, dim: usize, kernel: usize, len: usize| -> Result<Tensor> {
-        let before = (kernel - 1) as isize - pad as isize;
-        let after = len as isize + kernel as isize - 1 - grad.dim(dim)? as isize - before;
-        let grad = match (before.min(0).unsigned_abs(), after.min(0).unsigned_abs()) {
-            (0, 0) => grad,
-            (before, after) => grad.narrow(dim, before, grad.dim(dim)? - before - after)?,
-        };
-        match (before.max(0) as usize, after.max(0) as usize) {
-            (0, 0) => Ok(grad),
-            (before, after) => grad.pad_with_zeros(dim, before, after),
-        }
-    };
-    let apart = fit(fit(apart, 2, kernel_rows, rows)?, 3, kernel_columns, columns)?;
+/// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around. (candle's own transposed
+/// convolution computes each value in one thread, which takes ten times as long.) Shapes: `x`: those of the input.
+fn composed_input_grad(x: &[usize], w: &Tensor, grad: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
+    let mut apart = spread(&grad.contiguous()?, stride)?;
+    for (at, pad) in pad.into_iter().enumerate() {
+        let more = w.dim(2 + at)? - 1;
+        apart = fitted(&apart, 2 + at, more as isize - pad as isize, x[2 + at] + more)?;
+    }
     let turned = w.flip(&[2, 3])?.transpose(0, 1)?.contiguous()?;
     apart.contiguous()?.conv2d(&turned, 0, 1, 1, 1)
-}
-
-/// The input convolved with the gradient, examples and channels exchanged, at every `stride` of which there is a value of it.
-fn composed_weight_grad(
-    x: &Tensor,
-    (_, _, rows, columns): (usize, usize, usize, usize),
-    grad: &Tensor,
-    stride: usize,
-    pad: usize,
-) -> Result<Tensor> {
-    let grad = grad.transpose(0, 1)?.contiguous()?;
-    let dw = x.transpose(0, 1)?.conv2d(&grad, pad, 1, stride, 1)?.transpose(0, 1)?;
-    dw.narrow(2, 0, rows)?.narrow(3, 0, columns)
 }
 
 /// A kernel of one value without padding needs no matrix of patches.

@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor, bail};
 use super::simd::{sigmoid, tanh, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors;
 use crate::data::Rng;
 
 /// `a + b`, as at the end of a residual block, then relu if `relu`. Shapes: `a` and `b` alike.
@@ -16,8 +17,17 @@ pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor
         bail!("a sum of {:?} and {:?}", a.dims(), b.dims());
     }
     if !tape.is_native(a) {
-        let sum = (a + b)?;
-        return if relu { sum.relu() } else { Ok(sum) };
+        let sum = (a.detach() + b.detach())?;
+        let out = if relu { sum.relu()? } else { sum };
+        if tape.wants_any(&[a, b]) {
+            let inputs = [a, b].map(|x| tape.wants(x).then(|| x.clone()));
+            let y = relu.then(|| out.clone());
+            tape.record_composed(&out, move |grad, grads| {
+                let grad = tensors::off_where_zero(grad, y.as_ref())?;
+                inputs.iter().flatten().try_for_each(|x| grads.add(x, grad.clone()))
+            });
+        }
+        return Ok(out);
     }
     let (x, y) = (read(a)?, read(b)?);
     let sum = x.iter().zip(y.iter()).map(|(x, y)| x + y);
@@ -52,7 +62,21 @@ pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result
         bail!("a sum of {:?} and {:?}", a.dims(), b.dims());
     }
     if !tape.is_native(a) {
-        return a + (b * f64::from(scale))?;
+        let out = (a.detach() + (b.detach() * f64::from(scale))?)?;
+        let wanted = [tape.wants(a), tape.wants(b)];
+        if wanted.contains(&true) {
+            let (a, b) = (a.clone(), b.clone());
+            tape.record_composed(&out, move |grad, grads| {
+                if wanted[1] {
+                    grads.add(&b, (&grad * f64::from(scale))?)?;
+                }
+                match wanted[0] {
+                    true => grads.add(&a, grad),
+                    false => Ok(()),
+                }
+            });
+        }
+        return Ok(out);
     }
     let out = read(a)?
         .iter()
@@ -80,7 +104,9 @@ pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result
 /// If the tensor is not contiguous `f32`.
 pub fn relu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
-        return x.relu();
+        let out = x.detach().relu()?;
+        let y = out.clone();
+        return composed(tape, x, out, move |grad| tensors::off_where_zero(grad, Some(&y)));
     }
     let out: Vec<f32> = read(x)?.iter().copied().map(positive).collect();
     let out = slices::tensor(out, x.shape())?;
@@ -112,7 +138,15 @@ fn off_where_zero(grad: &mut [f32], y: &[f32]) {
 /// If the tensor is not contiguous `f32`.
 pub fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
-        return x.gelu();
+        let values = x.detach();
+        return composed(tape, x, values.gelu()?, move |grad| {
+            let (scale, cube) = (f64::from(GELU_SCALE), f64::from(GELU_CUBE));
+            let squares = values.sqr()?;
+            let t = (squares.affine(scale * cube, scale)? * &values)?.tanh()?;
+            let turning = (t.sqr()?.affine(-0.5, 0.5)? * &values)?;
+            let steep = (turning * squares.affine(3.0 * scale * cube, scale)?)?;
+            grad * (t.affine(0.5, 0.5)? + steep)?
+        });
     }
     activation(
         tape,
@@ -143,7 +177,10 @@ fn gelu_argument(x: f32) -> f32 {
 /// If the tensor is not contiguous `f32`.
 pub fn silu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
-        return x.silu();
+        let values = x.detach();
+        return composed(tape, x, values.silu()?, move |grad| {
+            grad * composed_silu_slope(&values)?
+        });
     }
     activation(
         tape,
@@ -169,7 +206,23 @@ pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> 
         bail!("a gate of {:?} for {:?}", gate.dims(), up.dims());
     }
     if !tape.is_native(gate) {
-        return gate.silu()? * up;
+        let (values, factors) = (gate.detach(), up.detach());
+        let opening = values.silu()?;
+        let out = (&opening * &factors)?;
+        let wanted = [tape.wants(gate), tape.wants(up)];
+        if wanted.contains(&true) {
+            let (gate, up) = (gate.clone(), up.clone());
+            tape.record_composed(&out, move |grad, grads| {
+                if wanted[0] {
+                    grads.add(&gate, ((&grad * factors)? * composed_silu_slope(&values)?)?)?;
+                }
+                match wanted[1] {
+                    true => grads.add(&up, (grad * opening)?),
+                    false => Ok(()),
+                }
+            });
+        }
+        return Ok(out);
     }
     let (g, u) = (read(gate)?, read(up)?);
     let mut out = vec![0.0; g.len()];
@@ -202,6 +255,26 @@ pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> 
         });
     }
     Ok(out)
+}
+
+/// Records on other devices that `out` was computed from `x`. `backward` gives the gradient of `x` for that of `out`.
+fn composed(
+    tape: &mut Tape,
+    x: &Tensor,
+    out: Tensor,
+    backward: impl FnOnce(Tensor) -> Result<Tensor> + Send + 'static,
+) -> Result<Tensor> {
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record_composed(&out, move |grad, grads| grads.add(&x, backward(grad)?));
+    }
+    Ok(out)
+}
+
+/// As [`silu_slope`], of every value.
+fn composed_silu_slope(x: &Tensor) -> Result<Tensor> {
+    let s = x.affine(0.5, 0.0)?.tanh()?.affine(0.5, 0.5)?;
+    &s * ((x * (1.0 - &s)?)? + 1.0)?
 }
 
 #[inline(always)]
@@ -256,7 +329,9 @@ pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> 
     if !tape.is_native(x) {
         let mut mask = vec![1.0; x.elem_count()];
         drop_out(&mut mask, seed, probability);
-        return x * Tensor::from_vec(mask, x.shape(), x.device())?;
+        let mask = Tensor::from_vec(mask, x.shape(), x.device())?;
+        let out = (x.detach() * &mask)?;
+        return composed(tape, x, out, move |grad| grad * mask);
     }
     let mut out = read(x)?.to_vec();
     drop_out(&mut out, seed, probability);
@@ -297,7 +372,12 @@ pub fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         bail!("the mean of no position: {:?}", x.dims());
     }
     if !tape.is_native(x) {
-        return x.mean((2, 3));
+        let out = x.detach().mean((2, 3))?;
+        let shape = x.shape().clone();
+        return composed(tape, x, out, move |grad| {
+            let share = (grad / positions as f64)?.reshape((batch, channels, 1, 1))?;
+            share.broadcast_as(shape)?.contiguous()
+        });
     }
     let values = read(x)?;
     let mean = |plane: &[f32]| super::simd::sum(plane) / positions as f32;

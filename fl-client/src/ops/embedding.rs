@@ -2,7 +2,6 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::graph::function_of;
 use super::slices::{self, read};
 use super::tape::Tape;
 
@@ -17,7 +16,7 @@ pub fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
         bail!("token {id} is not in a vocabulary of {vocabulary}");
     }
     if !tape.is_native(w) {
-        return composed(&ids.flatten_all()?, w);
+        return composed(tape, &ids.flatten_all()?, w);
     }
     let table = read(w)?;
     let mut out = Vec::with_capacity(rows.len() * dim);
@@ -38,21 +37,25 @@ pub fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// Places in a table of zeros and ones that are worth a product in place of candle's way back.
+/// Places in a table of zeros and ones that are worth a product in place of candle's kernel.
 const MOST_PLACES: usize = 1 << 26;
 
-/// On other devices: candle's kernel. Its way back adds row after row, with a thread for each column; the product of the gradient with a
-/// table that has a one where a token is of a word is ten times as fast.
-fn composed(ids: &Tensor, w: &Tensor) -> Result<Tensor> {
+/// On other devices: candle's kernel. On the way back its counterpart adds row after row, with a thread for each column; the product of the
+/// gradient with a table that has a one where a token is of a word is many times as fast.
+fn composed(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     let (vocabulary, _) = w.dims2()?;
-    if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
-        return w.index_select(ids, 0);
+    let out = w.detach().index_select(ids, 0)?;
+    if tape.wants(w) {
+        let (ids, w) = (ids.clone(), w.clone());
+        tape.record_composed(&out, move |grad, grads| {
+            if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
+                let zeros = w.detach().zeros_like()?;
+                return grads.add(&w, zeros.index_add(&ids, &grad.contiguous()?, 0)?);
+            }
+            let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
+            let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
+            grads.add(&w, places.matmul(&grad)?)
+        });
     }
-    let ids = ids.clone();
-    let out = w.detach().index_select(&ids, 0)?;
-    function_of(w, out, move |grad| {
-        let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
-        let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
-        places.matmul(grad)
-    })
+    Ok(out)
 }

@@ -6,6 +6,7 @@ use super::gemm::{View, gemm, gemm_new};
 use super::scratch;
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::{as_f32, off_where_zero};
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
 /// `[batch, outputs]`.
@@ -59,12 +60,7 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
         );
     }
     if !tape.is_native(x) {
-        let y = tape.product(x, w, |x, w| match layer.inputs_first {
-            true => x.matmul(w),
-            false => x.matmul(&w.t()?),
-        })?;
-        let y = b.map_or(Ok(y.clone()), |b| y.broadcast_add(b))?;
-        return if layer.relu { y.relu() } else { Ok(y) };
+        return composed(tape, x, w, b, layer);
     }
     let x = x.contiguous()?;
     let bias = b.map(read).transpose()?;
@@ -91,6 +87,52 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
             }
             if wanted[0] {
                 grads.add(&x, layer.input_grad(&read(&w)?, &grad, batch));
+            }
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// As [`apply`], on other devices.
+fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Weights) -> Result<Tensor> {
+    let dtype = tape.operand_type(x);
+    let operand = |t: &Tensor| t.detach().to_dtype(dtype);
+    let (inputs, weights) = (operand(x)?, operand(w)?);
+    let product = match layer.inputs_first {
+        true => inputs.matmul(&weights)?,
+        false => inputs.matmul(&weights.t()?)?,
+    };
+    let mut out = as_f32(product)?;
+    if let Some(b) = b {
+        out = out.broadcast_add(&b.detach())?;
+    }
+    if layer.relu {
+        out = out.relu()?;
+    }
+    let b = b.filter(|b| tape.wants(b)).cloned();
+    let wanted = [tape.wants(x), tape.wants(w)];
+    if b.is_some() || wanted.contains(&true) {
+        let (x, w, y) = (x.clone(), w.clone(), layer.relu.then(|| out.clone()));
+        tape.record_composed(&out, move |grad, grads| {
+            let grad = off_where_zero(grad, y.as_ref())?;
+            if let Some(b) = b {
+                grads.add(&b, grad.sum(0)?)?;
+            }
+            let grad = grad.to_dtype(dtype)?;
+            if wanted[1] {
+                let dw = match layer.inputs_first {
+                    true => inputs.t()?.matmul(&grad)?,
+                    false => grad.t()?.matmul(&inputs)?,
+                };
+                grads.add(&w, as_f32(dw)?)?;
+            }
+            if wanted[0] {
+                let dx = match layer.inputs_first {
+                    true => grad.matmul(&weights.t()?)?,
+                    false => grad.matmul(&weights)?,
+                };
+                grads.add(&x, as_f32(dx)?)?;
             }
             Ok(())
         });

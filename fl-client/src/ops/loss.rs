@@ -1,11 +1,12 @@
 //! Losses: softmax with cross-entropy, and the mean squared error.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use super::native::on_cpu;
 use super::simd::{exp, largest, sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::as_f32;
 
 /// A label that is not trained on: the padding of a short text.
 pub const IGNORED: u32 = u32::MAX;
@@ -22,7 +23,7 @@ pub fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result
         bail!("{} labels do not suit logits {:?}", labels.len(), logits.dims());
     }
     if !tape.is_native(logits) {
-        return composed(logits, labels);
+        return composed(tape, logits, labels);
     }
     let wanted = tape.wants(logits);
     let logits = logits.contiguous()?;
@@ -55,7 +56,16 @@ pub fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> 
     }
     if !tape.is_native(predictions) {
         let targets = Tensor::from_slice(targets, predictions.shape(), predictions.device())?;
-        return (predictions - targets)?.sqr()?.mean_all();
+        let differences = (predictions.detach() - targets)?;
+        let loss = differences.sqr()?.mean_all()?;
+        if tape.wants(predictions) {
+            let predictions = predictions.clone();
+            tape.record_composed(&loss, move |grad, grads| {
+                let slope = (differences * (2.0 / count as f64))?;
+                grads.add(&predictions, slope.broadcast_mul(&grad)?)
+            });
+        }
+        return Ok(loss);
     }
     let predictions = predictions.contiguous()?;
     let values = read(&predictions)?;
@@ -98,24 +108,34 @@ pub(crate) fn predicted_classes(logits: &Tensor) -> Result<Vec<u32>> {
     slices::with(&logits, |values| Ok(values.chunks_exact(classes).map(best).collect()))
 }
 
-/// On other devices: candle's operations and its own gradient.
-fn composed(logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
-    let counted: Vec<u32> = (0..labels.len() as u32)
-        .filter(|&row| labels[row as usize] != IGNORED)
+/// On other devices. A row whose label is ignored has the weight 0.
+fn composed(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
+    let counted = labels.iter().filter(|label| **label != IGNORED).count();
+    let weight = |label: &u32| if *label == IGNORED { 0.0 } else { 1.0 / counted as f32 };
+    let weights: Vec<f32> = labels.iter().map(weight).collect();
+    let labels: Vec<u32> = labels
+        .iter()
+        .map(|&label| if label == IGNORED { 0 } else { label })
         .collect();
-    if counted.is_empty() {
-        return (logits.sum_all()? * 0.0)?.to_dtype(DType::F32);
+    let column = (labels.len(), 1);
+    let weights = Tensor::from_vec(weights, column, logits.device())?;
+    let labels = Tensor::from_vec(labels, column, logits.device())?;
+    let values = as_f32(logits.detach())?;
+    let shifted = values.broadcast_sub(&values.max_keepdim(1)?)?;
+    let powers = shifted.exp()?;
+    let sums = powers.sum_keepdim(1)?;
+    let losses = (sums.log()? - shifted.gather(&labels, 1)?)?;
+    let loss = (losses * &weights)?.sum_all()?;
+    if tape.wants(logits) {
+        let logits = logits.clone();
+        tape.record_composed(&loss, move |grad, grads| {
+            let weights = weights.broadcast_mul(&grad)?;
+            let slope = powers.broadcast_mul(&(&weights / sums)?)?;
+            let slope = slope.scatter_add(&labels, &weights.neg()?, 1)?;
+            grads.add(&logits, slope.to_dtype(logits.dtype())?)
+        });
     }
-    let labels: Vec<u32> = counted.iter().map(|&row| labels[row as usize]).collect();
-    let logits = match counted.len() == logits.dim(0)? {
-        true => logits.clone(),
-        false => logits.index_select(&Tensor::new(counted, logits.device())?, 0)?,
-    };
-    let logits = logits.to_dtype(DType::F32)?;
-    let shifted = logits.broadcast_sub(&logits.max_keepdim(1)?.detach())?;
-    let log_softmax = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;
-    let labels = Tensor::new(labels, logits.device())?.unsqueeze(1)?;
-    log_softmax.gather(&labels, 1)?.mean_all()?.neg()
+    Ok(loss)
 }
 
 /// Widest row whose exponentials are `libm`'s: models of few classes keep the bits that they have always had.
@@ -168,7 +188,7 @@ fn exponentials(logits: &[f32], out: &mut [f32]) -> (f32, f32) {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
+    use candle_core::{DType, Device};
 
     use super::*;
 

@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor, bail};
 
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::{fitted, spread};
 
 /// The largest value of each window of `size` x `size` every `stride` positions; `pad` positions around the image count
 /// as the smallest number. Shapes: `x: [batch, channels, rows, columns]`.
@@ -19,13 +20,7 @@ pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: us
     let after = |len: usize| (len + 2 * pad - size) / stride + 1;
     let (out_rows, out_columns) = (after(rows), after(columns));
     if !tape.is_native(x) {
-        // candle pads with zeros only, and zeros win over negative values: shift the input above 0 first.
-        let low = x.min_all()?.detach();
-        let padded = x
-            .broadcast_sub(&low)?
-            .pad_with_zeros(2, pad, pad)?
-            .pad_with_zeros(3, pad, pad)?;
-        return windows(&padded, size, stride, [out_rows, out_columns])?.broadcast_add(&low);
+        return composed(tape, x, size, stride, pad);
     }
     let values = read(x)?;
     let cells = out_rows * out_columns;
@@ -69,23 +64,50 @@ pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: us
     Ok(out)
 }
 
-/// The largest value of each window, by candle's operations that have a gradient also where windows overlap.
-fn windows(x: &Tensor, size: usize, stride: usize, [rows, columns]: [usize; 2]) -> Result<Tensor> {
-    let device = x.device();
+/// On other devices: the largest of the values at each place of a window, of all windows at once.
+fn composed(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: usize) -> Result<Tensor> {
+    let (_, _, rows, columns) = x.dims4()?;
+    let after = |len: usize| (len + 2 * pad - size) / stride + 1;
+    let (out_rows, out_columns) = (after(rows), after(columns));
+    // candle pads with zeros only, and zeros win over negative values: shift the input above 0 first.
+    let values = x.detach();
+    let low = values.min_all()?;
+    let values = values.broadcast_sub(&low)?;
+    let values = values.pad_with_zeros(2, pad, pad)?.pad_with_zeros(3, pad, pad)?;
     let starts = |count: usize, offset: usize| -> Result<Tensor> {
         let indices: Vec<u32> = (0..count).map(|at| (at * stride + offset) as u32).collect();
-        Tensor::new(indices, device)
+        Tensor::new(indices, x.device())
     };
-    let mut best: Option<Tensor> = None;
+    let mut parts = Vec::with_capacity(size * size);
     for dy in 0..size {
-        let band = x.index_select(&starts(rows, dy)?, 2)?;
+        let band = values.index_select(&starts(out_rows, dy)?, 2)?;
         for dx in 0..size {
-            let part = band.index_select(&starts(columns, dx)?, 3)?;
-            best = Some(match best {
-                Some(best) => best.maximum(&part)?,
-                None => part,
-            });
+            parts.push(([dy, dx], band.index_select(&starts(out_columns, dx)?, 3)?));
         }
     }
-    best.map_or_else(|| bail!("a pool of no value"), Ok)
+    let mut largest = parts[0].1.clone();
+    for (_, part) in &parts[1..] {
+        largest = largest.maximum(part)?;
+    }
+    let out = largest.broadcast_add(&low)?;
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record_composed(&out, move |mut grad, grads| {
+            // The first of equal values takes the gradient; what is left is for other windows.
+            let mut dx: Option<Tensor> = None;
+            for ([row, column], part) in parts {
+                let own = (&grad * part.eq(&largest)?.to_dtype(grad.dtype())?)?;
+                grad = (grad - &own)?;
+                let placed = spread(&own, stride)?;
+                let placed = fitted(&placed, 2, row as isize - pad as isize, rows)?;
+                let placed = fitted(&placed, 3, column as isize - pad as isize, columns)?;
+                dx = Some(match dx {
+                    Some(sum) => (sum + placed)?,
+                    None => placed,
+                });
+            }
+            dx.map_or(Ok(()), |dx| grads.add(&x, dx))
+        });
+    }
+    Ok(out)
 }

@@ -3,7 +3,7 @@
 //! candle's own convolution backward is several times slower than it need be on a CPU, and its fused norms, softmax,
 //! rotary positions and attention have no backward at all: what lies below them would silently never be trained. So each
 //! operation here is one forward and one backward over slices, and a [`Tape`] walks back through them. On any other device
-//! the same functions are compositions of candle's kernels with candle's own `backward`. Nothing here spawns a thread, and
+//! the same functions are compositions of candle's kernels, forward and backward, on the same tape. Nothing here spawns a thread, and
 //! every sum has a fixed order: the same input gives the same bits, however many threads the process has.
 
 mod accumulate;
@@ -20,7 +20,6 @@ mod gemm;
 mod geometry;
 #[cfg(test)]
 mod gradients;
-mod graph;
 mod linear;
 mod linear_loss;
 mod loss;
@@ -39,6 +38,7 @@ mod simd;
 mod slices;
 mod step_size;
 mod tape;
+mod tensors;
 
 pub(crate) use accumulate::{SquaredGradients, add_weighted, weighted};
 pub use attention::{Heads, attention, attention_packed};

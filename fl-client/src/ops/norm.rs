@@ -2,10 +2,10 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::graph::normalized;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
+use super::tensors::Normal;
 
 /// `(x - mean) / sqrt(variance + eps) * w + b` of each row (Ba et al. 2016). Shapes: `x: [rows, dim]`, `w, b: [dim]`.
 ///
@@ -22,7 +22,7 @@ pub fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32)
         );
     }
     if !tape.is_native(x) {
-        return normalized(x, eps, true)?.broadcast_mul(w)?.broadcast_add(b);
+        return composed(tape, x, w, Some(b), eps);
     }
     let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);
     let (mut out, mut stats) = (vec![0.0; values.len()], vec![[0.0f32; 2]; rows]);
@@ -75,6 +75,33 @@ pub fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32)
     Ok(out)
 }
 
+/// Both norms on other devices; the one with a shift is layer norm.
+fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<Tensor> {
+    let normal = Normal::new(&x.detach(), eps, b.is_some())?;
+    let mut out = normal.values.broadcast_mul(&w.detach())?;
+    if let Some(b) = b {
+        out = out.broadcast_add(&b.detach())?;
+    }
+    let b = b.filter(|b| tape.wants(b)).cloned();
+    let wanted = [tape.wants(x), tape.wants(w)];
+    if b.is_some() || wanted.contains(&true) {
+        let (x, w) = (x.clone(), w.clone());
+        tape.record_composed(&out, move |grad, grads| {
+            if let Some(b) = b {
+                grads.add(&b, grad.sum(0)?)?;
+            }
+            if wanted[1] {
+                grads.add(&w, (&grad * &normal.values)?.sum(0)?)?;
+            }
+            match wanted[0] {
+                true => grads.add(&x, normal.backward(&grad.broadcast_mul(&w.detach())?)?),
+                false => Ok(()),
+            }
+        });
+    }
+    Ok(out)
+}
+
 /// `x / sqrt(mean(x^2) + eps) * w` of each row (Zhang and Sennrich 2019). Shapes: `x: [rows, dim]`, `w: [dim]`.
 ///
 /// # Errors
@@ -85,7 +112,7 @@ pub fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Result<Ten
         bail!("scale {:?} does not suit input {:?}", w.dims(), x.dims());
     }
     if !tape.is_native(x) {
-        return normalized(x, eps, false)?.broadcast_mul(w);
+        return composed(tape, x, w, None, eps);
     }
     let (values, scale) = (read(x)?, read(w)?);
     let (mut out, mut inverses) = (vec![0.0; values.len()], vec![0.0f32; rows]);

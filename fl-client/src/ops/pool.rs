@@ -5,30 +5,38 @@
 
 use candle_core::{Result, Tensor};
 
-use super::graph::function_of;
+use super::tape::Tape;
+use super::tensors::fitted;
 
 /// Mark of a cell that relu set to zero: no gradient flows through it.
 pub(super) const OFF: u8 = 255;
 
 /// On other devices: the largest value of each whole window; equal ones share its gradient. Shapes:
 /// `z: [batch, channels, rows, columns]`, `size`: rows and columns of a window.
-pub(super) fn composed(z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
+pub(super) fn composed(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
     if size == [1, 1] {
         return Ok(z.clone());
     }
     let (_, _, rows, columns) = z.dims4()?;
-    let (rows, columns) = (rows / size[0] * size[0], columns / size[1] * size[1]);
-    let z = z.narrow(2, 0, rows)?.narrow(3, 0, columns)?.contiguous()?;
-    let (detached, size) = (z.detach(), (size[0], size[1]));
-    let out = detached.max_pool2d(size)?;
-    let largest = out.clone();
-    function_of(&z, out, move |grad| {
-        let chosen = detached
-            .eq(&largest.upsample_nearest2d(rows, columns)?)?
-            .to_dtype(grad.dtype())?;
-        let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
-        (grad / equals)?.upsample_nearest2d(rows, columns)? * chosen
-    })
+    let whole = [rows / size[0] * size[0], columns / size[1] * size[1]];
+    let values = z
+        .detach()
+        .narrow(2, 0, whole[0])?
+        .narrow(3, 0, whole[1])?
+        .contiguous()?;
+    let size = (size[0], size[1]);
+    let out = values.max_pool2d(size)?;
+    if tape.wants(z) {
+        let (z, largest) = (z.clone(), out.clone());
+        tape.record_composed(&out, move |grad, grads| {
+            let widened = |x: &Tensor| x.upsample_nearest2d(whole[0], whole[1]);
+            let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
+            let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
+            let dz = (widened(&(grad / equals)?)? * chosen)?;
+            grads.add(&z, fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)
+        });
+    }
+    Ok(out)
 }
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the

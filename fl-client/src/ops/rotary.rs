@@ -65,7 +65,14 @@ pub fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Resul
         );
     }
     if !tape.is_native(x) {
-        return composed(x, angles, len);
+        let out = composed(&x.detach(), angles, len, 1.0)?;
+        if tape.wants(x) {
+            let (x, angles) = (x.clone(), angles.clone());
+            tape.record_composed(&out, move |grad, grads| {
+                grads.add(&x, composed(&grad, &angles, len, -1.0)?)
+            });
+        }
+        return Ok(out);
     }
     let mut out = read(x)?.to_vec();
     turn(&mut out, angles, len, width, 1.0);
@@ -96,14 +103,14 @@ fn turn(values: &mut [f32], angles: &Angles, len: usize, width: usize, sign: f32
     }
 }
 
-fn composed(x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
+fn composed(x: &Tensor, angles: &Angles, len: usize, sign: f64) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let half = angles.half;
     let table = |which: usize| {
         let values: Vec<f32> = angles.turns[..len * half].iter().map(|turn| turn[which]).collect();
         Tensor::from_vec(values, (1, len, 1, half), x.device())
     };
-    let (cos, sin) = (table(0)?, table(1)?);
+    let (cos, sin) = (table(0)?, (table(1)? * sign)?);
     let x = x.reshape((rows / len, len, width / (2 * half), 2 * half))?;
     let (low, high) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);
     let turned_low = (low.broadcast_mul(&cos)? - high.broadcast_mul(&sin)?)?;

@@ -16,11 +16,16 @@ use crate::data::Rng;
 /// Adds to the gradients of an op's inputs, given the gradient of its output, row-major.
 type Backward = Box<dyn FnOnce(Vec<f32>, &mut Gradients) -> Result<()> + Send>;
 
+/// The same of an op that is a composition, of the shape of its output.
+type ComposedBackward = Box<dyn FnOnce(Tensor, &mut ComposedGradients) -> Result<()> + Send>;
+
 /// The ops of one forward pass in their order. The default tape is that of an evaluation: nothing is recorded and
-/// dropout is off. On other devices than the CPU candle's graph is used instead.
+/// dropout is off. On the CPU they are our own loops; on other devices, compositions of candle's operations.
 #[derive(Default)]
 pub struct Tape {
     nodes: Vec<(TensorId, Backward)>,
+    /// As `nodes`, on other devices.
+    composed_nodes: Vec<(TensorId, ComposedBackward)>,
     /// Tensors whose gradient is needed: the variables, and all that is computed from them.
     wanted: HashSet<TensorId>,
     training: Option<RefCell<Rng>>,
@@ -28,13 +33,15 @@ pub struct Tape {
     buffers: Vec<(Var, Tensor)>,
     /// Type of the operands of products in compositions, if not `f32`.
     narrow: Option<DType>,
-    /// Use candle's graph on the CPU too, so that tests can compare the two.
+    /// Compositions on the CPU too, so that tests can compare the two.
     composed: bool,
 }
 
 impl std::fmt::Debug for Tape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tape").field("nodes", &self.nodes.len()).finish()
+        f.debug_struct("Tape")
+            .field("nodes", &(self.nodes.len() + self.composed_nodes.len()))
+            .finish()
     }
 }
 
@@ -43,6 +50,7 @@ impl Tape {
     pub fn training(vars: &[Var], seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
+            composed_nodes: Vec::new(),
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
@@ -83,17 +91,6 @@ impl Tape {
         }
     }
 
-    /// A product of a composition, as `f32`: `product` of the two operands in the type that products are computed in.
-    pub(super) fn product(
-        &self,
-        a: &Tensor,
-        b: &Tensor,
-        product: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let dtype = self.operand_type(a);
-        product(&a.to_dtype(dtype)?, &b.to_dtype(dtype)?)?.to_dtype(DType::F32)
-    }
-
     /// Whether this is a training step: dropout drops, and batch norm uses the batch's own statistics.
     pub fn is_training(&self) -> bool {
         self.training.is_some()
@@ -124,6 +121,16 @@ impl Tape {
         self.nodes.push((out.id(), Box::new(backward)));
     }
 
+    /// As [`Tape::record`], for a composition. `out` and all that `backward` holds must be detached: candle's own graph is not used.
+    pub(super) fn record_composed(
+        &mut self,
+        out: &Tensor,
+        backward: impl FnOnce(Tensor, &mut ComposedGradients) -> Result<()> + Send + 'static,
+    ) {
+        self.wanted.insert(out.id());
+        self.composed_nodes.push((out.id(), Box::new(backward)));
+    }
+
     /// Sets a buffer at the end of a backward pass. A pass that fails because the device is out of memory is repeated with
     /// fewer examples, and must not move running statistics twice.
     pub(super) fn set_after(&mut self, buffer: &Var, value: Tensor) {
@@ -135,8 +142,16 @@ impl Tape {
     /// # Errors
     /// If the number of values differs.
     pub fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+        if !self.is_native(x) {
+            let out = x.detach().reshape(shape)?;
+            if self.wants(x) {
+                let x = x.clone();
+                self.record_composed(&out, move |grad, grads| grads.add(&x, grad.reshape(x.shape())?));
+            }
+            return Ok(out);
+        }
         let out = x.reshape(shape)?;
-        if self.wants(x) && self.is_native(x) {
+        if self.wants(x) {
             let x = x.id();
             self.record(&out, move |grad, grads| {
                 grads.add_id(x, grad);
@@ -161,10 +176,15 @@ impl Tape {
 
     fn gradients(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         if !self.is_native(loss) {
-            let mut grads = loss.backward()?;
+            let mut grads = ComposedGradients(HashMap::from([(loss.id(), loss.ones_like()?)]));
+            for (out, backward) in self.composed_nodes.into_iter().rev() {
+                if let Some(grad) = grads.0.remove(&out) {
+                    backward(grad, &mut grads)?;
+                }
+            }
             return vars
                 .iter()
-                .map(|var| found(grads.remove(var.as_tensor()))?.contiguous())
+                .map(|var| found(grads.0.remove(&var.as_tensor().id()))?.contiguous())
                 .collect();
         }
         let mut grads = Gradients(HashMap::from([(loss.id(), vec![1.0])]));
@@ -205,6 +225,23 @@ impl Gradients {
             Some(sum) => slices::add(sum, &grad),
             None => drop(self.0.insert(to, grad)),
         }
+    }
+}
+
+/// As [`Gradients`], of compositions.
+#[derive(Debug)]
+pub(super) struct ComposedGradients(HashMap<TensorId, Tensor>);
+
+impl ComposedGradients {
+    /// Adds to the gradient of `to`. Shapes: alike.
+    pub(super) fn add(&mut self, to: &Tensor, grad: Tensor) -> Result<()> {
+        debug_assert_eq!(to.dims(), grad.dims(), "a gradient of the tensor's shape");
+        let sum = match self.0.remove(&to.id()) {
+            Some(sum) => (sum + grad)?,
+            None => grad,
+        };
+        self.0.insert(to.id(), sum);
+        Ok(())
     }
 }
 
