@@ -187,13 +187,13 @@ impl Composed {
             }
         };
         let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
-        let scores = (as_f32(q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
+        let scores = (as_f32(&q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
         let places = Tensor::arange(0, len as u32, q.device())?;
         let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
         let scores = scores.broadcast_add(&(later.to_dtype(DType::F32)? * HIDDEN)?)?;
         let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
         let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
-        let out = as_f32(shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
+        let out = as_f32(&shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
         let out = out.reshape((batch * len, heads.heads * dim))?;
         Ok((out, Self { heads, q, k, v, shares }))
     }
@@ -211,14 +211,14 @@ impl Composed {
         let grad = grad.to_dtype(q.dtype())?.reshape((batch, len, heads, dim))?;
         let grad = grad.transpose(1, 2)?.contiguous()?;
         let dv = shares.to_dtype(q.dtype())?.t()?.matmul(&grad)?;
-        let along = (as_f32(grad.matmul(&v.t()?)?)? * shares)?;
+        let along = (as_f32(&grad.matmul(&v.t()?)?)? * shares)?;
         let d_scores = (&along - shares.broadcast_mul(&along.sum_keepdim(D::Minus1)?)?)?;
         let d_scores = (d_scores * f64::from(scale(dim)))?.to_dtype(q.dtype())?;
         let (dq, dk) = (d_scores.matmul(k)?, d_scores.t()?.matmul(q)?);
         let joined = |x: Tensor, count: usize| {
             let x = match heads / count {
-                1 => as_f32(x)?,
-                each => as_f32(x)?.reshape((batch, count, each, len, dim))?.sum(2)?,
+                1 => as_f32(&x)?,
+                each => as_f32(&x)?.reshape((batch, count, each, len, dim))?.sum(2)?,
             };
             x.transpose(1, 2)?.reshape((batch * len, count * dim))
         };

@@ -58,7 +58,7 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
             (rows.pad_with_zeros(3, pad[1], pad[1])?, 0)
         }
     };
-    let out = as_f32(image.conv2d(&kernel, both, stride, 1, 1)?)?;
+    let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
     let wanted = [tape.wants(x), tape.wants(w)];
     if wanted.contains(&true) {
         let (x, w) = (x.clone(), w.clone());
@@ -69,11 +69,11 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
                 let by_filter = grad.transpose(0, 1)?.contiguous()?;
                 let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
                 let dw = dw.transpose(0, 1)?.narrow(2, 0, w.dim(2)?)?.narrow(3, 0, w.dim(3)?)?;
-                grads.add(&w, as_f32(dw.contiguous()?)?)?;
+                grads.add(&w, as_f32(&dw.contiguous()?)?)?;
             }
             if wanted[0] {
                 let dx = composed_input_grad(x.dims(), &kernel, &grad, stride, pad)?;
-                grads.add(&x, as_f32(dx)?)?;
+                grads.add(&x, as_f32(&dx)?)?;
             }
             Ok(())
         });

@@ -103,7 +103,7 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: 
         true => inputs.matmul(&weights)?,
         false => inputs.matmul(&weights.t()?)?,
     };
-    let mut out = as_f32(product)?;
+    let mut out = as_f32(&product)?;
     if let Some(b) = b {
         out = out.broadcast_add(&b.detach())?;
     }
@@ -125,14 +125,14 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: 
                     true => inputs.t()?.matmul(&grad)?,
                     false => grad.t()?.matmul(&inputs)?,
                 };
-                grads.add(&w, as_f32(dw)?)?;
+                grads.add(&w, as_f32(&dw)?)?;
             }
             if wanted[0] {
                 let dx = match layer.inputs_first {
                     true => grad.matmul(&weights.t()?)?,
                     false => grad.matmul(&weights)?,
                 };
-                grads.add(&x, as_f32(dx)?)?;
+                grads.add(&x, as_f32(&dx)?)?;
             }
             Ok(())
         });

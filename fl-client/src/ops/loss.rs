@@ -120,7 +120,7 @@ fn composed(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> 
     let column = (labels.len(), 1);
     let weights = Tensor::from_vec(weights, column, logits.device())?;
     let labels = Tensor::from_vec(labels, column, logits.device())?;
-    let values = as_f32(logits.detach())?;
+    let values = as_f32(&logits.detach())?;
     let shifted = values.broadcast_sub(&values.max_keepdim(1)?)?;
     let powers = shifted.exp()?;
     let sums = powers.sum_keepdim(1)?;

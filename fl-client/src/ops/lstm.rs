@@ -94,7 +94,7 @@ fn composed(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
     let by_time = operand(x)?.transpose(0, 1)?.reshape((len * batch, inputs))?;
     let (input, recurrent) = (operand(weights.input)?, operand(weights.hidden)?);
     let bias = (weights.input_bias.detach() + weights.hidden_bias.detach())?;
-    let sums = as_f32(by_time.matmul(&input.t()?)?)?.broadcast_add(&bias)?;
+    let sums = as_f32(&by_time.matmul(&input.t()?)?)?.broadcast_add(&bias)?;
     let pass = composed_steps(&sums.reshape((len, batch, 4 * hidden))?, &recurrent)?;
     let out = pass.states.transpose(0, 1)?.contiguous()?;
     let LstmWeights {
@@ -127,14 +127,14 @@ fn composed(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
                         later.t()?.matmul(&rows(&pass.states, 0, len - 1)?.to_dtype(dtype)?)?
                     }
                 };
-                grads.add(&u, as_f32(du)?)?;
+                grads.add(&u, as_f32(&du)?)?;
             }
             let d = d.to_dtype(dtype)?;
             if wanted[1] {
-                grads.add(&w, as_f32(d.t()?.matmul(&by_time)?)?)?;
+                grads.add(&w, as_f32(&d.t()?.matmul(&by_time)?)?)?;
             }
             if wanted[0] {
-                let dx = as_f32(d.matmul(&input)?)?.reshape((len, batch, inputs))?;
+                let dx = as_f32(&d.matmul(&input)?)?.reshape((len, batch, inputs))?;
                 grads.add(&x, dx.transpose(0, 1)?.contiguous()?)?;
             }
             Ok(())
@@ -145,7 +145,7 @@ fn composed(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
 
 /// `x w` in the type of `w`, as `f32`.
 fn by_weights(x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    as_f32(x.to_dtype(w.dtype())?.matmul(w)?)
+    as_f32(&x.to_dtype(w.dtype())?.matmul(w)?)
 }
 
 /// Gates, cells and states, from what the gates' inputs are without the states. Shapes: `sums: [len, batch, 4 * hidden]`,

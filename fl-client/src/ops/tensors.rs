@@ -51,8 +51,8 @@ pub(super) fn off_where_zero(grad: Tensor, y: Option<&Tensor>) -> Result<Tensor>
     }
 }
 
-/// `x` in another type of numbers, and back.
-pub(super) fn as_f32(x: Tensor) -> Result<Tensor> {
+/// `x` in `f32`.
+pub(super) fn as_f32(x: &Tensor) -> Result<Tensor> {
     x.to_dtype(DType::F32)
 }
 
