@@ -167,54 +167,52 @@ pub(crate) fn nonzeros(values: &[f32]) -> u64 {
 
 /// Inner product, summed in a fixed order. Shapes: equal lengths.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
-    vectorized(
+    let len = a.len().min(b.len());
+    let (a, a_rest) = a[..len].as_chunks::<LANES>();
+    let (b, b_rest) = b[..len].as_chunks::<LANES>();
+    // Lanes are added outside of the kernel: a kernel that ends with that is compiled for two lanes.
+    let sums = vectorized(
         #[inline(always)]
-        || dot_lanes(a, b),
-    )
+        || {
+            let mut sums = [0.0f64; LANES];
+            for (a, b) in a.iter().zip(b) {
+                add_products(&mut sums, &a.map(f64::from), &b.map(f64::from));
+            }
+            sums
+        },
+    );
+    sums.iter().sum::<f64>() + dot_of_rest(a_rest, b_rest)
 }
 
 /// `[a a, a b, b b]`, each as [`dot`] computes it, in one pass. Shapes: equal lengths.
 fn dots(a: &[f32], b: &[f32]) -> [f64; 3] {
-    vectorized(
+    let len = a.len().min(b.len());
+    let (a, a_rest) = a[..len].as_chunks::<LANES>();
+    let (b, b_rest) = b[..len].as_chunks::<LANES>();
+    let [aa, ab, bb] = vectorized(
         #[inline(always)]
-        || dots_lanes(a, b),
-    )
+        || {
+            let [mut aa, mut ab, mut bb] = [[0.0f64; LANES]; 3];
+            for (a, b) in a.iter().zip(b) {
+                let (a, b) = (a.map(f64::from), b.map(f64::from));
+                add_products(&mut aa, &a, &a);
+                add_products(&mut ab, &a, &b);
+                add_products(&mut bb, &b, &b);
+            }
+            [aa, ab, bb]
+        },
+    );
+    [(aa, a_rest, a_rest), (ab, a_rest, b_rest), (bb, b_rest, b_rest)]
+        .map(|(sums, a, b)| sums.iter().sum::<f64>() + dot_of_rest(a, b))
 }
 
 #[inline(always)]
-fn dot_lanes(a: &[f32], b: &[f32]) -> f64 {
-    let len = a.len().min(b.len());
-    let (a, a_rest) = a[..len].as_chunks::<LANES>();
-    let (b, b_rest) = b[..len].as_chunks::<LANES>();
-    let mut sums = [0.0f64; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
-        }
+fn add_products(sums: &mut [f64; LANES], a: &[f64; LANES], b: &[f64; LANES]) {
+    for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+        *sum += a * b;
     }
-    let rest = a_rest.iter().zip(b_rest);
-    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-    sums.iter().sum::<f64>() + rest
 }
 
-#[inline(always)]
-fn dots_lanes(a: &[f32], b: &[f32]) -> [f64; 3] {
-    let len = a.len().min(b.len());
-    let (a, a_rest) = a[..len].as_chunks::<LANES>();
-    let (b, b_rest) = b[..len].as_chunks::<LANES>();
-    let [mut aa, mut ab, mut bb] = [[0.0f64; LANES]; 3];
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            let (a, b) = (f64::from(a[lane]), f64::from(b[lane]));
-            aa[lane] += a * a;
-            ab[lane] += a * b;
-            bb[lane] += b * b;
-        }
-    }
-    let whole = |sums: [f64; LANES], rest: f64| sums.iter().sum::<f64>() + rest;
-    [
-        whole(aa, dot_lanes(a_rest, a_rest)),
-        whole(ab, dot_lanes(a_rest, b_rest)),
-        whole(bb, dot_lanes(b_rest, b_rest)),
-    ]
+fn dot_of_rest(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }

@@ -22,16 +22,17 @@ pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
 }
 
 pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
-    let mut sums = [0.0f64; 8];
     let (groups, rest) = values.as_chunks::<8>();
-    vectorized(
+    let sums = vectorized(
         #[inline(always)]
         || {
+            let mut sums = [0.0f64; 8];
             for group in groups {
                 for (sum, &value) in sums.iter_mut().zip(group) {
                     *sum += f64::from(value) * f64::from(value);
                 }
             }
+            sums
         },
     );
     sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
