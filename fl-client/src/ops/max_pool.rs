@@ -20,7 +20,7 @@ pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: us
     let after = |len: usize| (len + 2 * pad - size) / stride + 1;
     let (out_rows, out_columns) = (after(rows), after(columns));
     if !tape.is_native(x) {
-        return composed(tape, x, size, stride, pad);
+        return composed(tape, x, size, stride, pad, [out_rows, out_columns]);
     }
     let values = read(x)?;
     let cells = out_rows * out_columns;
@@ -65,10 +65,15 @@ pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: us
 }
 
 /// On other devices: the largest of the values at each place of a window, of all windows at once.
-fn composed(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: usize) -> Result<Tensor> {
+fn composed(
+    tape: &mut Tape,
+    x: &Tensor,
+    size: usize,
+    stride: usize,
+    pad: usize,
+    [out_rows, out_columns]: [usize; 2],
+) -> Result<Tensor> {
     let (_, _, rows, columns) = x.dims4()?;
-    let after = |len: usize| (len + 2 * pad - size) / stride + 1;
-    let (out_rows, out_columns) = (after(rows), after(columns));
     // candle pads with zeros only, and zeros win over negative values: shift the input above 0 first.
     let values = x.detach();
     let low = values.min_all()?;

@@ -2,11 +2,11 @@
 
 use candle_core::{D, DType, Result, Tensor};
 
-/// Rows without their mean, divided by their deviation; kept for the way back.
+/// Rows without their mean, divided by their deviation, and what their gradient needs.
 pub(super) struct Normal {
     /// `[rows, dim]`.
     pub(super) values: Tensor,
-    /// `[rows, 1]`, not tensors of zeros; `None` if the mean was left in.
+    /// `[rows, 1]`; `None` if the mean stays in the rows.
     pub(super) mean: Option<Tensor>,
     /// `[rows, 1]`.
     pub(super) variance: Tensor,
