@@ -1,6 +1,7 @@
 //! A layer of long short-term memory over whole texts.
 
 mod composed;
+mod weights;
 
 use candle_core::{Result, Tensor, bail};
 
@@ -9,19 +10,7 @@ use super::scratch;
 use super::simd::{sigmoid, sum, tanh, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
-
-/// The weights of a layer. The gates are in PyTorch's order: input, forget, cell, output.
-#[derive(Debug, Clone, Copy)]
-pub struct LstmWeights<'a> {
-    /// `[4 * hidden, inputs]`.
-    pub input: &'a Tensor,
-    /// `[4 * hidden, hidden]`.
-    pub hidden: &'a Tensor,
-    /// `[4 * hidden]`.
-    pub input_bias: &'a Tensor,
-    /// `[4 * hidden]`.
-    pub hidden_bias: &'a Tensor,
-}
+pub use weights::LstmWeights;
 
 /// The hidden states of one layer, from zero states (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et
 /// al. 2000). Shapes: `x: [batch, len, inputs]`; returns `[batch, len, hidden]`.

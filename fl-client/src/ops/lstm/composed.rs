@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::super::tape::Tape;
 use super::super::tensors::as_f32;
-use super::LstmWeights;
+use super::weights::LstmWeights;
 
 /// What a backward pass needs. Shapes: `[len, batch, ..]`.
 struct Pass {
