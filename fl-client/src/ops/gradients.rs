@@ -129,6 +129,46 @@ fn convolution_has_candles_gradients() {
     }
 }
 
+/// What a GPU computes agrees with our own loops for whatever fits.
+#[test]
+fn convolutions_and_pools_of_any_shape_are_the_same_as_compositions() {
+    let mut rng = Rng::new(11);
+    let mut compared = 0;
+    while compared < 60 {
+        let mut below = |n: u64| rng.below(n) as usize;
+        let (x, w) = (
+            [1 + below(3), 1 + below(3), 1 + below(9), 1 + below(9)],
+            [1 + below(3), 1 + below(4), 1 + below(4)],
+        );
+        let window = Window {
+            stride: 1 + below(3),
+            pad: [below(4), below(4)],
+            pool: [1 + below(3), 1 + below(3)],
+        };
+        let (size, every, pad) = (1 + below(4), 1 + below(3), below(3));
+        let vars = [
+            random(&x, 1 + compared),
+            random(&[w[0], x[1], w[1], w[2]], 2),
+            random(&w[..1], 3),
+        ];
+        let what = format!("{x:?} * {w:?} by {window:?}; pool of {size} every {every}, pad {pad}");
+        let forward = |tape: &mut Tape, v: &[Var]| {
+            let out = conv_relu_pool(tape, &v[0], &v[1], &v[2], window)?;
+            max_pool(tape, &out, size, every, pad)
+        };
+        if forward(&mut Tape::default(), &vars).is_err() {
+            continue;
+        }
+        let (loss, grads) = ours(&vars, &forward);
+        let (their_loss, their_grads) = on(Tape::composed(&vars, 9), &vars, &forward);
+        close(&their_loss, &loss, 1e-4, &what);
+        for (have, want) in their_grads.iter().zip(&grads) {
+            close(have, want, 1e-3, &what);
+        }
+        compared += 1;
+    }
+}
+
 #[test]
 fn convolution_agrees_with_finite_differences() {
     let vars = [random(&[2, 2, 8, 8], 4), random(&[3, 2, 3, 3], 5), random(&[3], 6)];

@@ -74,11 +74,11 @@ fn composed(
     [out_rows, out_columns]: [usize; 2],
 ) -> Result<Tensor> {
     let (_, _, rows, columns) = x.dims4()?;
-    // candle pads with zeros only, and zeros win over negative values: shift the input above 0 first.
-    let values = x.detach();
-    let low = values.min_all()?;
-    let values = values.broadcast_sub(&low)?;
-    let values = values.pad_with_zeros(2, pad, pad)?.pad_with_zeros(3, pad, pad)?;
+    // candle pads with zeros only, and they would win over negative values.
+    let padded = |x: &Tensor| x.pad_with_zeros(2, pad, pad)?.pad_with_zeros(3, pad, pad);
+    let least =
+        padded(&Tensor::full(f32::MAX, (1, 1, rows, columns), x.device())?)?.affine(1.0, -f64::from(f32::MAX))?;
+    let values = padded(&x.detach())?.broadcast_add(&least)?;
     let starts = |count: usize, offset: usize| -> Result<Tensor> {
         let indices: Vec<u32> = (0..count).map(|at| (at * stride + offset) as u32).collect();
         Tensor::new(indices, x.device())
@@ -94,7 +94,7 @@ fn composed(
     for (_, part) in &parts[1..] {
         largest = largest.maximum(part)?;
     }
-    let out = largest.broadcast_add(&low)?;
+    let out = largest.clone();
     if tape.wants(x) {
         let x = x.clone();
         tape.record_composed(&out, move |mut grad, grads| {
