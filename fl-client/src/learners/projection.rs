@@ -69,10 +69,9 @@ impl Projection {
         ops::linear_cross_entropy(tape, x, &weight, self.bias.as_ref(), labels)
     }
 
-    /// Frozen weights may be of a smaller type than the operands of products.
+    /// Frozen weights may be of a smaller type than the operands of products; a composition converts them by itself.
     fn weight_for(&self, tape: &Tape, x: &Tensor) -> Result<Cow<'_, Tensor>> {
-        let dtype = self.weight.dtype();
-        Ok(match dtype == DType::F32 || dtype == tape.operand_type(x) {
+        Ok(match self.weight.dtype() == DType::F32 || !tape.is_native(x) {
             true => Cow::Borrowed(&self.weight),
             false => Cow::Owned(ops::to_dtype(&self.weight, DType::F32)?),
         })

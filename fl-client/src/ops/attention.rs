@@ -58,10 +58,11 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
     if !tape.is_native(q) {
         let (out, pass) = Composed::new(tape, q, k, v, heads)?;
         if tape.wants_any(&[q, k, v]) {
-            let inputs = [q, k, v].map(Tensor::clone);
+            let inputs = [q, k, v].map(|x| tape.wants(x).then(|| x.id()));
             tape.record_composed(&out, move |grad, grads| {
-                let changes = inputs.iter().zip(pass.backward(&grad)?);
-                changes.into_iter().try_for_each(|(to, grad)| grads.add(to, grad))
+                let changes = inputs.into_iter().zip(pass.backward(&grad)?);
+                let mut wanted = changes.filter_map(|(to, grad)| Some((to?, grad)));
+                wanted.try_for_each(|(to, grad)| grads.add(to, grad))
             });
         }
         return Ok(out);
@@ -112,9 +113,9 @@ pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<T
         let part = |at: usize| qkv.detach().narrow(1, at * width, width);
         let (out, pass) = Composed::new(tape, &part(0)?, &part(1)?, &part(2)?, heads)?;
         if tape.wants(qkv) {
-            let qkv = qkv.clone();
+            let qkv = qkv.id();
             tape.record_composed(&out, move |grad, grads| {
-                grads.add(&qkv, Tensor::cat(&pass.backward(&grad)?, 1)?)
+                grads.add(qkv, Tensor::cat(&pass.backward(&grad)?, 1)?)
             });
         }
         return Ok(out);

@@ -27,10 +27,10 @@ pub fn group_norm(
         bail!("{groups} groups of {} channels", shape.channels);
     }
     if !tape.is_native(x) {
-        let flat = x.detach().reshape((shape.batch * groups, ()))?;
-        let normal = Normal::new(&flat, eps, true)?;
+        let rows = (shape.batch * groups, shape.channels / groups * shape.positions);
+        let normal = Normal::new(&x.detach().reshape(rows)?, eps, true)?;
         let values = normal.values.reshape(x.shape())?;
-        let input_grad = move |grad: &Tensor| normal.backward(&grad.reshape(flat.shape())?)?.reshape(grad.shape());
+        let input_grad = move |grad: &Tensor| normal.backward(&grad.reshape(rows)?)?.reshape(grad.shape());
         return shape.affine(tape, [x, w, b], values, relu, input_grad);
     }
     let each = shape.channels / groups;
@@ -354,17 +354,18 @@ impl Planes {
         let out = if relu { out.relu()? } else { out };
         let wanted = [x, w, b].map(|t| tape.wants(t));
         if wanted.contains(&true) {
-            let ([x, w, b], y) = ([x, w, b].map(Tensor::clone), relu.then(|| out.clone()));
+            let scale = per_channel(w)?;
+            let ([x, w, b], y) = ([x, w, b].map(Tensor::id), relu.then(|| out.clone()));
             tape.record_composed(&out, move |grad, grads| {
                 let grad = off_where_zero(grad, y.as_ref())?;
                 if wanted[2] {
-                    grads.add(&b, grad.sum((0, 2, 3))?)?;
+                    grads.add(b, grad.sum((0, 2, 3))?)?;
                 }
                 if wanted[1] {
-                    grads.add(&w, (&grad * &values)?.sum((0, 2, 3))?)?;
+                    grads.add(w, (&grad * &values)?.sum((0, 2, 3))?)?;
                 }
                 match wanted[0] {
-                    true => grads.add(&x, input_grad(&grad.broadcast_mul(&per_channel(&w)?)?)?),
+                    true => grads.add(x, input_grad(&grad.broadcast_mul(&scale)?)?),
                     false => Ok(()),
                 }
             });

@@ -46,14 +46,14 @@ fn bias_relu(tape: &mut Tape, x: &Tensor, b: &Tensor) -> Result<Tensor> {
     let out = x.detach().broadcast_add(&b.detach().reshape((1, (), 1, 1))?)?.relu()?;
     let wanted = [tape.wants(x), tape.wants(b)];
     if wanted.contains(&true) {
-        let (x, b, y) = (x.clone(), b.clone(), out.clone());
+        let (x, b, y) = (x.id(), b.id(), out.clone());
         tape.record_composed(&out, move |grad, grads| {
             let grad = off_where_zero(grad, Some(&y))?;
             if wanted[1] {
-                grads.add(&b, grad.sum((0, 2, 3))?)?;
+                grads.add(b, grad.sum((0, 2, 3))?)?;
             }
             match wanted[0] {
-                true => grads.add(&x, grad),
+                true => grads.add(x, grad),
                 false => Ok(()),
             }
         });

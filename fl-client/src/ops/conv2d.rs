@@ -61,19 +61,21 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
     let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
     let wanted = [tape.wants(x), tape.wants(w)];
     if wanted.contains(&true) {
-        let (x, w) = (x.clone(), w.clone());
+        let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
+        let (image, kernel) = (wanted[1].then_some(image), wanted[0].then_some(kernel));
+        let (x, w) = (x.id(), w.id());
         tape.record_composed(&out, move |grad, grads| {
             let grad = grad.to_dtype(dtype)?;
-            if wanted[1] {
+            if let Some(image) = image {
                 // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
                 let by_filter = grad.transpose(0, 1)?.contiguous()?;
                 let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
-                let dw = dw.transpose(0, 1)?.narrow(2, 0, w.dim(2)?)?.narrow(3, 0, w.dim(3)?)?;
-                grads.add(&w, as_f32(&dw.contiguous()?)?)?;
+                let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
+                grads.add(w, as_f32(&dw.contiguous()?)?)?;
             }
-            if wanted[0] {
-                let dx = composed_input_grad(x.dims(), &kernel, &grad, stride, pad)?;
-                grads.add(&x, as_f32(&dx)?)?;
+            if let Some(kernel) = kernel {
+                let dx = composed_input_grad(&shape, &kernel, &grad, stride, pad)?;
+                grads.add(x, as_f32(&dx)?)?;
             }
             Ok(())
         });

@@ -20,11 +20,14 @@ pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor
         let sum = (a.detach() + b.detach())?;
         let out = if relu { sum.relu()? } else { sum };
         if tape.wants_any(&[a, b]) {
-            let inputs = [a, b].map(|x| tape.wants(x).then(|| x.clone()));
+            let inputs = [a, b].map(|x| tape.wants(x).then(|| x.id()));
             let y = relu.then(|| out.clone());
             tape.record_composed(&out, move |grad, grads| {
                 let grad = tensors::off_where_zero(grad, y.as_ref())?;
-                inputs.iter().flatten().try_for_each(|x| grads.add(x, grad.clone()))
+                inputs
+                    .into_iter()
+                    .flatten()
+                    .try_for_each(|x| grads.add(x, grad.clone()))
             });
         }
         return Ok(out);
@@ -65,13 +68,13 @@ pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result
         let out = (a.detach() + (b.detach() * f64::from(scale))?)?;
         let wanted = [tape.wants(a), tape.wants(b)];
         if wanted.contains(&true) {
-            let (a, b) = (a.clone(), b.clone());
+            let (a, b) = (a.id(), b.id());
             tape.record_composed(&out, move |grad, grads| {
                 if wanted[1] {
-                    grads.add(&b, (&grad * f64::from(scale))?)?;
+                    grads.add(b, (&grad * f64::from(scale))?)?;
                 }
                 match wanted[0] {
-                    true => grads.add(&a, grad),
+                    true => grads.add(a, grad),
                     false => Ok(()),
                 }
             });
@@ -211,13 +214,13 @@ pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> 
         let out = (&opening * &factors)?;
         let wanted = [tape.wants(gate), tape.wants(up)];
         if wanted.contains(&true) {
-            let (gate, up) = (gate.clone(), up.clone());
+            let (gate, up) = (gate.id(), up.id());
             tape.record_composed(&out, move |grad, grads| {
                 if wanted[0] {
-                    grads.add(&gate, ((&grad * factors)? * composed_silu_slope(&values)?)?)?;
+                    grads.add(gate, ((&grad * factors)? * composed_silu_slope(&values)?)?)?;
                 }
                 match wanted[1] {
-                    true => grads.add(&up, (grad * opening)?),
+                    true => grads.add(up, (grad * opening)?),
                     false => Ok(()),
                 }
             });
@@ -265,8 +268,8 @@ fn composed(
     backward: impl FnOnce(Tensor) -> Result<Tensor> + Send + 'static,
 ) -> Result<Tensor> {
     if tape.wants(x) {
-        let x = x.clone();
-        tape.record_composed(&out, move |grad, grads| grads.add(&x, backward(grad)?));
+        let x = x.id();
+        tape.record_composed(&out, move |grad, grads| grads.add(x, backward(grad)?));
     }
     Ok(out)
 }

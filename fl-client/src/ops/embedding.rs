@@ -46,15 +46,15 @@ fn composed(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     let (vocabulary, _) = w.dims2()?;
     let out = w.detach().index_select(ids, 0)?;
     if tape.wants(w) {
-        let (ids, w) = (ids.clone(), w.clone());
+        let (ids, table, w) = (ids.clone(), w.detach(), w.id());
         tape.record_composed(&out, move |grad, grads| {
             if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
-                let zeros = w.detach().zeros_like()?;
-                return grads.add(&w, zeros.index_add(&ids, &grad.contiguous()?, 0)?);
+                let zeros = table.zeros_like()?;
+                return grads.add(w, zeros.index_add(&ids, &grad.contiguous()?, 0)?);
             }
             let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
             let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
-            grads.add(&w, places.matmul(&grad)?)
+            grads.add(w, places.matmul(&grad)?)
         });
     }
     Ok(out)

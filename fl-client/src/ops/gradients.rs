@@ -145,7 +145,7 @@ fn convolutions_and_pools_of_any_shape_are_the_same_as_compositions() {
             pad: [below(4), below(4)],
             pool: [1 + below(3), 1 + below(3)],
         };
-        let (size, every, pad) = (1 + below(4), 1 + below(3), below(3));
+        let (size, every, pad) = (1 + below(5), 1 + below(3), below(3));
         let vars = [
             random(&x, 1 + compared),
             random(&[w[0], x[1], w[1], w[2]], 2),

@@ -110,29 +110,33 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: 
     if layer.relu {
         out = out.relu()?;
     }
-    let b = b.filter(|b| tape.wants(b)).cloned();
+    let b = b.filter(|b| tape.wants(b)).map(Tensor::id);
     let wanted = [tape.wants(x), tape.wants(w)];
     if b.is_some() || wanted.contains(&true) {
-        let (x, w, y) = (x.clone(), w.clone(), layer.relu.then(|| out.clone()));
+        // Weights of another type are converted again, so that not those of all layers are in memory at once.
+        let weights = wanted[0].then(|| w.detach());
+        let inputs = wanted[1].then_some(inputs);
+        let (x, w, y) = (x.id(), w.id(), layer.relu.then(|| out.clone()));
         tape.record_composed(&out, move |grad, grads| {
             let grad = off_where_zero(grad, y.as_ref())?;
             if let Some(b) = b {
-                grads.add(&b, grad.sum(0)?)?;
+                grads.add(b, grad.sum(0)?)?;
             }
             let grad = grad.to_dtype(dtype)?;
-            if wanted[1] {
+            if let Some(inputs) = inputs {
                 let dw = match layer.inputs_first {
                     true => inputs.t()?.matmul(&grad)?,
                     false => grad.t()?.matmul(&inputs)?,
                 };
-                grads.add(&w, as_f32(&dw)?)?;
+                grads.add(w, as_f32(&dw)?)?;
             }
-            if wanted[0] {
+            if let Some(weights) = weights {
+                let weights = weights.to_dtype(dtype)?;
                 let dx = match layer.inputs_first {
                     true => grad.matmul(&weights.t()?)?,
                     false => grad.matmul(&weights)?,
                 };
-                grads.add(&x, as_f32(&dx)?)?;
+                grads.add(x, as_f32(&dx)?)?;
             }
             Ok(())
         });

@@ -59,10 +59,10 @@ pub fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> 
         let differences = (predictions.detach() - targets)?;
         let loss = differences.sqr()?.mean_all()?;
         if tape.wants(predictions) {
-            let predictions = predictions.clone();
+            let predictions = predictions.id();
             tape.record_composed(&loss, move |grad, grads| {
                 let slope = (differences * (2.0 / count as f64))?;
-                grads.add(&predictions, slope.broadcast_mul(&grad)?)
+                grads.add(predictions, slope.broadcast_mul(&grad)?)
             });
         }
         return Ok(loss);
@@ -127,12 +127,12 @@ fn composed(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> 
     let losses = (sums.log()? - shifted.gather(&labels, 1)?)?;
     let loss = (losses * &weights)?.sum_all()?;
     if tape.wants(logits) {
-        let logits = logits.clone();
+        let (logits, dtype) = (logits.id(), logits.dtype());
         tape.record_composed(&loss, move |grad, grads| {
             let weights = weights.broadcast_mul(&grad)?;
             let slope = powers.broadcast_mul(&(&weights / sums)?)?;
             let slope = slope.scatter_add(&labels, &weights.neg()?, 1)?;
-            grads.add(&logits, slope.to_dtype(logits.dtype())?)
+            grads.add(logits, slope.to_dtype(dtype)?)
         });
     }
     Ok(loss)

@@ -74,7 +74,7 @@ fn composed(
     [out_rows, out_columns]: [usize; 2],
 ) -> Result<Tensor> {
     let (_, _, rows, columns) = x.dims4()?;
-    // candle pads with zeros only, and they would win over negative values.
+    // Zeros would win over negative values.
     let padded = |x: &Tensor| x.pad_with_zeros(2, pad, pad)?.pad_with_zeros(3, pad, pad);
     let least =
         padded(&Tensor::full(f32::MAX, (1, 1, rows, columns), x.device())?)?.affine(1.0, -f64::from(f32::MAX))?;
@@ -96,7 +96,7 @@ fn composed(
     }
     let out = largest.clone();
     if tape.wants(x) {
-        let x = x.clone();
+        let x = x.id();
         tape.record_composed(&out, move |mut grad, grads| {
             // The first of equal values takes the gradient; what is left is for other windows.
             let mut dx: Option<Tensor> = None;
@@ -111,7 +111,7 @@ fn composed(
                     None => placed,
                 });
             }
-            dx.map_or(Ok(()), |dx| grads.add(&x, dx))
+            dx.map_or(Ok(()), |dx| grads.add(x, dx))
         });
     }
     Ok(out)

@@ -82,19 +82,19 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f3
     if let Some(b) = b {
         out = out.broadcast_add(&b.detach())?;
     }
-    let b = b.filter(|b| tape.wants(b)).cloned();
+    let b = b.filter(|b| tape.wants(b)).map(Tensor::id);
     let wanted = [tape.wants(x), tape.wants(w)];
     if b.is_some() || wanted.contains(&true) {
-        let (x, w) = (x.clone(), w.clone());
+        let (scale, x, w) = (w.detach(), x.id(), w.id());
         tape.record_composed(&out, move |grad, grads| {
             if let Some(b) = b {
-                grads.add(&b, grad.sum(0)?)?;
+                grads.add(b, grad.sum(0)?)?;
             }
             if wanted[1] {
-                grads.add(&w, (&grad * &normal.values)?.sum(0)?)?;
+                grads.add(w, (&grad * &normal.values)?.sum(0)?)?;
             }
             match wanted[0] {
-                true => grads.add(&x, normal.backward(&grad.broadcast_mul(&w.detach())?)?),
+                true => grads.add(x, normal.backward(&grad.broadcast_mul(&scale)?)?),
                 false => Ok(()),
             }
         });

@@ -67,9 +67,9 @@ pub fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Resul
     if !tape.is_native(x) {
         let out = composed(&x.detach(), angles, len, 1.0)?;
         if tape.wants(x) {
-            let (x, angles) = (x.clone(), angles.clone());
+            let (x, angles) = (x.id(), angles.clone());
             tape.record_composed(&out, move |grad, grads| {
-                grads.add(&x, composed(&grad, &angles, len, -1.0)?)
+                grads.add(x, composed(&grad, &angles, len, -1.0)?)
             });
         }
         return Ok(out);

@@ -79,7 +79,7 @@ impl Tape {
     }
 
     /// Whether an operation on `x` is one of our own loops.
-    pub(super) fn is_native(&self, x: &Tensor) -> bool {
+    pub(crate) fn is_native(&self, x: &Tensor) -> bool {
         on_cpu(x) && !(cfg!(test) && self.composed)
     }
 
@@ -145,8 +145,8 @@ impl Tape {
         if !self.is_native(x) {
             let out = x.detach().reshape(shape)?;
             if self.wants(x) {
-                let x = x.clone();
-                self.record_composed(&out, move |grad, grads| grads.add(&x, grad.reshape(x.shape())?));
+                let (x, shape) = (x.id(), x.shape().clone());
+                self.record_composed(&out, move |grad, grads| grads.add(x, grad.reshape(shape)?));
             }
             return Ok(out);
         }
@@ -233,14 +233,13 @@ impl Gradients {
 pub(super) struct ComposedGradients(HashMap<TensorId, Tensor>);
 
 impl ComposedGradients {
-    /// Adds to the gradient of `to`. Shapes: alike.
-    pub(super) fn add(&mut self, to: &Tensor, grad: Tensor) -> Result<()> {
-        debug_assert_eq!(to.dims(), grad.dims(), "a gradient of the tensor's shape");
-        let sum = match self.0.remove(&to.id()) {
+    /// Adds to the gradient of the tensor `to`. Shapes: alike. (An operation that kept the tensor itself would keep its values.)
+    pub(super) fn add(&mut self, to: TensorId, grad: Tensor) -> Result<()> {
+        let sum = match self.0.remove(&to) {
             Some(sum) => (sum + grad)?,
             None => grad,
         };
-        self.0.insert(to.id(), sum);
+        self.0.insert(to, sum);
         Ok(())
     }
 }

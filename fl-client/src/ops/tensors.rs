@@ -74,6 +74,11 @@ pub(super) fn spread(x: &Tensor, stride: usize) -> Result<Tensor> {
 /// negative `before` cuts off, too.
 pub(super) fn fitted(x: &Tensor, dim: usize, before: isize, len: usize) -> Result<Tensor> {
     let cut = before.min(0).unsigned_abs();
+    if before >= len as isize || cut >= x.dim(dim)? {
+        let mut dims = x.dims().to_vec();
+        dims[dim] = len;
+        return Tensor::zeros(dims, x.dtype(), x.device());
+    }
     let kept = (x.dim(dim)?.saturating_sub(cut)).min(len.saturating_sub(before.max(0) as usize));
     let x = match cut == 0 && kept == x.dim(dim)? {
         true => x.clone(),
