@@ -166,6 +166,7 @@ pub(crate) fn nonzeros(values: &[f32]) -> u64 {
 }
 
 /// Inner product, summed in a fixed order. Shapes: equal lengths.
+#[inline(never)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let len = a.len().min(b.len());
     let (a, a_rest) = a[..len].as_chunks::<LANES>();
@@ -185,6 +186,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// `[a a, a b, b b]`, each as [`dot`] computes it, in one pass. Shapes: equal lengths.
+#[inline(never)]
 fn dots(a: &[f32], b: &[f32]) -> [f64; 3] {
     let len = a.len().min(b.len());
     let (a, a_rest) = a[..len].as_chunks::<LANES>();

@@ -21,6 +21,7 @@ pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
     (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
 }
 
+#[inline(never)]
 pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     let (groups, rest) = values.as_chunks::<8>();
     let sums = vectorized(

@@ -18,7 +18,6 @@ use crate::rules::density::DensitySpec;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::{Selected, Selection};
-use crate::simd::vectorized;
 
 const SAMPLE: usize = 8 * 1024;
 /// Values tested at a time; a group without a candidate costs no more than the test.
@@ -342,15 +341,8 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
 }
 
 /// Keys, by ascending index from `first`, of the values whose magnitude reaches `threshold`; given up soon after `most`.
+#[inline(never)]
 fn keys_reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
-    vectorized(
-        #[inline(always)]
-        || keys_of(threshold, first, values, most),
-    )
-}
-
-#[inline(always)]
-fn keys_of(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(most.min(values.len()) + BLOCK);
     let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
     for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {

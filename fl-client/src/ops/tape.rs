@@ -79,6 +79,7 @@ impl Tape {
     }
 
     /// Whether an operation on `x` is one of our own loops.
+    #[inline]
     pub(crate) fn is_native(&self, x: &Tensor) -> bool {
         on_cpu(x) && !(cfg!(test) && self.composed)
     }
