@@ -18,7 +18,9 @@ fn devices_that_come_and_go_cost_no_round_no_byte_and_no_bit() {
     // It fails if a round, a byte or a bit is lost, or a device ends for a wrong reason.
     // The command has time limits of its own.
     let output = sim(["--format", "json"].into_iter().chain(run)).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The report names the promises that were broken.
+    let said = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{}", said.concat());
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let count = |name: &str| said[name].as_u64().unwrap();
     assert!(count("rounds") >= 12 && count("attempts") == count("rounds"), "{said}");
