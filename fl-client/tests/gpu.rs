@@ -161,7 +161,7 @@ impl Apart {
     fn is_close(&self, training: &Training) -> bool {
         // The first steps of AdamW and Muon are as large for a tiny gradient as for a large one.
         let (loss, change) = match (training.precision, training.optimizer) {
-            (Precision::Bf16, _) => (2e-2, 0.4),
+            (Precision::Bf16, _) => (1e-2, 0.4),
             (Precision::F32, OptimizerSpec::Sgd) => (1e-3, 2e-3),
             (Precision::F32, _) => (1e-3, 2e-2),
         };

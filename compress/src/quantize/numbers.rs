@@ -1,6 +1,7 @@
 //! Scales, norms and sums shared by quantizers and consumers of decoded values.
 
 use crate::error::Error;
+use crate::fidelity::dot;
 use crate::simd::vectorized;
 use crate::wire::Reader;
 
@@ -21,22 +22,8 @@ pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
     (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
 }
 
-#[inline(never)]
 pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
-    let (groups, rest) = values.as_chunks::<8>();
-    let sums = vectorized(
-        #[inline(always)]
-        || {
-            let mut sums = [0.0f64; 8];
-            for group in groups {
-                for (sum, &value) in sums.iter_mut().zip(group) {
-                    *sum += f64::from(value) * f64::from(value);
-                }
-            }
-            sums
-        },
-    );
-    sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
+    dot(values, values)
 }
 
 /// Largest magnitude of `values`, none of which is NaN.

@@ -85,7 +85,7 @@ impl Tape {
     }
 
     /// The type in which operands of products of `x` are wanted.
-    pub(crate) fn operand_type(&self, x: &Tensor) -> DType {
+    pub(super) fn operand_type(&self, x: &Tensor) -> DType {
         match self.is_native(x) {
             true => DType::F32,
             false => self.narrow.unwrap_or(DType::F32),

@@ -79,12 +79,12 @@ pub(super) fn fitted(x: &Tensor, dim: usize, before: isize, len: usize) -> Resul
         dims[dim] = len;
         return Tensor::zeros(dims, x.dtype(), x.device());
     }
-    let kept = (x.dim(dim)?.saturating_sub(cut)).min(len.saturating_sub(before.max(0) as usize));
+    let before = before.max(0) as usize;
+    let kept = (x.dim(dim)? - cut).min(len - before);
     let x = match cut == 0 && kept == x.dim(dim)? {
         true => x.clone(),
         false => x.narrow(dim, cut, kept)?,
     };
-    let before = before.max(0) as usize;
     match (before, len - before - kept) {
         (0, 0) => Ok(x),
         (before, after) => x.pad_with_zeros(dim, before, after),
