@@ -7,8 +7,8 @@
         job.done(examples=len(data), loss=loss)
 
 `fl-client` starts the script and keeps it for the whole run. Without a client, the loop runs once, from the script's own
-weights. A model is a `torch.nn.Module`, a dict of arrays (numpy, torch or any writable buffer) that the training changes
-in place, or any object with `state_dict()` and `load_state_dict()`.
+weights. A model is a `torch.nn.Module`, a dict of arrays (numpy, torch, JAX or any writable buffer) that the training
+changes in place, or any object with `state_dict()` and `load_state_dict()`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ TYPES = {
 # numpy has no bfloat16; a C `long` has 8 bytes
 _NAMES = {"uint16": "BF16", "l": "I64", **{word: dtype for dtype, names in TYPES.items() for word in names[:2]}}
 BEFORE = "before.safetensors"  # in the work folder: local tensors as they were before the round
+COMPILED = "_orig_mod."  # in a name, of a module that `torch.compile` wraps
+NAME, METRICS = 64, 32  # longest name of a metric in bytes, and most metrics of an answer
+FIGURES = ("examples", "loss", "accuracy", "correct")  # the others are metrics
+RESERVED = (*FIGURES, "perplexity", "round", "version")
+MODELS = "a torch.nn.Module, a dict of arrays by name, or an object with state_dict() and load_state_dict()"
 
 
 class Stopped(Exception):
@@ -92,12 +97,13 @@ def _slots(data: memoryview, begin: int) -> dict[str, Slot]:
 def _describe(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
     """Type and shape of a tensor. Raises TypeError for another value, or a type that cannot be federated."""
     if hasattr(value, "dtype"):
-        kind, shape = getattr(value.dtype, "name", str(value.dtype)).replace("torch.", ""), tuple(value.shape)
+        kind, shape = str(getattr(value.dtype, "name", value.dtype)).rpartition(".")[2], tuple(value.shape)
     else:
         try:
             view = memoryview(value)
         except TypeError:
-            raise TypeError(f"`{name}` of the model is a {type(value).__name__}, not a tensor or array") from None
+            why = f"`{name}` of the model is a {type(value).__name__}, not a tensor or array; a model is {MODELS}"
+            raise TypeError(why) from None
         kind, shape = "read-only" if view.readonly else view.format, view.shape or ()
     if kind not in _NAMES:
         raise TypeError(f"tensor `{name}` has type {kind}; a federation takes {', '.join(TYPES)}")
@@ -105,20 +111,33 @@ def _describe(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def _view(value: Any, slot: Slot) -> Any:
-    """A slot as an array like `value`."""
+    """A slot as an array like `value`: of torch, or of numpy for every other framework."""
     if hasattr(value, "detach"):
         return sys.modules["torch"].frombuffer(slot.data, dtype=value.dtype).reshape(slot.shape)
     if hasattr(value, "dtype"):
-        return sys.modules["numpy"].frombuffer(slot.data, value.dtype.newbyteorder("<")).reshape(slot.shape)
+        numpy, own = sys.modules["numpy"], getattr(value.dtype, "as_numpy_dtype", value.dtype)  # TensorFlow has its own
+        kind = numpy.dtype(own if slot.dtype == "BF16" else TYPES[slot.dtype][0])
+        return numpy.frombuffer(slot.data, kind.newbyteorder("<")).reshape(slot.shape)
     return slot.data
 
 
 def _copy(value: Any, slot: Slot, out: bool = False) -> None:
     """Copies a slot into a tensor, or with `out` the tensor into the slot."""
     there, array = _view(value, slot), hasattr(value, "dtype")
+    if hasattr(value, "assign") and not out:  # a variable of TensorFlow or Keras
+        value.assign(there)
+        return
     here: Any = value.detach() if hasattr(value, "detach") else value if array else memoryview(value).cast("B")
     target, source = (there, here) if out else (here, there)
     target[... if array else slice(None)] = source
+
+
+def _new(value: Any, slot: Slot) -> Any:
+    """A new array like `value` with the values of a slot."""
+    if hasattr(value, "detach"):
+        return sys.modules["torch"].empty_like(value.detach()).copy_(_view(value, slot))
+    # JAX makes a changed copy in this way.
+    return value.at[...].set(_view(value, slot)) if hasattr(value, "at") else _view(value, slot).copy()
 
 
 def _single(value: Any) -> Any:
@@ -126,32 +145,60 @@ def _single(value: Any) -> Any:
     return value.float() if hasattr(value, "detach") else value.astype("float32") if hasattr(value, "dtype") else value
 
 
-def _state(model: Any) -> dict[str, Any]:
+def _place(value: Any) -> Any:
+    """Equal for tensors that share their memory."""
+    return (value.data_ptr(), tuple(value.shape), value.stride()) if hasattr(value, "data_ptr") else id(value)
+
+
+def _named(model: Any) -> dict[str, Any]:
+    """What the model holds, by name. Raises TypeError for what is no model."""
+    is_object = hasattr(model, "state_dict") and hasattr(model, "load_state_dict") and not isinstance(model, type)
+    named = model if isinstance(model, dict) else model.state_dict() if is_object else None
+    if not isinstance(named, Mapping):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
+        raise TypeError(f"fl.rounds takes {MODELS}; what it was given is {what}")
+    if other := [name for name in named if not isinstance(name, str)]:
+        raise TypeError(f"the model names a tensor {other[0]!r}, which is no text; a model is {MODELS}")
+    return {name.replace(COMPILED, ""): value for name, value in named.items()}
+
+
+def _state(model: Any, named: dict[str, Any] | None = None) -> dict[str, Any]:
     """The model's tensors by name. Of tensors that share their memory, only the first; no empty ones."""
-    # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
-    state = model if isinstance(model, dict) else {n: v for n, v in model.state_dict().items() if hasattr(v, "shape")}
     first: dict[Any, tuple[str, Any]] = {}
-    for name, value in state.items():
-        shape = _describe(name, value)[1]
-        place = (value.data_ptr(), shape, value.stride()) if hasattr(value, "data_ptr") else id(value)
-        if math.prod(shape):
-            first.setdefault(place, (name, value))
+    for name, value in (_named(model) if named is None else named).items():
+        # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
+        if isinstance(model, dict) or hasattr(value, "shape"):
+            shape = _describe(name, value)[1]
+            if math.prod(shape):
+                first.setdefault(_place(value), (name, value))
     return dict(first.values())
 
 
 def _load(model: Any, slots: Mapping[str, Slot]) -> None:
     """Copies tensors into the model."""
-    state = _state(model)
+    named = _named(model)
+    state = _state(model, named)
     for name, slot in slots.items():
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
             raise ValueError(f"tensor `{name}` of the run, {slot.dtype} {list(slot.shape)}, is not in the model")
     if hasattr(model, "named_parameters"):  # a torch.nn.Module copies from the views
-        model.load_state_dict({name: _view(state[name], slot) for name, slot in slots.items()}, strict=False)
+        own = {name.replace(COMPILED, ""): name for name in model.state_dict()}
+        model.load_state_dict({own[name]: _view(state[name], slot) for name, slot in slots.items()}, strict=False)
+        return
+    new: dict[Any, Any] = {}
+    for name, slot in slots.items():
+        value, is_array = state[name], hasattr(state[name], "dtype")
+        if isinstance(model, dict) or not is_array:
+            # The errors are of arrays that cannot be written, such as those of JAX.
+            with contextlib.suppress(*(TypeError, ValueError, RuntimeError) if is_array else ()):
+                _copy(value, slot)
+                continue
+        new[_place(value)] = _new(value, slot)
+    replaced = {name: new[place] for name, value in named.items() if (place := _place(value)) in new}
+    if isinstance(model, dict):
+        model.update(replaced)
     else:
-        for name, slot in slots.items():
-            _copy(state[name], slot)
-        if hasattr(model, "load_state_dict"):  # its `state_dict` may have made copies
-            model.load_state_dict({**model.state_dict(), **state})
+        model.load_state_dict({**named, **replaced})
 
 
 class _Link:
@@ -196,6 +243,7 @@ def attach(path: str | Path) -> None:
     The socket is in the state folder of the client, from the first round on. `FL_ATTACH=PATH` in the environment is the same.
     """
     os.environ["FL_ATTACH"] = os.path.abspath(path)
+    os.environ.pop("FL_TRAINER_DEVICE", None)
 
 
 def evaluate(function: Evaluator) -> Evaluator:
@@ -210,16 +258,34 @@ def evaluate(function: Evaluator) -> Evaluator:
 
 
 def device() -> str:
-    """Where to compute, as client.toml says: "cpu" or "cuda:N". Under torchrun, each process has its own GPU."""
-    link, torch = _connect() if "LOCAL_RANK" not in os.environ else None, sys.modules.get("torch")
-    found = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch and torch.cuda.is_available() else "cpu"
-    wanted = str(link.start.get("device", "auto")) if link else "auto"
-    return found if wanted == "auto" else wanted
+    """Where to compute, as client.toml says: "cpu" or "cuda:N". Under torchrun, each process has its own GPU.
+
+    A worker process, such as one of a `DataLoader`, has the answer too.
+    """
+    rank, torch = os.environ.get("LOCAL_RANK"), sys.modules.get("torch")
+    if "FL_TRAINER_DEVICE" not in os.environ and rank is None:
+        _connect()
+    wanted = os.environ.get("FL_TRAINER_DEVICE", "auto")
+    found = f"cuda:{rank or 0}" if torch and torch.cuda.is_available() else "cpu"
+    return found if wanted == "auto" or (rank and wanted != "cpu") else wanted
+
+
+def _is_worker() -> bool:
+    """Whether another process of the script has the trainer's descriptors: the one that started this one."""
+    if os.environ.get("FL_TRAINER_PROCESS", str(os.getpid())) != str(os.getpid()):
+        return True
+    process = sys.modules.get("multiprocessing.process")  # joblib's loky builds on it
+    if process is None:
+        return False
+    is_importing = hasattr(process.current_process(), "_inheriting")  # the script, before there is a parent process
+    return is_importing or (process.parent_process() is not None and "LOCAL_RANK" not in os.environ)
 
 
 def _connect() -> _Link | None:
-    """The link to the client; None without one."""
+    """The link to the client; None without one, and in a worker process."""
     global _link
+    if _is_worker():
+        return None
     if _link is None and "FL_ATTACH" in os.environ:
         connection = socket.socket(socket.AF_UNIX)
         print(f"fl: attaching to {os.environ['FL_ATTACH']} as soon as a client listens there", file=sys.stderr)
@@ -228,6 +294,9 @@ def _connect() -> _Link | None:
         _link = _Link(connection.fileno(), connection.detach())
     elif _link is None and "FL_TRAINER" in os.environ:
         _link = _Link(*_pipes())
+    if _link:
+        os.environ["FL_TRAINER_PROCESS"] = str(os.getpid())  # for the processes that this one starts
+        os.environ["FL_TRAINER_DEVICE"] = str(_link.start.get("device", "auto"))
     return _link
 
 
@@ -256,29 +325,69 @@ def _group() -> Any:
     return None
 
 
+def _number(value: Any) -> float:
+    """A finite number, which may be a tensor."""
+    try:
+        number = float(value)
+    except Exception as error:  # each framework has its own for what is no single number
+        raise ValueError(f"is no number, but a {type(value).__name__}") from error
+    if not math.isfinite(number):
+        raise ValueError(f"is {number}; the figures of a round must be finite")
+    return number
+
+
+def _metric(name: Any, value: Any) -> Any:
+    """A metric as the protocol has it: a number, or of a pair an object of value and weight."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= NAME:
+        raise ValueError(f"has a name that is not a text of 1 to {NAME} printable bytes")
+    if name in RESERVED:
+        raise ValueError("is a name of the server; give the metric another one")
+    if not isinstance(value, (tuple, list)):
+        return _number(value)
+    if len(value) != 2 or _number(value[1]) <= 0:
+        raise ValueError(f"is {value}; a metric is a number, or a pair of a number and a positive weight")
+    return {"value": _number(value[0]), "weight": _number(value[1])}
+
+
+def _correct(name: str, value: Any, examples: float) -> int:
+    """The number of examples classified correctly, of themselves or of their share."""
+    share = _number(value) / (1 if name == "accuracy" else max(examples, 1))
+    if not -1e-6 < share < 1 + 1e-6:  # rounded sums of weights may pass 1
+        bound = "a share from 0 to 1, not percent" if name == "accuracy" else f"at most the {examples:g} examples"
+        raise ValueError(f"is {value}; it is {bound}")
+    return round(min(max(share, 0), 1) * examples)
+
+
 def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `fitted` or `evaluated`. A number may be a tensor; a metric, a pair of value and weight."""
+    """The fields of `fitted` or `evaluated`. A metric that cannot be sent is left out, and named."""
     if not isinstance(figures, Mapping) or not {"examples", "loss"} <= figures.keys():
         raise ValueError(f"a function marked by fl.evaluate returns a dict with `examples` and `loss`, not {figures}")
-    numbers = {n: [float(x) for x in (v if isinstance(v, tuple) else (v,))] for n, v in figures.items()}
-    for name, number in numbers.items():
-        if not all(map(math.isfinite, number)):
-            raise ValueError(f"`{name}` is {number[0]}; the figures of a round must be finite")
-    fields: dict[str, Any] = {"examples": int(numbers.pop("examples")[0]), "loss": numbers.pop("loss")[0]}
-    accuracy = numbers.pop("accuracy", None)
-    correct = numbers.pop("correct", accuracy and [accuracy[0] * fields["examples"]])
-    if correct:
-        fields["correct"] = round(correct[0])
-    fields["metrics"] = {n: {"value": v[0], "weight": v[1]} if v[1:] else v[0] for n, v in numbers.items()}
-    return fields
+    fields: dict[str, Any] = {"metrics": {}}
+    for name in [*(name for name in FIGURES if name in figures), *(name for name in figures if name not in FIGURES)]:
+        try:
+            if name in ("examples", "loss"):
+                fields[name] = _number(figures[name])
+            elif name in FIGURES:
+                fields["correct"] = _correct(name, figures[name], fields["examples"])
+            elif len(fields["metrics"]) == METRICS:
+                raise ValueError(f"is one more than the {METRICS} metrics of an answer")
+            else:
+                fields["metrics"][name] = _metric(name, figures[name])
+        except ValueError as error:
+            if name in ("examples", "loss"):
+                raise ValueError(f"`{name}` {error}") from error
+            print(f"fl: `{name}` {error}; it is left out", file=sys.stderr)
+    return {**fields, "examples": int(fields["examples"])}
 
 
 def _evaluated(model: Any) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if hasattr(model, "named_parameters"):
             stack.enter_context(sys.modules["torch"].no_grad())
-            stack.callback(model.train, model.training)
-            model.eval()
+            # Frameworks give `train` and `eval` other meanings, such as a whole training.
+            for module in list(model.modules()):
+                stack.callback(setattr, module, "training", module.training)
+                module.training = False
         return _answer(_evaluator(model) if _evaluator else {})
 
 
@@ -315,13 +424,15 @@ class Train:
 class Job:
     """The training of one round: `round` of `rounds`, from the round's weights.
 
-    `seed` is for every random choice, `train` and `extra` are `[train]` and `[train.extra]` of the run, `client` is this
-    client's name. Inside `with job:`, an exception ends the round, and the loop goes on with the next one. Elsewhere, it
-    ends the script: the client reports it, and starts the script again for the next round.
+    `seed`, of 32 bits, is for every random choice, and `seed64` for what takes more. `train` and `extra` are `[train]` and
+    `[train.extra]` of the run, `client` is this client's name. Inside `with job:`, an exception ends the round, and the
+    loop continues with the next one. Elsewhere, it ends the script: the client reports it, and starts the script again for
+    the next round.
     """
 
     def __init__(self, session: _Session | None, message: Mapping[str, Any], train: Train) -> None:
-        self.round, self.rounds, self.seed = (int(message[key]) for key in ("round", "rounds", "seed"))
+        self.round, self.rounds, self.seed64 = (int(message[key]) for key in ("round", "rounds", "seed"))
+        self.seed = self.seed64 % 2**32  # numpy and what builds on it take no more
         self.train, self.extra, self.client = train, message.get("extra") or {}, session.client if session else ""
         self.stopped = self.answered = self._inside = False
         self._session, self._steps, self._reported = session, 0, -math.inf
@@ -337,7 +448,10 @@ class Job:
     def batches(self, loader: Iterable[Item]) -> _Batches[Item]:
         """The batches of the round: `train.steps`, or `train.epochs` passes over `loader`; with progress.
 
-        Its length is their number; attributes, such as `dataset`, are the loader's.
+        Its length is their number; attributes, such as `dataset`, are the loader's. A loader may have no length, as one of
+        an `IterableDataset`. `set_epoch` of its sampler, such as a `DistributedSampler`, is called before each pass with a
+        number of its own, without which every pass and every round would have the same order. A pass without a batch is
+        an error.
         """
         return _Batches(self, loader)
 
@@ -356,7 +470,10 @@ class Job:
             raise Stopped(f"round {self.round} is over")
 
     def _total(self, iterable: Any) -> int:
-        return self.train.steps or (self.train.epochs or 1) * (len(iterable) if hasattr(iterable, "__len__") else 0)
+        try:
+            return self.train.steps or (self.train.epochs or 1) * len(iterable)
+        except Exception:  # each framework has its own for what has no length
+            return 0
 
     def report(self, done: int, total: int = 0) -> None:
         """Tells the client, at most twice a second, that `done` of `total` steps are done, and updates `stopped`."""
@@ -421,13 +538,27 @@ class _Batches(Generic[Item]):
         self._job, self._loader = job, loader
 
     def __iter__(self) -> Iterator[Item]:
-        train = self._job.train
-        passes = itertools.repeat(self._loader, *([] if train.steps else [train.epochs or 1]))
-        batches = itertools.islice(itertools.chain.from_iterable(passes), train.steps)
-        return self._job.progress(batches, len(self))
+        batches = itertools.islice(self._passes(), self._job.train.steps)
+        return self._job.progress(batches, self._job._total(self._loader))
+
+    def _passes(self) -> Iterator[Item]:
+        batch_sampler = getattr(self._loader, "batch_sampler", None)
+        samplers = (getattr(self._loader, "sampler", None), getattr(batch_sampler, "sampler", None))
+        parts: tuple[Any, ...] = (self._loader, *samplers)
+        for number in itertools.count() if self._job.train.steps else range(self._job.train.epochs or 1):
+            for part in parts:
+                if hasattr(part, "set_epoch"):
+                    part.set_epoch((self._job.seed + number) % 2**31)
+            is_empty = True
+            for batch in self._loader:
+                is_empty = False
+                yield batch
+            if is_empty:
+                why = "with drop_last, fewer examples than a batch make none; make an iterator inside the loop"
+                raise ValueError(f"the loader of job.batches has no batch in pass {number + 1}; {why}")
 
     def __len__(self) -> int:
-        return self._job._total(self._loader)
+        return self._job.train.steps or (self._job.train.epochs or 1) * len(self._loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -438,7 +569,10 @@ class _Session:
 
     def __init__(self, model: Any, link: _Link | None, dist: Any) -> None:
         self.given, self.link, self.dist, self.client = model, link, dist, ""
-        self.model = model.module if type(model).__name__ == "DistributedDataParallel" else model
+        wrappers = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+        while kept := wrappers.get(type(model).__name__):  # the last: torch.compile
+            model = getattr(model, kept)
+        self.model = model
         self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
         self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made
@@ -499,7 +633,8 @@ class _Session:
         slots = self.save(self.fit["result"], self.of("trained", "buffer", "counter", "local"))
         given = read_safetensors(self.folder / self.fit["weights"]).items() if first else ()
         if first and all(slots[name].data == slot.data for name, slot in given):
-            print("fl: the training changed no tensor; are these the arrays that it trains?", file=sys.stderr)
+            why = "are these the arrays that it trains? A `fit` that makes new ones must copy them back"
+            print(f"fl: the training changed no tensor; {why}", file=sys.stderr)
 
     def leave(self, error: BaseException | None = None) -> Any:
         """Ends the conversation. After an error without `bye`, so that the client starts the script again."""
@@ -554,6 +689,9 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
     dist = _group()
     leads = dist is None or dist.get_rank() == 0
     link = _connect() if leads else None
+    if leads and _is_worker() and {"FL_TRAINER", "FL_ATTACH"} & os.environ.keys():
+        why = "the loop over fl.rounds belongs to the process that starts this one"
+        raise RuntimeError(f'{why}; in the script, put the loop under `if __name__ == "__main__":`')
     if link is None and (leads or "FL_TRAINER" not in os.environ):
         if leads:
             print("fl: no client: one round, from the script's own weights, on this machine alone", file=sys.stderr)

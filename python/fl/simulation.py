@@ -123,7 +123,9 @@ class _Warnings:
 def _start(stack: contextlib.ExitStack, command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[bytes]:
     """Starts a program whose errors go to `log`, and which ends with the stack."""
     # Every client trains at the same time: threads beyond the cores only slow each other down.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    own = ("FL_TRAINER", "FL_ATTACH")  # of a script or a notebook that has a client of its own
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    environment = {"OMP_NUM_THREADS": "1", **inherited}
     errors = stack.enter_context(open(log, "wb"))
     process = subprocess.Popen(command, stderr=errors, bufsize=0, env=environment, **options)
     stack.push(lambda error, *_: _stop(process, 0 if error else 10))

@@ -93,6 +93,114 @@ for job in fl.rounds(model):
             client.hear("fitted")
             self.assertEqual(client.result(), {"w": struct.pack("<2f", 2, 3)})
 
+    def trained(self, script, values, kinds=None):
+        """The results of two rounds from `values`, of a script that imports numpy and fl."""
+        with FakeClient("import numpy as np\nimport fl\n" + script) as client:
+            described = {t["name"]: t["dtype"] for t in client.join()["tensors"]}
+            self.assertEqual(described, kinds or dict.fromkeys(values, "F32"))
+            results = []
+            for number in (1, 2):
+                client.weights(values)
+                client.fit(number)
+                client.hear("fitted")
+                results.append(client.result())
+            self.assertEqual(client.end(), 0)
+        return results
+
+    def test_an_object_whose_arrays_cannot_be_written_gets_new_ones(self):
+        script = """
+class Frozen:
+    def __init__(self):
+        self.load_state_dict({"w": np.zeros(2, "f4"), "tied": None})
+        self.params["tied"] = self.params["w"]
+    def state_dict(self):
+        return dict(self.params)
+    def load_state_dict(self, state):
+        assert state["w"] is state["tied"] or state["tied"] is None, state
+        self.params = dict(state)
+        self.params["w"].flags.writeable = False
+
+model = Frozen()
+for job in fl.rounds(model):
+    before = model.params["w"]
+    new = before + job.round
+    model.load_state_dict({"w": new, "tied": new})
+    job.done(examples=1, loss=0)
+    assert before.tolist() == [1, 2]
+"""
+        results = self.trained(script, {"w": struct.pack("<2f", 1, 2)})
+        self.assertEqual(results, [{"w": struct.pack("<2f", 2, 3)}, {"w": struct.pack("<2f", 3, 4)}])
+
+    def test_in_a_dict_arrays_that_cannot_be_written_are_replaced_and_others_keep_their_place(self):
+        script = """
+import pathlib
+file = pathlib.Path("weights.bin")
+file.write_bytes(bytes(8))
+fixed = np.zeros(2, "f4")
+fixed.flags.writeable = False
+model = {
+    "mapped": np.memmap(file, "f4", "r"), "fixed": fixed, "tied": fixed, "scalar": np.float32(0),
+    "view": np.broadcast_to(np.zeros(1, "f4"), 2), "own": np.zeros(2, "f4"),
+}
+own = model["own"]
+for job in fl.rounds(model):
+    assert model["own"] is own and model["fixed"] is model["tied"]
+    for name in ("mapped", "fixed", "view", "own"):
+        assert model[name].tolist() == [1, 2], model
+        model[name] += 1
+    assert model["scalar"] == 3
+    model["scalar"] = model["scalar"] + np.float32(1)
+    assert file.read_bytes() == bytes(8)
+    job.done(examples=1, loss=0)
+"""
+        names = ("mapped", "fixed", "view", "own")
+        values = {**{name: struct.pack("<2f", 1, 2) for name in names}, "scalar": struct.pack("<f", 3)}
+        expected = {**{name: struct.pack("<2f", 2, 3) for name in names}, "scalar": struct.pack("<f", 4)}
+        self.assertEqual(self.trained(script, values), [expected] * 2)
+
+    def test_a_variable_that_is_assigned_stays_the_variable(self):
+        script = """
+class Variable:  # as one of TensorFlow or Keras
+    def __init__(self, value):
+        self.value, self.dtype, self.shape = value, value.dtype, value.shape
+    def assign(self, value):
+        self.value = np.array(value)
+    def __array__(self, dtype=None, copy=None):
+        return self.value
+
+w = Variable(np.zeros(2, "f4"))
+for job in fl.rounds({"w": w}):
+    w.assign(w.value + 1)
+    job.done(examples=1, loss=0)
+"""
+        results = self.trained(script, {"w": struct.pack("<2f", 1, 2)})
+        self.assertEqual(results, [{"w": struct.pack("<2f", 2, 3)}] * 2)
+
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "jax is not installed")
+    def test_arrays_of_jax_in_a_dict_and_in_an_object(self):
+        script = """
+import jax, jax.numpy as jnp
+params = {"w": jnp.zeros((2, 1)), "half": jnp.zeros(2, jnp.bfloat16), "n": jnp.zeros(1, jnp.int32)}
+class State:
+    def state_dict(self):
+        return params
+    def load_state_dict(self, state):
+        params.update(jax.tree.map(jnp.asarray, state))
+
+for job in fl.rounds(MODEL):
+    assert params["w"].tolist() == [[1], [2]] and params["half"].tolist() == [1, 2], params
+    params.update({name: value + 1 for name, value in params.items()})
+    assert isinstance(params["w"], jax.Array)
+    squares = {"w": params["w"] ** 2, "half": params["half"] ** 2}
+    job.done(examples=jnp.array(1), loss=params["w"].mean(), squared_gradients=squares)
+"""
+        values = {"w": struct.pack("<2f", 1, 2), "half": b"\x80\x3f\x00\x40", "n": struct.pack("<i", 7)}
+        expected = {"w": struct.pack("<2f", 2, 3), "half": b"\x00\x40\x40\x40", "n": struct.pack("<i", 8)}
+        kinds = {"w": "F32", "half": "BF16", "n": "I32"}
+        for model in ("params", "State()"):
+            with self.subTest(model=model):
+                self.assertEqual(self.trained(script.replace("MODEL", model), values, kinds), [expected] * 2)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,6 @@
 """The loop over `fl.rounds`, with a model of plain arrays, against a client in Python."""
 
+import importlib.util
 import json
 import os
 import socket
@@ -143,8 +144,9 @@ for job in fl.rounds(model):
             MODEL
             + """
 for job in fl.rounds(model, weights=False):
-    told = [job.round, job.rounds, job.seed, job.client, job.extra, job.train.learning_rate, job.train.batch_size]
-    assert told == [2, 3, 2**64 - 1, "camera-07", {"augment": True}, 0.5, 8], told
+    told = [job.round, job.rounds, job.client, job.extra, job.train.learning_rate, job.train.batch_size]
+    assert told == [2, 3, "camera-07", {"augment": True}, 0.5, 8], told
+    assert (job.seed, job.seed64) == (2**32 - 1, 2**64 - 1), "what numpy takes, and all of it"
     assert 90 < job.left <= 100, job.left
     batches = list(job.batches("abc"))
     assert batches == list("abcabca"), batches
@@ -186,7 +188,7 @@ for job in fl.rounds(model):
     batches = job.batches(Loader([1, 2]))
     assert (len(batches), batches.dataset) == (2 * job.round, "abc")
     assert list(enumerate(batches)) == list(enumerate([1, 2] * job.round))
-    assert not hasattr(batches, "sampler")
+    assert not hasattr(batches, "other")
     job.done(examples=1, loss=0)
 """
         )
@@ -196,6 +198,63 @@ for job in fl.rounds(model):
             client.hear("fitted")
             self.round(client, 2, [0, 0, 0], train={**TRAIN, "epochs": None, "steps": 4})
             client.hear("fitted")
+
+    def test_a_loader_without_a_length_yields_its_batches(self):
+        script = (
+            MODEL
+            + """
+class Stream:  # as a DataLoader over an IterableDataset
+    def __len__(self):
+        raise TypeError("object of type 'Stream' has no len()")
+    def __iter__(self):
+        return iter("abc")
+
+for job in fl.rounds(model):
+    batches = job.batches(Stream())
+    assert "".join(batches) == ("abc" if job.round == 1 else "abca")
+    assert "".join(job.progress(Stream())) == "abc"
+    try:
+        job.done(examples=1, loss=len(batches))
+    except TypeError as error:
+        job.fail(str(error))
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            self.assertEqual(client.hear("progress"), {"type": "progress", "done": 0, "total": 0})
+            self.assertEqual(client.hear("failed")["message"], "object of type 'Stream' has no len()")
+            self.round(client, 2, [0, 0, 0], train={**TRAIN, "epochs": None, "steps": 4})
+            self.assertEqual(client.hear("fitted")["loss"], 4)
+
+    def test_a_sampler_that_shuffles_by_its_epoch_has_another_one_in_each_pass(self):
+        script = (
+            MODEL
+            + """
+class Sampler:
+    epochs = []
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+class Loader(list):
+    def __init__(self, **samplers):
+        super().__init__([1, 2])
+        vars(self).update(samplers)
+
+for job in fl.rounds(model):
+    list(job.batches(Loader(sampler=Sampler())))
+    list(job.batches(Loader(batch_sampler=Loader(sampler=Sampler()))))
+    job.done(examples=1, loss=len(set(Sampler.epochs)), least=min(Sampler.epochs), most=max(Sampler.epochs))
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0], seed=5, train={**TRAIN, "epochs": 3})
+            self.assertEqual(client.hear("fitted")["loss"], 3)
+            self.round(client, 2, [0, 0, 0], train={**TRAIN, "epochs": 3})
+            answer = client.hear("fitted")
+            self.assertEqual(answer["loss"], 6)
+            self.assertTrue(0 <= answer["metrics"]["least"] <= answer["metrics"]["most"] < 2**31)
 
     def test_an_evaluation_without_a_loss_says_what_to_return(self):
         script = PLAIN.replace("for job in", "@fl.evaluate\ndef _(model):\n    print('nothing')\n\nfor job in")
@@ -308,13 +367,105 @@ for job in fl.rounds(model):
             self.assertEqual(client.end(), 1)
             self.assertIn("round 1 has an answer already", client.stderr())
 
-    def test_a_figure_that_is_not_finite_fails_the_round_only(self):
-        with FakeClient(PLAIN.replace("f1=0.25", 'f1=float("nan") if job.round == 1 else 0.5')) as client:
+    def test_a_loss_that_is_no_finite_number_fails_the_round_only(self):
+        losses = {
+            'float("nan")': "`loss` is nan; the figures of a round must be finite",
+            "None": "`loss` is no number, but a NoneType",
+            '"low"': "`loss` is no number, but a str",
+        }
+        for loss, why in losses.items():
+            script = PLAIN.replace("loss=0.5", f"loss={loss} if job.round == 1 else 0.5")
+            with self.subTest(loss=loss), FakeClient(script) as client:
+                client.join()
+                self.round(client, 1, [0, 0, 0])
+                self.assertEqual(client.hear("failed")["message"], why)
+                self.round(client, 2, [0, 0, 0])
+                client.hear("fitted")
+
+    def test_names_of_metrics_are_kept_and_what_cannot_be_sent_is_left_out_with_a_warning(self):
+        script = (
+            MODEL
+            + """
+GOOD = {"metrics/mAP50-95(B)": 0.5, "cosine_accuracy@1": 0.25, "top 5": 1, "dice_%": 0, "préc": 2, "x" * 64: (3, 2.5)}
+BAD = {
+    "nan": float("nan"), "much": float("inf"), "text": "high", "nothing": None, "list": [1, 2, 3], "triple": (1, 2, 3),
+    "no weight": (1, 0), "nan weight": (1, float("nan")), "": 1, "a\\nb": 1, "\\udc80": 1, "é" * 33: 1, "perplexity": 2,
+    "round": 1,
+}
+@fl.evaluate
+def _(model):
+    return {**BAD, 7: 1, "examples": 10, **GOOD, "loss": 0.5, "accuracy": 87.5}
+
+for job in fl.rounds(model):
+    model["w"][0] += 1
+    figures = {**BAD, **GOOD} if job.round == 1 else {f"class_{k}": k for k in range(40)}
+    job.done(examples=5, loss=0.5, **figures)
+""".replace("\\\\", "\\")
+        )
+        good = {"metrics/mAP50-95(B)": 0.5, "cosine_accuracy@1": 0.25, "top 5": 1, "dice_%": 0, "préc": 2}
+        good["x" * 64] = {"value": 3, "weight": 2.5}
+        with FakeClient(script) as client:
             client.join()
             self.round(client, 1, [0, 0, 0])
-            self.assertEqual(client.hear("failed")["message"], "`f1` is nan; the figures of a round must be finite")
+            self.assertEqual(client.hear("fitted")["metrics"], good)
+            said = client.stderr().splitlines()
+            self.assertEqual(len([line for line in said if line.endswith("it is left out")]), 14, said)
+            self.assertIn("fl: `nan` is nan; the figures of a round must be finite; it is left out", said)
+            self.assertIn("fl: `perplexity` is a name of the server; give the metric another one; it is left out", said)
             self.round(client, 2, [0, 0, 0])
-            client.hear("fitted")
+            self.assertEqual(client.hear("fitted")["metrics"], {f"class_{k}": k for k in range(32)})
+            self.assertIn(
+                "fl: `class_39` is one more than the 32 metrics of an answer; it is left out", client.stderr()
+            )
+            client.say(type="evaluate", round=2, weights="model.safetensors")
+            answer = client.hear("evaluated")
+            self.assertEqual(answer, {"type": "evaluated", "examples": 10, "loss": 0.5, "metrics": good})
+            self.assertIn("`accuracy` is 87.5; it is a share from 0 to 1, not percent; it is left out", client.stderr())
+            self.assertIn("fl: `7` has a name that is not a text", client.stderr())
+
+    def test_more_examples_cannot_be_correct_than_there_are_but_for_rounding(self):
+        for figure, correct in (
+            ('"correct": 5', 5),
+            ('"correct": 6', None),
+            ('"accuracy": 1.0000000000000002', 5),
+            ('"accuracy": -0.2', None),
+            ('"correct": 3, "accuracy": 1', 3),
+        ):
+            script = (
+                MODEL
+                + f"""
+@fl.evaluate
+def _(model):
+    return {{"loss": 0.5, {figure}, "examples": 5}}
+for job in fl.rounds(model):
+    pass
+"""
+            )
+            with self.subTest(figure=figure), FakeClient(script) as client:
+                client.join()
+                client.weights({"w": floats(4, 5, 6), "head": floats(7)})
+                client.say(type="evaluate", round=1, weights="model.safetensors")
+                self.assertEqual(client.hear("evaluated").get("correct"), correct)
+
+    def test_a_loader_without_batches_fails_the_round_in_place_of_an_endless_loop(self):
+        loaders = {"[]": "pass 1", "iter([1, 2])": "pass 2"}
+        for loader, where in loaders.items():
+            for train in ({"epochs": None, "steps": 5}, {"epochs": 2}):
+                script = (
+                    MODEL
+                    + f"""
+for job in fl.rounds(model):
+    with job:
+        for _ in job.batches({loader}):
+            pass
+        job.done(examples=1, loss=0)
+"""
+                )
+                with self.subTest(loader=loader, train=train), FakeClient(script) as client:
+                    client.join()
+                    self.round(client, 1, [0, 0, 0], train={**TRAIN, **train})
+                    why = f"ValueError: the loader of job.batches has no batch in {where}; with drop_last,"
+                    self.assertIn(why, client.hear("failed")["message"])
 
     def test_half_a_file_or_other_tensors_fail_the_round_only(self):
         with FakeClient(PLAIN) as client:
@@ -387,7 +538,10 @@ for job in fl.rounds(model):
     def test_a_model_with_another_type_is_refused_by_name(self):
         for value, why in (
             ('array.array("h", [1])', "has type h"),
-            ("3", "is a int, not a tensor"),
+            (
+                "3",
+                "is a int, not a tensor or array; a model is a torch.nn.Module, a dict of arrays by name, or an object",
+            ),
             ('b"12"', "read-only"),
         ):
             script = MODEL + f'model["counts"] = {value}\nfor job in fl.rounds(model):\n    pass\n'
@@ -395,6 +549,16 @@ for job in fl.rounds(model):
                 self.assertEqual(client.end(), 1)
                 self.assertIn("`counts`", client.stderr())
                 self.assertIn(why, client.stderr())
+
+    def test_what_is_no_model_is_refused_with_the_kinds_of_models(self):
+        values = ("None", "[array.array('f', [1])]", "object()", "dict", "lambda: 0", "model.values()")
+        for value in (*values, "{0: array.array('f', [1])}", "{('a', 'b'): array.array('f', [1])}"):
+            script = MODEL + f"for job in fl.rounds({value}):\n    pass\n"
+            with self.subTest(value=value), FakeClient(script) as client:
+                self.assertEqual(client.end(), 1)
+                told = client.stderr().splitlines()[-1]
+                self.assertTrue(told.startswith("TypeError: "), told)
+                self.assertIn("a torch.nn.Module, a dict of arrays by name, or an object with state_dict()", told)
 
 
 class Ways(unittest.TestCase):
@@ -424,6 +588,89 @@ class Ways(unittest.TestCase):
             client.join()
             self.round(client, 1, [0, 0, 0])
             client.hear("fitted")
+
+    # Workers import the script, and compute where the client says. `{pool}` makes one.
+    WORKERS = """
+import array, concurrent.futures, multiprocessing, subprocess, sys
+import fl
+
+{before}
+DEVICE = fl.device()
+
+def work(_):
+    return [DEVICE, fl.device()]
+
+if __name__ == "__main__":
+    model = {{"w": array.array("f", [1, 2, 3])}}
+    {pool}
+    for job in fl.rounds(model):
+        assert answers == [["cuda:3", "cuda:3"]] * 2, answers
+        for _ in job.batches(range(4)):
+            model["w"][0] += 1
+        job.done(examples=5, loss=0.5)
+"""
+
+    def workers(self, pool, before="", env=None):
+        """A round of a script with workers."""
+        with FakeClient(self.WORKERS.format(pool=pool, before=before), start=False, env=env) as client:
+            client.say(type="start", version=1, folder=str(client.work), task="test", device="cuda:3")
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.result(), {"w": floats(4, 0, 0)})
+            self.assertEqual(client.end(), 0)
+
+    POOLS = (
+        """with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("{method}")) as pool:
+        answers = list(pool.map(work, range(2)))""",
+        """with multiprocessing.get_context("{method}").Pool(2) as pool:
+        answers = pool.map(work, range(2))""",
+    )
+
+    def test_workers_that_import_the_script_leave_the_pipes_alone_and_know_the_device(self):
+        for method in ("spawn", "forkserver", "fork"):
+            for pool in self.POOLS:
+                with self.subTest(method=method, pool=pool):
+                    self.workers(pool.format(method=method))
+
+    def test_workers_that_start_before_the_script_asks_have_the_device_from_the_environment(self):
+        early = """
+if __name__ == "__main__":
+    multiprocessing.set_start_method("{method}")
+    early = multiprocessing.Pool(2)
+"""
+        for method in ("spawn", "forkserver", "fork"):
+            with self.subTest(method=method):
+                pool = "with early: answers = [early.apply(fl.device) for _ in range(2)]; answers = [[a, a] for a in answers]"
+                self.workers(pool, early.format(method=method), env={"FL_TRAINER_DEVICE": "cuda:3"})
+
+    def test_programs_of_a_connected_script_leave_the_pipes_alone(self):
+        run = "subprocess.run([sys.executable, '-c', 'import fl; print(fl.device())'], capture_output=True, text=True, check=True)"
+        self.workers(f"answers = [[{run}.stdout.strip()] * 2 for _ in range(2)]")
+
+    @unittest.skipUnless(importlib.util.find_spec("joblib"), "joblib is not installed")
+    def test_workers_of_joblib_leave_the_pipes_alone(self):
+        self.workers("answers = joblib.Parallel(2)(joblib.delayed(work)(i) for i in range(2))", "import joblib")
+
+    def test_a_loop_in_a_worker_is_an_error_that_says_where_it_belongs(self):
+        script = """
+import array, multiprocessing, sys
+import fl
+
+def work():
+    for job in fl.rounds({"w": array.array("f", [1])}):
+        pass
+
+if __name__ == "__main__":
+    fl.device()
+    worker = multiprocessing.get_context("spawn").Process(target=work)
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+        with FakeClient(script) as client:
+            self.assertEqual(client.process.wait(TIMEOUT_S), 1)
+            self.assertIn('put the loop under `if __name__ == "__main__":`', client.stderr())
 
     def test_alone_the_loop_runs_once_from_the_own_weights(self):
         script = PLAIN.replace(

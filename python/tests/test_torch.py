@@ -111,6 +111,146 @@ for job in fl.rounds(model):
             for tensor in client.tensors:
                 self.assertEqual(client.result()[tensor["name"]], one[tensor["dtype"]] * 6)
 
+    def test_an_evaluation_calls_no_train_or_eval_of_the_module_and_every_module_is_as_before(self):
+        script = (
+            MODEL
+            + """
+class Detector(torch.nn.Sequential):  # frameworks give both names other meanings
+    def train(self, *arguments):
+        raise RuntimeError("a training begins")
+    eval = train
+
+model = Detector(model, torch.nn.Dropout())
+model[0][1].training = False  # a frozen normalization
+before = [module.training for module in model.modules()]
+
+@fl.evaluate
+def _(model):
+    assert not any(module.training for module in model.modules())
+    torch.nn.Module.train(model)
+    return {"examples": 8, "loss": 0.5}
+
+for job in fl.rounds(model):
+    assert [module.training for module in model.modules()] == before
+    job.done(examples=8, loss=0)
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            self.ones(client)
+            for number in (1, 2):
+                client.say(type="evaluate", round=number - 1, weights="model.safetensors")
+                client.hear("evaluated")
+                client.fit(number)
+                client.hear("fitted")
+
+    def test_names_and_weights_are_those_below_compiled_and_parallel_modules(self):
+        script = (
+            MODEL.replace("model =", "net =")
+            + """
+class OptimizedModule(torch.nn.Module):  # as torch.compile makes it
+    def __init__(self, module):
+        super().__init__()
+        self._orig_mod = module
+
+part = torch.nn.Sequential(OptimizedModule(net[0]), *net[1:])
+parallel = torch.nn.DataParallel
+model = {"whole": OptimizedModule(net), "part": part, "both": OptimizedModule(parallel(OptimizedModule(net))), "parallel": parallel(net)}
+for job in fl.rounds(model[KIND]):
+    assert all((value == 1).all() for value in net.state_dict().values())
+    with torch.no_grad():
+        net[0].weight += 1
+    job.done(examples=1, loss=0)
+"""
+        )
+        for kind in ("whole", "part", "both", "parallel"):
+            with self.subTest(kind=kind), FakeClient(script.replace("KIND", repr(kind))) as client:
+                names = {t["name"] for t in client.join()["tensors"]}
+                self.assertTrue({"0.weight", "1.running_mean", "2.bias"} < names, names)
+                self.ones(client)
+                client.fit()
+                client.hear("fitted")
+                self.assertEqual(client.result()["0.weight"], struct.pack("<f", 2) * 6)
+
+    def test_an_object_gets_new_tensors_also_of_tied_ones(self):
+        script = (
+            MODEL
+            + """
+class Own:
+    def __init__(self):
+        self.w = torch.zeros(2, requires_grad=True)
+    def state_dict(self):
+        return {"w": self.w.detach(), "tied": self.w.detach(), "epoch": 3}
+    def load_state_dict(self, state):
+        assert state["w"] is state["tied"] and state["epoch"] == 3
+        self.w = state["w"]
+
+model = Own()
+for job in fl.rounds(model):
+    model.w = model.w * 3
+    job.done(examples=1, loss=0)
+"""
+        )
+        with FakeClient(script) as client:
+            self.assertEqual([t["name"] for t in client.join()["tensors"]], ["w"])
+            for number in (1, 2):
+                self.ones(client)
+                client.fit(number)
+                client.hear("fitted")
+                self.assertEqual(client.result(), {"w": struct.pack("<2f", 3, 3)})
+
+    def test_workers_of_a_data_loader_that_import_the_script_leave_the_pipes_alone(self):
+        script = """
+import torch
+import fl
+
+DEVICE = fl.device()
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, i):
+        assert fl.device() == DEVICE == "cpu"
+        return i
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(1, 1)
+    for job in fl.rounds(model):
+        for method in ("spawn", "forkserver"):
+            loader = torch.utils.data.DataLoader(Numbers(), num_workers=1, multiprocessing_context=method)
+            assert sorted(int(batch) for batch in job.batches(loader)) == [0, 1, 2, 3]
+        job.done(examples=1, loss=0)
+"""
+        with FakeClient(script) as client:
+            client.join()
+            self.ones(client)
+            client.fit()
+            client.hear("fitted")
+
+    def test_a_loader_of_streamed_examples_and_one_without_batches(self):
+        script = (
+            MODEL
+            + """
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(5))
+
+for job in fl.rounds(model):
+    with job:
+        loader = DataLoader(Stream(), 2) if job.round == 1 else DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True)
+        job.done(examples=1, loss=sum(1 for _ in job.batches(loader)))
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            self.ones(client)
+            client.fit()
+            self.assertEqual(client.hear("fitted")["loss"], 3)
+            client.fit(2)
+            self.assertIn("no batch in pass 1", client.hear("failed")["message"])
+
     def test_tied_weights_are_named_once(self):
         with FakeClient(
             MODEL + "model[2].weight = model[0].weight\nfor job in fl.rounds(model):\n    pass\n"
@@ -136,7 +276,7 @@ for job in fl.rounds(model):
     sums = mine.clone()
     dist.all_reduce(sums)
     assert torch.equal(sums, 2 * mine), (rank, mine)
-    assert job.client == "camera-07" and job.seed == 2**64 - 1
+    assert job.client == "camera-07" and job.seed64 == 2**64 - 1
     if job.round == 2:
         raise ValueError(f"bad data in {rank}")
     with torch.no_grad():
