@@ -597,6 +597,8 @@ class _Session:
 
     def hello(self, weights: bool) -> None:
         file, state, keys = "hello.safetensors" if weights else None, _state(self.model), ("name", "dtype", "shape")
+        if not state:
+            raise TypeError(f"the model has no array with a value; a model is {MODELS}")
         if file:
             self.save(file, state)
         tensors = [dict(zip(keys, (name, *_describe(name, value)))) for name, value in state.items()]
@@ -695,6 +697,7 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
     if link is None and (leads or "FL_TRAINER" not in os.environ):
         if leads:
             print("fl: no client: one round, from the script's own weights, on this machine alone", file=sys.stderr)
+            _Session(model, None, None).hello(False)  # refuses what is no model
         yield Job(None, {"round": 1, "rounds": 1, "seed": 0}, alone or Train())
         if leads and _evaluator:
             print("fl: evaluated:", json.dumps(_evaluated(model)), file=sys.stderr)

@@ -8,13 +8,16 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -31,7 +34,7 @@ def simulate(
 
     Args:
         run: The run.toml. If the file of its first weights is missing, it is made from the script's model.
-        clients: Number of clients. `cohort.min` of the run must not exceed it.
+        clients: Number of clients, at least `cohort.min` of the run.
         script: The training script, with a loop over `fl.rounds`. It runs in the folder of `run`.
         arguments: Arguments of the script: `{i}` is the client's number from 0, `{n}` the number of clients.
         folder: Where the federation stays, for `fl-server report` and `export`. Otherwise it is deleted.
@@ -41,60 +44,99 @@ def simulate(
         `pandas.DataFrame(fl.simulate(..))`.
 
     Raises:
-        RuntimeError: If the server or a client fails, or all clients leave the same round; with the end of its log.
+        ValueError: If there are fewer clients than `cohort.min`.
+        RuntimeError: If the server or a client fails, or fewer than `cohort.min` clients can still answer in a round; with
+            the end of its log.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_signals_raise())
+        run = Path(run).resolve()
+        plan = json.loads(_call("fl-server", "check", run, "--without-weights", "--format", "json"))
+        if clients < plan["min"]:
+            raise ValueError(f"{clients} clients are fewer than `cohort.min` of {run}, which is {plan['min']}")
         place = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-simulate-"))).resolve()
-        federation, run = place / "federation", Path(run).resolve()
+        federation = place / "federation"
         _call("fl-server", "init", federation, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
         issue = ["issue", "client", "--count", clients, "--fed", federation, "--server", "127.0.0.1:7070"]
         _call("fl-server", *issue, "--out", place)  # the server takes a free port, and `run` gets it
-        text = run.read_text(encoding="utf-8")
-        configs = []
-        for i, config in enumerate(sorted(place.glob("client-*/client.toml"))):
+        configs = sorted(place.glob("client-*/client.toml"))
+        for i, config in enumerate(configs):
             given = [argument.replace("{i}", str(i)).replace("{n}", str(clients)) for argument in arguments]
-            command = json.dumps([sys.executable, str(Path(script).resolve()), *given])
+            # A client starts its command in its own folder.
+            command = ["sh", "-c", 'cd "$0" && exec "$@"', run.parent, sys.executable, Path(script).resolve(), *given]
             with open(config, "a", encoding="utf-8") as file:
-                file.write(f"\n[tasks.{_key(text, 'task')}]\nlearner = {{ command = {command} }}\n")
-            configs.append(config)
-        weights = run.parent / _key(text, "model|weights")
-        if not weights.exists():
-            _call("fl-client", "init", "--config", configs[0], "-o", weights)
-        return _serve(stack, federation, run, configs)
+                file.write(
+                    f"\n[tasks.{_toml(plan['task'])}]\nlearner = {{ command = {_toml(list(map(str, command)))} }}\n"
+                )
+        if not Path(plan["weights"]).exists():
+            _call("fl-client", "init", "--config", configs[0], "-o", plan["weights"])
+        return _serve(stack, federation, run, {config.parent.name: config for config in configs}, plan["min"])
 
 
-def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Sequence[Path]) -> dict[str, list[Any]]:
-    command = [_program("fl-server"), "serve", str(federation), "--run", str(run), "--exit-when-done"]
-    server = _start(stack, command, federation / "server.log", stdout=subprocess.PIPE)
-    processes = {federation / "server.log": server}
+def _serve(
+    stack: contextlib.ExitStack, federation: Path, run: Path, configs: dict[str, Path], least: int
+) -> dict[str, list[Any]]:
+    processes: dict[Path, subprocess.Popen[bytes]] = {}  # by their logs
+    stack.push(lambda error, *_: _end(processes.values(), 0 if error else 10))
+
+    def start(log: Path, *command: object, **options: Any) -> subprocess.Popen[bytes]:
+        # Every client trains at the same time: threads beyond the cores only slow each other down.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        errors = stack.enter_context(open(log, "wb"))
+        processes[log] = subprocess.Popen(list(map(str, command)), stderr=errors, bufsize=0, env=environment, **options)
+        return processes[log]
+
+    command = (_program("fl-server"), "serve", federation, "--run", run, "--exit-when-done")
+    server = start(federation / "server.log", *command, stdout=subprocess.PIPE)
     assert server.stdout is not None
     output, ended = stack.enter_context(server.stdout), False
-    warnings = _Warnings(config.parent / "client.log" for config in configs)
+    short: Optional[_ShortRound] = None
+    logs = {name: config.parent / "client.log" for name, config in configs.items()}
+    warnings = _Warnings(logs.values())
     while not ended:
         line = output.readline() if select.select([output], [], [], 1)[0] else None
         if line == b"":
             ended = server.wait() is not None
         elif line and (address := re.match(rb"serving .* on ([^;\s]+)", line)):
-            for config in configs:
-                client = [
-                    _program("fl-client"),
-                    "run",
-                    str(config),
-                    "--exit-when-done",
-                    "--server",
-                    address[1].decode(),
-                ]
-                log = config.parent / "client.log"
-                processes[log] = _start(stack, client, log, stdout=subprocess.DEVNULL)
+            for name, config in configs.items():
+                client = (_program("fl-client"), "run", config, "--exit-when-done", "--server", address[1].decode())
+                start(logs[name], *client, stdout=subprocess.DEVNULL)
         elif line:
             print(line.decode(errors="replace"), end="", flush=True)
         warnings.show()
         for log, process in processes.items():
             if process.poll():
-                raise RuntimeError(f"{log.stem}: exit status {process.returncode}\n{_end(log)}")
+                raise RuntimeError(f"{log.stem}: exit status {process.returncode}\n{_tail(log)}")
+        if line is None:  # for a second; a round that can still close has other members a moment later
+            before, short = short, _short_round(federation, least)
+            if short and before == short:
+                log = logs[short.left[0]]
+                why = f"round {short.number} needs {least} updates, and only {short.possible} of {short.asked} clients can answer"
+                raise RuntimeError(f"{why}; the end of the log of {short.left[0]}:\n{_tail(log)}")
     report = json.loads(_call("fl-server", "report", federation, "--format", "json"))
     rounds: dict[str, list[Any]] = report["rounds"]
     return rounds
+
+
+class _ShortRound(NamedTuple):
+    """An open round in which too few clients can answer."""
+
+    number: int
+    attempt: int
+    asked: int
+    possible: int  # answers so far, and those that the server waits for
+    left: list[str]
+
+
+def _short_round(federation: Path, least: int) -> Optional[_ShortRound]:
+    command = [_program("fl-server"), "status", str(federation), "--format", "json"]
+    asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    serving = json.loads(asked.stdout)["serving"] if asked.returncode == 0 else None
+    now = (serving or {}).get("round")
+    if not now or now["answered"] + len(now["waits_for"]) >= least:
+        return None
+    left = [member["client"] for member in now["given_up"]]
+    return _ShortRound(now["round"], now["attempt"], now["asked"], now["answered"] + len(now["waits_for"]), left)
 
 
 class _Warnings:
@@ -102,41 +144,51 @@ class _Warnings:
 
     def __init__(self, logs: Iterable[Path]) -> None:
         self.shown = dict.fromkeys(logs, 0)  # bytes of each log
-        self.left: dict[str, set[Path]] = {}  # who left each round
 
     def show(self) -> None:
         for log in filter(Path.exists, self.shown):
             new = log.read_bytes()[self.shown[log] :].rpartition(b"\n")[0]
             self.shown[log] += len(new)
             for line in new.decode(errors="replace").splitlines():
-                if left := re.search(r" WARN leaving this round round=(\d+)", line):
-                    self.left.setdefault(left[1], set()).add(log)
-                elif warning := re.search(
-                    r" (?:WARN|ERROR) (?!the learner failed)(.*)", line
-                ):  # the server prints that
+                # The server prints who leaves a round.
+                if warning := re.search(r" (?:WARN|ERROR) (?!the learner failed|leaving this round)(.*)", line):
                     print(f"{log.parent.name}: {warning[1]}", file=sys.stderr, flush=True)
-        for number, clients in self.left.items():
-            if len(clients) == len(self.shown):
-                raise RuntimeError(f"all clients left round {number}; the end of the log of one:\n{_end(min(clients))}")
 
 
-def _start(stack: contextlib.ExitStack, command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a program whose errors go to `log`, and which ends with the stack."""
-    # Every client trains at the same time: threads beyond the cores only slow each other down.
-    own = ("FL_TRAINER", "FL_ATTACH")  # of a script or a notebook that has a client of its own
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    environment = {"OMP_NUM_THREADS": "1", **inherited}
-    errors = stack.enter_context(open(log, "wb"))
-    process = subprocess.Popen(command, stderr=errors, bufsize=0, env=environment, **options)
-    stack.push(lambda error, *_: _stop(process, 0 if error else 10))
-    return process
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGHUP become exceptions. By default, this process would end and leave the programs behind."""
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    defaults = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    try:
+        for number in defaults:
+            signal.signal(number, leave)
+        yield
+    finally:
+        for number in defaults:
+            signal.signal(number, signal.SIG_DFL)
 
 
-def _stop(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience_s)  # when the run is over, each program ends by itself
-    process.terminate()
-    process.wait()
+def _end(processes: Collection[subprocess.Popen[bytes]], patience_s: float) -> None:
+    """Ends programs that do not end by themselves, as they do when the run is over."""
+
+    def wait(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+
+    wait(patience_s)
+    for process in processes:
+        process.terminate()
+    wait(30)
+    for process in processes:
+        process.kill()  # nothing of one that has ended
+        process.wait()
 
 
 def _program(name: str) -> str:
@@ -155,13 +207,10 @@ def _call(program: str, *arguments: object) -> str:
     return done.stdout
 
 
-def _key(text: str, names: str) -> str:
-    """The value of a key of run.toml that is a text. Python has a reader of TOML only since 3.11."""
-    found = re.search(rf"""^\s*(?:{names})\s*=\s*["']([^"']+)["']""", text, re.M)
-    if found is None:
-        raise RuntimeError(f"run.toml has no `{names}`")
-    return found[1]
+def _toml(value: Any) -> str:
+    """A text, or a list of texts. JSON's escapes of characters beyond 16 bits are not TOML's, which escapes DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _end(log: Path) -> str:
+def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-20:])

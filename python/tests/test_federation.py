@@ -16,6 +16,7 @@ import textwrap
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import fl
 from fake_client import PACKAGE
@@ -234,6 +235,113 @@ class Torchrun(unittest.TestCase):
             processes = [int(file.name[8:]) for client in federation.clients for file in client.glob("process-*")]
             self.assertGreaterEqual(len(processes), 4)
             self.assertEqual([pid for pid in processes if Path(f"/proc/{pid}").exists()], [], "processes were left")
+
+
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+class Simulated(unittest.TestCase):
+    RUN = """
+task = 'a "task"'
+name = "test"
+rounds = 2
+[train.extra]
+model = "another"
+[model]
+weights = "init.safetensors"
+[cohort]
+min = 2
+target = 2
+"""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "run.toml").write_text(self.RUN)
+        own = {"FL_ATTACH": "of this script", "FL_TRAINER_PROCESS": "1", "FL_TRAINER_DEVICE": "cuda:3"}
+        environment = mock.patch.dict(os.environ, PYTHONPATH=str(PACKAGE), **own)
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def simulate(self, script):
+        (self.folder / "train.py").write_text(textwrap.dedent(script))
+        with mock.patch("sys.stdout"), mock.patch("sys.stderr"):
+            return fl.simulate(self.folder / "run.toml", clients=2, script=self.folder / "train.py")
+
+    def test_a_script_with_workers_a_stream_and_a_file_beside_it_trains_without_test_examples(self):
+        (self.folder / "data.txt").write_text("3")
+        rounds = self.simulate("""
+            import array, multiprocessing, os
+            import fl
+
+            if __name__ == "__main__":
+                early = multiprocessing.get_context("spawn").Pool(1)
+            DEVICE = fl.device()
+            examples = int(open("data.txt").read())
+            model = {"w": array.array("f", [0] * 3)}
+
+            class Stream:
+                def __len__(self):
+                    raise TypeError("no length")
+                def __iter__(self):
+                    return iter(range(examples))
+
+            @fl.evaluate
+            def _(model):
+                return {"examples": 0, "loss": 0, "accuracy": 0}
+
+            if __name__ == "__main__":
+                for job in fl.rounds(model):
+                    assert early.apply(fl.device) == DEVICE == "cpu" and os.environ["FL_TRAINER_DEVICE"] == "auto"
+                    for _ in job.batches(Stream()):
+                        model["w"][0] += 1
+                    assert job.seed < 2**32 and job.extra["model"] == "another"
+                    job.done(examples=examples, loss=1, seed=(job.seed, 1))
+        """)
+        self.assertEqual((rounds["updates"], rounds["examples"], rounds["loss"]), ([2, 2], [6, 6], [1, 1]))
+        self.assertEqual(len(set(rounds["train/seed"])), 2)
+        files = {"data.txt", "init.safetensors", "run.toml", "train.py"}
+        self.assertEqual({path.name for path in self.folder.iterdir()} - {"__pycache__"}, files)
+
+    def test_it_ends_when_too_few_clients_can_answer_and_not_at_the_deadline(self):
+        why = "(?s)round 2 needs 2 updates, and only 1 of 2 clients can answer; the end of the log of client-01.*no more data"
+        with self.assertRaisesRegex(RuntimeError, why):
+            self.simulate("""
+                import array, sys
+                import fl
+                model = {"w": array.array("f", [0] * 3)}
+                for job in fl.rounds(model):
+                    if (job.round, sys.argv[1]) == (2, "1"):
+                        raise ValueError("no more data")
+                    model["w"][0] += 1
+                    job.done(examples=1, loss=1)
+            """)
+
+    def test_sigterm_ends_every_program(self):
+        (self.folder / "train.py").write_text(
+            textwrap.dedent("""
+            import array
+            import fl
+            model = {"w": array.array("f", [0] * 3)}
+            for job in fl.rounds(model):
+                print("trains", flush=True)
+                for _ in job.progress(iter(int, 1)):
+                    pass
+        """)
+        )
+        script = (
+            f"import fl; fl.simulate('run.toml', clients=2, script='train.py', folder={str(self.folder / 'kept')!r})"
+        )
+        simulation = subprocess.Popen([sys.executable, "-c", script], cwd=self.folder, stdout=subprocess.DEVNULL)
+        logs = [self.folder / "kept" / f"client-0{i}" / "client.log" for i in range(2)]
+        deadline = time.monotonic() + TIMEOUT_S
+        while not all(log.exists() and "trains" in log.read_text() for log in logs):
+            self.assertTrue(simulation.poll() is None and time.monotonic() < deadline)
+            time.sleep(0.02)  # between two looks; nothing depends on its length
+        simulation.terminate()
+        self.assertEqual(simulation.wait(TIMEOUT_S), 128 + signal.SIGTERM)
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # of a process that has ended
+                self.assertNotIn(str(self.folder).encode(), (process / "cmdline").read_bytes())
 
 
 if __name__ == "__main__":

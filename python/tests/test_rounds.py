@@ -552,7 +552,8 @@ for job in fl.rounds(model):
 
     def test_what_is_no_model_is_refused_with_the_kinds_of_models(self):
         values = ("None", "[array.array('f', [1])]", "object()", "dict", "lambda: 0", "model.values()")
-        for value in (*values, "{0: array.array('f', [1])}", "{('a', 'b'): array.array('f', [1])}"):
+        no_arrays = "type('Lists', (), {'state_dict': lambda _: {'coef': [1.0]}, 'load_state_dict': None})()"
+        for value in (*values, "{}", no_arrays, "{0: array.array('f', [1])}", "{('a', 'b'): array.array('f', [1])}"):
             script = MODEL + f"for job in fl.rounds({value}):\n    pass\n"
             with self.subTest(value=value), FakeClient(script) as client:
                 self.assertEqual(client.end(), 1)
@@ -691,6 +692,18 @@ if __name__ == "__main__":
         self.assertEqual(json.loads(told[1].partition("trained: ")[2])["examples"], 5)
         self.assertEqual(json.loads(told[2].partition("evaluated: ")[2])["loss"], 1)
 
+    def test_alone_too_what_is_no_model_is_refused(self):
+        environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
+        ran = subprocess.run(
+            [sys.executable, "-c", "import fl\nfor job in fl.rounds([1.0]):\n    pass"],
+            env={**environment, "PYTHONPATH": str(PACKAGE)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("TypeError: fl.rounds takes a torch.nn.Module", ran.stderr)
+
     def attached(self, helper, script, conversation):
         """Runs a script that attaches, before the client listens; returns its status and what it printed."""
         helper.end()  # only its folder is used
@@ -732,6 +745,33 @@ if __name__ == "__main__":
                 self.assertEqual(hear()["type"], "bye")
 
             self.assertEqual(self.attached(helper, script, [talk, talk])[0], 0)
+
+    def test_workers_of_a_notebook_do_not_attach_and_know_the_device(self):
+        script = """
+import array, multiprocessing
+import fl
+model = {"w": array.array("f", [1, 2, 3])}
+for job in fl.rounds(model):
+    for method in ("spawn", "forkserver", "fork"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            assert pool.apply(fl.device) == "cuda:3", method
+    job.done(examples=1, loss=0)
+"""
+        with FakeClient(PLAIN, start=False) as helper:
+            helper.tensors = [{"name": "w", "dtype": "F32", "shape": [3], "role": "trained"}]
+            helper.weights({"w": floats(4, 5, 6)})
+
+            def talk(say, hear):
+                say(type="start", version=1, folder=str(helper.work), device="cuda:3")
+                self.assertEqual(hear()["type"], "hello")
+                say(type="join", run="r", client="c", tensors=helper.tensors)
+                names = {"weights": "model.safetensors", "result": "update.safetensors"}
+                say(type="fit", round=1, rounds=1, seed=1, train=TRAIN, **names)
+                self.assertEqual(hear()["type"], "fitted")
+                say(type="bye")
+                self.assertEqual(hear()["type"], "bye")
+
+            self.assertEqual(self.attached(helper, script, [talk])[0], 0)
 
     def test_a_notebook_that_the_client_turns_away_says_why(self):
         why = "another trainer is attached to this client; end it first"

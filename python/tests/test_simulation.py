@@ -3,14 +3,18 @@
 import io
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import fl
+from fake_client import PACKAGE, TIMEOUT_S
 from fl import simulation
 
 # The program is this file with its name; it writes its arguments to a log beside itself.
@@ -21,7 +25,12 @@ from pathlib import Path
 here, name, (verb, *rest) = Path(__file__).parent, Path(__file__).name, sys.argv[1:]
 with open(here / "log", "a") as log:
     print(json.dumps([name, verb, *rest]), file=log)
-if verb == "init" and name == "fl-server":
+if verb == "check":
+    if (here / "plan").exists():
+        print((here / "plan").read_text())
+    else:
+        sys.exit("run.toml: missing field `task`")
+elif verb == "init" and name == "fl-server":
     Path(rest[0]).mkdir()
 elif verb == "issue":
     for i in range(int(rest[rest.index("--count") + 1])):
@@ -35,12 +44,15 @@ elif verb == "serve":
     print("round 1", flush=True)
     if (here / "server-fails").exists():
         sys.exit("no space left")
-    if (here / "client-fails").exists() or (here / "clients-leave").exists():
+    if (here / "client-fails").exists() or (here / "status").exists():
         time.sleep(600)
+elif verb == "status":
+    print((here / "status").read_text())
 elif verb == "run":
-    if (here / "clients-leave").exists():
+    if (here / "status").exists():
         print("2026-11-22T14:49:17Z  WARN a trainer cannot attach", file=sys.stderr)
         print('2026-11-22T14:49:17Z  WARN leaving this round round=1 why="bad data"', file=sys.stderr, flush=True)
+        (here / f"{{os.getpid()}}.pid").touch()
         time.sleep(600)
     if (here / "client-fails").exists():
         sys.exit("there is no data")
@@ -61,9 +73,9 @@ class Simulate(unittest.TestCase):
         patch = mock.patch.object(simulation, "_program", lambda name: str(self.folder / name))
         patch.start()
         self.addCleanup(patch.stop)
-        (self.folder / "run.toml").write_text(
-            'name = "r"\n# task = "no"\ntask = "digits"\n[model]\n  weights = "first.safetensors"\n'
-        )
+        (self.folder / "run.toml").touch()  # the program reads it
+        self.plan = {"task": "digits", "min": 1, "weights": str(self.folder / "first.safetensors")}
+        (self.folder / "plan").write_text(json.dumps(self.plan))
 
     def simulate(self, **options):
         with mock.patch("sys.stdout"):
@@ -78,9 +90,18 @@ class Simulate(unittest.TestCase):
         self.assertEqual(self.simulate(folder=kept), {"round": [1], "accuracy": [0.5]})
         verbs = [(name, verb) for name, verb, *_ in self.log()]
         self.assertEqual(
-            verbs[:4], [("fl-server", "init"), ("fl-server", "issue"), ("fl-client", "init"), ("fl-server", "serve")]
+            verbs[:5],
+            [
+                ("fl-server", "check"),
+                ("fl-server", "init"),
+                ("fl-server", "issue"),
+                ("fl-client", "init"),
+                ("fl-server", "serve"),
+            ],
         )
-        self.assertEqual(sorted(verbs[4:]), [("fl-client", "run")] * 2 + [("fl-server", "report")])
+        check = ["fl-server", "check", str(self.folder / "run.toml"), "--without-weights", "--format", "json"]
+        self.assertEqual(self.log()[0], check)
+        self.assertEqual(sorted(verbs[5:]), [("fl-client", "run")] * 2 + [("fl-server", "report")])
         self.assertTrue(
             all(
                 line[3:] == ["--exit-when-done", "--server", "127.0.0.1:4321"]
@@ -88,9 +109,27 @@ class Simulate(unittest.TestCase):
                 if line[1] == "run"
             )
         )
-        command = json.dumps([sys.executable, os.path.abspath("train.py"), "1", "2"])
-        expected = f"[tasks.digits]\nlearner = {{ command = {command} }}"
+        command = [
+            "sh",
+            "-c",
+            'cd "$0" && exec "$@"',
+            str(self.folder),
+            sys.executable,
+            os.path.abspath("train.py"),
+            "1",
+            "2",
+        ]
+        expected = f'[tasks."digits"]\nlearner = {{ command = {json.dumps(command)} }}'
         self.assertIn(expected, (kept / "client-01" / "client.toml").read_text())
+
+    def test_names_and_arguments_of_any_characters_are_a_text_of_toml(self):
+        kept = self.folder / "kept"
+        kept.mkdir()
+        (self.folder / "plan").write_text(json.dumps({**self.plan, "task": 'a."b'}))
+        self.simulate(folder=kept, arguments=["\U0001f600", '"\\', "\x7f\n"])
+        text = (kept / "client-00" / "client.toml").read_text(encoding="utf-8")
+        self.assertIn('\n[tasks."a.\\"b"]\n', text)
+        self.assertIn('"\U0001f600", "\\"\\\\", "\\u007f\\n"] }', text)
 
     def test_weights_that_exist_are_not_made_again(self):
         (self.folder / "first.safetensors").touch()
@@ -104,17 +143,75 @@ class Simulate(unittest.TestCase):
                 self.simulate()
             (self.folder / fault).unlink()
 
-    def test_clients_that_all_leave_a_round_end_it_and_their_warnings_are_shown(self):
-        (self.folder / "clients-leave").touch()
+    def status(self, answered, waits_for, given_up):
+        """What `fl-server status` says from now on."""
+        members = [[{"client": name} for name in names] for names in (waits_for, given_up)]
+        now = {
+            "round": 3,
+            "attempt": 1,
+            "asked": 2,
+            "answered": answered,
+            "waits_for": members[0],
+            "given_up": members[1],
+        }
+        (self.folder / "status").write_text(json.dumps({"serving": {"round": now}}))
+
+    def test_a_round_that_too_few_clients_can_still_answer_ends_it_and_their_warnings_are_shown(self):
+        (self.folder / "plan").write_text(json.dumps({**self.plan, "min": 2}))
+        self.status(1, [], ["client-01"])
         with mock.patch("sys.stderr", io.StringIO()) as shown:
-            with self.assertRaisesRegex(RuntimeError, '(?s)all clients left round 1; .*why="bad data"'):
+            why = "(?s)round 3 needs 2 updates, and only 1 of 2 clients can answer; the end of the log of client-01:.*bad data"
+            with self.assertRaisesRegex(RuntimeError, why):
                 self.simulate()
         warnings = ["client-00: a trainer cannot attach", "client-01: a trainer cannot attach"]
         self.assertEqual(sorted(shown.getvalue().splitlines()), warnings)
 
+    def test_a_round_that_can_still_close_is_waited_for(self):
+        for status in ((1, [], ["client-01"]), (0, ["client-00"], ["client-01"]), (2, [], [])):
+            self.status(*status)
+            with self.subTest(status=status):
+                self.assertIsNone(simulation._short_round(self.folder, 1))
+        (self.folder / "status").write_text('{"serving": null}')
+        self.assertIsNone(simulation._short_round(self.folder, 1))
+
+    def test_too_few_clients_for_the_run_are_refused_at_once(self):
+        (self.folder / "plan").write_text(json.dumps({**self.plan, "min": 3}))
+        with self.assertRaisesRegex(ValueError, "2 clients are fewer than `cohort.min` of .*run.toml, which is 3"):
+            self.simulate()
+
+    def test_a_signal_ends_the_programs(self):
+        self.status(0, ["client-00", "client-01"], [])
+        script = f"""
+import fl
+from fl import simulation
+simulation._program = lambda name: {str(self.folder)!r} + "/" + name
+fl.simulate({str(self.folder / "run.toml")!r}, clients=2, script="train.py")
+"""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number=number):
+                environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+                process = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
+                with process.stdout:
+                    self.assertEqual(process.stdout.readline(), b"round 1\n")
+                    while len(pids := list(self.folder.glob("*.pid"))) < 2:
+                        self.assertIsNone(process.poll())
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(TIMEOUT_S), 128 + number)
+                for pid in pids:
+                    self.assertFalse(Path(f"/proc/{pid.stem}").exists(), "a client was left behind")
+                    pid.unlink()
+
+    def test_it_works_in_a_thread_which_has_no_signals(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(self.simulate()))
+        thread.start()
+        thread.join(TIMEOUT_S)
+        self.assertEqual(found, [{"round": [1], "accuracy": [0.5]}])
+        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
     def test_a_run_without_a_task_is_refused_by_name(self):
-        (self.folder / "run.toml").write_text('name = "r"\n')
-        with self.assertRaisesRegex(RuntimeError, "run.toml has no `task`"):
+        (self.folder / "plan").unlink()
+        with self.assertRaisesRegex(RuntimeError, "missing field `task`"):
             self.simulate()
 
     def test_a_missing_program_is_named(self):

@@ -65,6 +65,10 @@ impl Process {
             .current_dir(program.folder())
             .env("FL_TRAINER", VERSION.to_string())
             .env("FL_TRAINER_FOLDER", folder)
+            .env("FL_TRAINER_DEVICE", &config.device)
+            // Of another client: of the shell, script or notebook that has started this one.
+            .env_remove("FL_TRAINER_PROCESS")
+            .env_remove("FL_ATTACH")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -289,6 +289,16 @@ fn check_says_what_is_wrong_and_where() {
         (&true.into(), &false.into())
     );
     assert!(warning.ends_with(checked["warnings"][0].as_str().unwrap()), "{checked}");
+    let weights = checked["model"]["file"].as_str().unwrap();
+    let aside = format!("{weights}.aside");
+    std::fs::rename(weights, &aside).unwrap();
+    assert!(bad(2, &["check", &founded.run]).contains(weights));
+    let without = good(&["check", &founded.run, "--without-weights", "--format", "json"]);
+    let without: serde_json::Value = serde_json::from_str(&without).unwrap();
+    let expected = serde_json::json!({"kind": "plan", "task": checked["task"], "min": 3, "weights": weights});
+    assert_eq!(without, expected);
+    assert!(good(&["check", &founded.run, "--without-weights"]).contains("valid: task"));
+    std::fs::rename(&aside, weights).unwrap();
     let checked = json(&format!("{}/server.toml", founded.fed));
     assert_eq!(
         (&checked["kind"], &checked["missing"]),

@@ -24,6 +24,9 @@ pub(super) struct Args {
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Of a run.toml, check the text alone: its first weights may not exist yet.
+    #[arg(long)]
+    without_weights: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +110,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let checked = match kind {
         Kind::Run => {
             let whole = NEEDED.iter().all(|key| table.contains_key(*key));
-            let plan = RunPlan::load(&text, &base)
+            let load = if args.without_weights {
+                RunPlan::from_toml
+            } else {
+                RunPlan::load
+            };
+            let plan = load(&text, &base)
                 .with_context(|| {
                     if whole {
                         name.to_string()
@@ -116,7 +124,15 @@ pub(super) fn run(args: &Args) -> Outcome {
                     }
                 })
                 .map_err(Failure::usage)?;
-            Checked::Run(Box::new(CheckedRun::new(&file, &plan)?))
+            if args.without_weights {
+                Checked::Plan {
+                    task: plan.task,
+                    min: plan.cohort.min,
+                    weights: plan.model,
+                }
+            } else {
+                Checked::Run(Box::new(CheckedRun::new(&file, &plan)?))
+            }
         }
         Kind::Server => {
             let config = ServerConfig::from_toml(&text, &base)
@@ -129,6 +145,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     match (args.format, &checked) {
         (Format::Json, checked) => out::json(checked)?,
+        (Format::Text, Checked::Plan { task, .. }) => out::line(format_args!("{name}: valid: task `{task}`"))?,
         (Format::Text, Checked::Run(checked)) => out::text(format_args!("{}", checked.text()))?,
         // Its lines were printed one by one.
         (Format::Text, Checked::Server(_)) => {}
@@ -141,6 +158,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Checked {
     Run(Box<CheckedRun>),
+    /// A run.toml without its weights, for who makes them. `min`: fewest updates of a round.
+    Plan {
+        task: String,
+        min: usize,
+        weights: PathBuf,
+    },
     Server(CheckedServer),
 }
 
