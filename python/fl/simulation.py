@@ -110,9 +110,10 @@ def _serve(
         if line is None:  # for a second; a round that can still close has other members a moment later
             before, short = short, _short_round(federation, least)
             if short and before == short:
-                log = logs[short.left[0]]
-                why = f"round {short.number} needs {least} updates, and only {short.possible} of {short.asked} clients can answer"
-                raise RuntimeError(f"{why}; the end of the log of {short.left[0]}:\n{_tail(log)}")
+                member = [*short.left, *logs][0]
+                only = f"only {short.possible} of {short.asked} clients can answer"
+                end = f"the end of the log of {member}:\n{_tail(logs[member])}"
+                raise RuntimeError(f"round {short.number} needs {least} updates, and {only}; {end}")
     report = json.loads(_call("fl-server", "report", federation, "--format", "json"))
     rounds: dict[str, list[Any]] = report["rounds"]
     return rounds
@@ -160,6 +161,8 @@ def _signals_raise() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions. By default, this process would end and leave the programs behind."""
 
     def leave(number: int, _: Any) -> None:
+        for other in defaults:
+            signal.signal(other, signal.SIG_IGN)  # a second one would leave the programs behind
         raise SystemExit(128 + number)
 
     numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()

@@ -196,6 +196,7 @@ fl.simulate({str(self.folder / "run.toml")!r}, clients=2, script="train.py")
                     while len(pids := list(self.folder.glob("*.pid"))) < 2:
                         self.assertIsNone(process.poll())
                     process.send_signal(number)
+                    process.send_signal(number)  # as people do
                     self.assertEqual(process.wait(TIMEOUT_S), 128 + number)
                 for pid in pids:
                     self.assertFalse(Path(f"/proc/{pid.stem}").exists(), "a client was left behind")
