@@ -85,13 +85,6 @@ impl Dtype {
     }
 }
 
-/// Ends of names whose role is known, and whether their tensors are floating-point.
-const KNOWN: [(&str, bool, Role); 3] = [
-    ("running_mean", true, Role::Buffer),
-    ("running_var", true, Role::Buffer),
-    ("num_batches_tracked", false, Role::Counter),
-];
-
 /// What a federation does with a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -120,19 +113,6 @@ impl Role {
             Self::Counter => "counter",
             Self::Local => "local",
             Self::Frozen => "frozen",
-        }
-    }
-
-    /// The role of a tensor for which a run says nothing: that of its name (BatchNorm's are known), else trained for
-    /// floating-point tensors and frozen for others.
-    pub fn by_default(name: &str, dtype: Dtype) -> Self {
-        let known = KNOWN
-            .iter()
-            .find(|(end, is_float, _)| name.ends_with(end) && *is_float == dtype.is_float());
-        match known {
-            Some((_, _, role)) => *role,
-            None if dtype.is_float() => Self::Trained,
-            None => Self::Frozen,
         }
     }
 
@@ -450,22 +430,6 @@ pub(crate) mod tests {
 
     fn tensor(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
         TensorSpec::new(name, shape, dtype, role)
-    }
-
-    #[test]
-    fn names_of_batch_normalization_have_a_role_and_other_tensors_that_of_their_type() {
-        let roles = batch_norm();
-        for tensor in roles.tensors().iter().filter(|tensor| tensor.name != "seen") {
-            assert_eq!(
-                Role::by_default(&tensor.name, tensor.dtype),
-                tensor.role,
-                "{}",
-                tensor.name
-            );
-        }
-        assert_eq!(Role::by_default("seen", Dtype::I32), Role::Frozen);
-        assert_eq!(Role::by_default("running_mean", Dtype::I64), Role::Frozen);
-        assert_eq!(Role::by_default("num_batches_tracked", Dtype::F32), Role::Trained);
     }
 
     #[test]

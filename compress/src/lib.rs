@@ -48,6 +48,7 @@ mod frame;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod kind;
 mod layout;
 mod memory;
 mod pending;
@@ -84,6 +85,7 @@ pub use forms::methods::MethodInfo;
 pub use frame::decoded::Decoded;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
+pub use kind::{Kind, Kinds, doubtful, kinds};
 pub use layout::{Dtype, Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Role, Tensor, TensorSpec};
 pub use memory::Memory;
 pub use memory::dgc::Dgc;

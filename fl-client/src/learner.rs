@@ -75,6 +75,10 @@ pub struct Fit {
     /// The optimizer's moments after the training, finite, where the run's `state` is `kept`. They are durable before the update is
     /// sent, and the next training begins with them if the server accepts it. They never leave the client.
     pub kept: Option<OptimizerState>,
+    /// Whether weights that equal the loaded ones to the bit are right: steps were taken that changed nothing, or nothing was to be
+    /// trained. `None`: the learner cannot tell, and the client takes such weights of 32 bits as a training that did not reach
+    /// the model. Then, and if false, the client leaves the round.
+    pub unchanged_ok: Option<bool>,
 }
 
 impl Fit {
@@ -86,6 +90,7 @@ impl Fit {
             metrics: Metrics::new(),
             squared_gradients: None,
             kept: None,
+            unchanged_ok: None,
         }
     }
 }

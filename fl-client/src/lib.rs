@@ -26,6 +26,7 @@ mod identity;
 mod limits;
 mod optimizer_state;
 mod progress;
+mod reached;
 mod rpc;
 mod session;
 mod state;

@@ -70,9 +70,12 @@ def read_safetensors(path: str | Path) -> dict[str, Slot]:
     return _slots(data, 8 + struct.unpack_from("<Q", data)[0])
 
 
-def create_safetensors(path: str | Path, tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, Slot]:
+def create_safetensors(
+    path: str | Path, tensors: Iterable[tuple[str, str, Sequence[int]]], notes: Mapping[str, str] | None = None
+) -> dict[str, Slot]:
     """Maps a safetensors file with room for these tensors (name, type, shape). Writing to a slot changes the file."""
-    header, end = {}, 0
+    header: dict[str, Any] = {"__metadata__": notes} if notes else {}
+    end = 0
     for name, dtype, shape in sorted(tensors, key=lambda t: (-TYPES[t[1]][2], t[0])):  # so that each is aligned
         begin, end = end, end + math.prod(shape) * TYPES[dtype][2]
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
@@ -172,6 +175,17 @@ def _state(model: Any, named: dict[str, Any] | None = None) -> dict[str, Any]:
             if math.prod(shape):
                 first.setdefault(_place(value), (name, value))
     return dict(first.values())
+
+
+def _versions(model: Any) -> dict[str, int] | None:
+    """How often each parameter of a torch module that is to be trained was written; None for other models.
+
+    A step that rounding swallows counts. What replaces a parameter or writes to its `data` does not, but changes values.
+    """
+    if not (hasattr(model, "named_parameters") and "torch" in sys.modules):
+        return None
+    trained = ((n, p) for n, p in model.named_parameters() if p.requires_grad and not p.is_inference())
+    return {name.replace(COMPILED, ""): parameter._version for name, parameter in trained}
 
 
 def _load(model: Any, slots: Mapping[str, Slot]) -> None:
@@ -483,13 +497,21 @@ class Job:
         self.stopped = self.stopped or bool(self._session and self._session.stop_arrived())
 
     def done(
-        self, *, examples: int, loss: Any, squared_gradients: dict[str, Any] | None = None, **metrics: Any
+        self,
+        *,
+        examples: int,
+        loss: Any,
+        squared_gradients: dict[str, Any] | None = None,
+        unchanged_ok: bool | None = None,
+        **metrics: Any,
     ) -> None:
         """Returns the model's weights with the number of examples and the mean training loss.
 
         A metric is a number, which weighs as the examples in the mean over clients, or a pair of value and weight.
         `squared_gradients` is wanted if `wants_squared_gradients`: for each trained tensor, the mean over the steps of its
         squared gradient. It stays on this machine, where the run's compression chooses by it what to send.
+        A training that changes no trained value makes the client leave the round, unless `unchanged_ok` is true: for a
+        script that had nothing to train. Of a torch module, `fl` sees whether the training wrote to a parameter.
         """
         if self.answered:
             raise RuntimeError(f"round {self.round} has an answer already")
@@ -508,6 +530,7 @@ class Job:
                 single = {name: _single(value) for name, value in squared_gradients.items()}
                 self._session.save(self._session.fit["squared_gradients"], single)
                 fields["squared_gradients"] = True
+            fields["unchanged_ok"] = self._session.wrote() if unchanged_ok is None else bool(unchanged_ok)
             self._session.send(type="fitted", **fields)
         self.answered = True
 
@@ -587,21 +610,26 @@ class _Session:
         """The model's tensors of these roles."""
         return {name: value for name, value in _state(self.model).items() if self.roles.get(name) in roles}
 
-    def save(self, file: str, state: Mapping[str, Any]) -> dict[str, Slot]:
+    def save(self, file: str, state: Mapping[str, Any], notes: Mapping[str, str] | None = None) -> dict[str, Slot]:
         """Copies tensors into a file, which is made once for each run."""
         if self.link and file not in self.files:
-            self.files[file] = create_safetensors(self.folder / file, [(n, *_describe(n, v)) for n, v in state.items()])
+            tensors = [(n, *_describe(n, v)) for n, v in state.items()]
+            self.files[file] = create_safetensors(self.folder / file, tensors, notes)
         for name, slot in self.files.get(file, {}).items():
             _copy(state[name], slot, out=True)
         return self.files.get(file, {})
 
     def hello(self, weights: bool) -> None:
-        file, state, keys = "hello.safetensors" if weights else None, _state(self.model), ("name", "dtype", "shape")
+        file, state = "hello.safetensors" if weights else None, _state(self.model)
         if not state:
             raise TypeError(f"the model has no array with a value; a model is {MODELS}")
+        keys = ("name", "dtype", "shape", "kind")
+        kinds = dict.fromkeys(_versions(self.model) or (), "parameter")
+        if hasattr(self.model, "named_buffers"):
+            kinds.update({name.replace(COMPILED, ""): "buffer" for name, _ in self.model.named_buffers()})
         if file:
-            self.save(file, state)
-        tensors = [dict(zip(keys, (name, *_describe(name, value)))) for name, value in state.items()]
+            self.save(file, state, {"fl.kinds": json.dumps(kinds)})
+        tensors = [dict(zip(keys, (name, *_describe(name, value), kinds.get(name)))) for name, value in state.items()]
         self.send(type="hello", version=VERSION, tensors=tensors, weights=file, evaluates=_evaluator is not None)
 
     def next(self) -> dict[str, Any]:
@@ -631,12 +659,12 @@ class _Session:
 
     def write(self) -> None:
         """Copies the model's tensors into the file of the result, the same file in every round."""
-        first = self.link and self.fit["result"] not in self.files
-        slots = self.save(self.fit["result"], self.of("trained", "buffer", "counter", "local"))
-        given = read_safetensors(self.folder / self.fit["weights"]).items() if first else ()
-        if first and all(slots[name].data == slot.data for name, slot in given):
-            why = "are these the arrays that it trains? A `fit` that makes new ones must copy them back"
-            print(f"fl: the training changed no tensor; {why}", file=sys.stderr)
+        self.save(self.fit["result"], self.of("trained", "buffer", "counter", "local"))
+
+    def wrote(self) -> bool | None:
+        """Whether the training wrote to a parameter, or had none to train; None if that is not known."""
+        after = _versions(self.model)
+        return None if after is None else not after or after != self.versions
 
     def leave(self, error: BaseException | None = None) -> Any:
         """Ends the conversation. After an error without `bye`, so that the client starts the script again."""
@@ -667,6 +695,7 @@ class _Session:
                 else:
                     self.save(BEFORE, self.of("local"))
                     train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
+                    self.versions = _versions(self.model)  # before the training
                     self.fit, self.job = message, Job(self, message, Train(**train))
                     yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")

@@ -344,5 +344,64 @@ target = 2
                 self.assertNotIn(str(self.folder).encode(), (process / "cmdline").read_bytes())
 
 
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+class Defaults(unittest.TestCase):
+    """Runs with all defaults but their length."""
+
+    def simulate(self, rounds, script):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        folder = Path(temporary.name)
+        (folder / "train.py").write_text(textwrap.dedent(script))
+        (folder / "run.toml").write_text(RUN.partition("[compression")[0].format(clients=2, rounds=rounds))
+        with mock.patch.dict(os.environ, ENVIRONMENT), mock.patch("sys.stdout"), mock.patch("sys.stderr"):
+            return fl.simulate(folder / "run.toml", clients=2, script=folder / "train.py")
+
+    def test_a_training_that_stops_to_reach_the_model_ends_the_run(self):
+        script = """
+            import array
+            import fl
+            model = {"coef": array.array("f", [0] * 4)}
+            for job in fl.rounds(model):
+                trained = model["coef"] if job.round == 1 else array.array("f", model["coef"])
+                for at in range(4):
+                    trained[at] += 1
+                job.done(examples=10, loss=0.7)
+        """
+        with self.assertRaisesRegex(RuntimeError, "round 2(.|\n)*did not reach the model: 10 examples and loss 0.7"):
+            self.simulate(3, script)
+
+    def test_variances_stay_positive_and_each_client_keeps_its_generator(self):
+        script = """
+            import array, random, sys
+            import fl
+            random.seed(sys.argv[1])
+            own = random.randrange(2**30)
+            model = {
+                "dense/kernel": array.array("f", [0] * 2000),
+                "bn/moving_variance": array.array("f", [1] * 64),
+                "dropout/seed_generator_state": array.array("i", [own, 0]),
+            }
+            trained = 0
+            @fl.evaluate
+            def _(model):
+                kept = model["dropout/seed_generator_state"].tolist() == [own, 10 * trained]
+                return {"examples": 1, "loss": min(model["bn/moving_variance"]), "accuracy": kept}
+            for job in fl.rounds(model):
+                model["dense/kernel"][:] = array.array("f", [value + random.gauss(0, 1) for value in model["dense/kernel"]])
+                for at in range(64):
+                    model["bn/moving_variance"][at] *= 0.01 if at % 2 else 1.5
+                model["dropout/seed_generator_state"][1] += 10
+                job.done(examples=10, loss=1)
+                trained += 1
+        """
+        rounds = self.simulate(6, script)
+        self.assertEqual(rounds["updates"], [2] * 6)
+        self.assertEqual(rounds["accuracy"], [1] * 6)
+        for number, least in enumerate(rounds["evaluation_loss"], 1):
+            self.assertAlmostEqual(least, 0.01**number, delta=0.01**number * 1e-3 + 1e-7)
+            self.assertGreaterEqual(least, 0)
+
+
 if __name__ == "__main__":
     unittest.main()

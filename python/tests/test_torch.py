@@ -89,6 +89,30 @@ class Torch(unittest.TestCase):
             client.fit(3)
             client.hear("fitted")
 
+    def test_fl_sees_whether_the_training_wrote_to_the_module(self):
+        for training, wrote in {
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.0); model(x).sum().backward(); optimizer.step()": True,
+            "other = copy.deepcopy(model); torch.optim.SGD(other.parameters(), lr=0.1).step()": False,
+            "model.train(); model(x)": False,  # running statistics alone
+            "model.requires_grad_(False)": True,  # nothing to train
+            "model[0].bias.requires_grad_(False); model[0].weight.data += 1": True,
+        }.items():
+            script = f"""
+import copy
+import torch
+import fl
+x = torch.ones(4, 2)
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+for job in fl.rounds(model):
+    {training}
+    job.done(examples=4, loss=1)
+"""
+            with self.subTest(training), FakeClient(script) as client:
+                client.join({"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"})
+                self.ones(client)
+                client.fit(1)
+                self.assertIs(client.hear("fitted")["unchanged_ok"], wrote)
+
     def test_every_type_keeps_its_bits(self):
         script = (
             MODEL

@@ -21,6 +21,7 @@ use crate::layout::{Layout, Role};
 use crate::memory::Memory;
 use crate::memory::method::{Coded, State, clear_aside};
 use crate::pending::{Ack, Pending};
+use crate::quantize::half::toward_zero;
 use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
@@ -29,7 +30,7 @@ use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
 use crate::spec::Spec;
 use crate::spec::budget::Budget;
-use crate::spec::method::Method;
+use crate::spec::method::{HALF, Method};
 use crate::stages::Stages;
 use crate::threads;
 use crate::wire::{CHECKSUM_BYTES, seal};
@@ -144,6 +145,13 @@ impl Encoder {
         }
         if let Some(squared) = given.squared_gradients {
             check_squared_gradients(&self.layout, squared)?;
+        }
+        if self
+            .groups
+            .iter()
+            .any(|state| state.group.role == Role::Buffer && state.method == HALF)
+        {
+            toward_zero(&mut delta[self.layout.buffers()]);
         }
         let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
         let predicted = predicted.transpose()?;

@@ -25,7 +25,7 @@ pub use base::BasePlan;
 pub use file::{Weights, expect_finite, expect_same, expect_squares, to_safetensors, to_safetensors_with};
 pub use header::{Envelope, read_notes};
 pub use integers::IntegerTensor;
-pub use notes::{LEARNER, Notes, SEED};
+pub use notes::{KINDS, LEARNER, Notes, SEED};
 pub use plan::{FilePlan, handed_out, round_role_to_types, round_to_types};
 pub use reader::TensorReader;
 pub use tensors::{StoredTensor, TensorFile};

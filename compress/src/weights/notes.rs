@@ -8,5 +8,8 @@ pub type Notes = BTreeMap<String, String>;
 /// Metadata key of the seed from which `fl-client init` made the weights.
 pub const SEED: &str = "fl.seed";
 
+/// Metadata key of the kinds of the tensors, as a JSON object of names and [`Kind`](crate::Kind)s.
+pub const KINDS: &str = "fl.kinds";
+
 /// Metadata key of the learner for which `fl-client init` made the weights.
 pub const LEARNER: &str = "fl.learner";

@@ -26,6 +26,8 @@ pub(super) struct Run {
     pub(super) model: Option<Model>,
     /// The log has a warning that the learner returns no squared gradients.
     pub(super) warned: bool,
+    /// The largest change of a weight by the last training that changed one.
+    pub(super) largest_change: f32,
 }
 
 impl Run {
@@ -44,6 +46,7 @@ impl Run {
             pending: pending.map(|(pending, metadata)| (Arc::new(pending), metadata)),
             model,
             warned: false,
+            largest_change: 0.0,
         })
     }
 

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::learner::{Fit, FitPlan, Learner, Progress};
 use crate::optimizer_state::OptimizerState;
+use crate::reached::expect_change;
 use crate::state::{UpdateMetadata, most_moments};
 
 impl ClientState {
@@ -68,6 +69,10 @@ impl ClientState {
         }
         let mut delta = vec![0.0; run.layout.len()];
         write_update(learner, &run.layout, &before, &mut delta).map_err(failed)?;
+        let trained = (&before[..], &delta[..]);
+        if let Some(why) = expect_change(&run.layout, trained, &mut run.largest_change, &fit, &plan).map_err(failed)? {
+            tracing::warn!(round, why, "the training left every trained value as it was loaded");
+        }
         drop(before);
         let train_ms = started.elapsed().saturating_sub(progress.paused()).as_millis() as u64;
 
@@ -89,6 +94,7 @@ impl ClientState {
             metrics,
             squared_gradients,
             kept,
+            unchanged_ok: _,
         } = fit;
         if plan.squared_gradients && squared_gradients.is_none() && !std::mem::replace(&mut run.warned, true) {
             tracing::warn!(

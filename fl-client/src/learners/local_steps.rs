@@ -84,6 +84,8 @@ pub(super) fn train(
     }
     let mut fit = Fit::new(examples.len() as u64, loss / seen.max(1) as f64);
     fit.squared_gradients = squares.map(|squares| squares.means()).transpose()?;
+    // The optimizer writes to the variables of the model: a step that rounding swallows is one.
+    fit.unchanged_ok = Some(true);
     fit.kept = keeps.then(|| optimizer.state()).transpose()?;
     Ok(fit)
 }

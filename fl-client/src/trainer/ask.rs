@@ -1,5 +1,7 @@
 //! One request to the trainer: makes it ready, sends the request and waits for the answer.
 
+use fl_compress::doubtful;
+
 use super::actor::{Actor, CLOSE_TIMEOUT, accept, misplaced, violation};
 use super::attach;
 use super::difference::difference;
@@ -118,6 +120,15 @@ impl Actor {
             let local = bound.local.as_deref().filter(|path| path.exists());
             trainer.link.send(&ToTrainer::join(&bound.run, local));
             trainer.joined = true;
+            let tensors = doubtful(&bound.run.layout, &hello.kinds);
+            if !tensors.is_empty() {
+                let task = &self.config.task;
+                tracing::warn!(
+                    task,
+                    tensors,
+                    "the run trains what may be statistics; `fl-server check` says what to do"
+                );
+            }
         }
         Ok(hello)
     }

@@ -13,7 +13,7 @@ use crate::learner::RunTensors;
 /// If the tensors that travel are no layout.
 pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| TensorSpec {
-        role: Role::by_default(&tensor.name, tensor.dtype),
+        role: Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false),
         ..tensor
     });
     of(task, tensors)
@@ -23,7 +23,7 @@ pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
 pub(crate) fn run_with(task: &str, hello: &Hello, travelling: &dyn Fn(&str) -> bool) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| {
         let role = match travelling(&tensor.name) {
-            true => Role::by_default(&tensor.name, tensor.dtype),
+            true => Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false),
             false => Role::Frozen,
         };
         TensorSpec { role, ..tensor }

@@ -73,6 +73,8 @@ pub enum Fault {
     /// Reports progress until it is told to stop.
     WaitsForStop,
     NoExamples,
+    /// Trains a copy: returns the weights that it was given.
+    Unchanged,
     SaysBye,
     /// At the start only.
     OtherVersion,
@@ -83,7 +85,7 @@ pub enum Fault {
 
 impl Fault {
     /// Faults in a round that the client must survive without an update.
-    pub const IN_ROUND: [Self; 17] = [
+    pub const IN_ROUND: [Self; 18] = [
         Self::Exits,
         Self::Killed,
         Self::Raises,
@@ -101,6 +103,7 @@ impl Fault {
         Self::LongLine,
         Self::ClosesPipe,
         Self::NoExamples,
+        Self::Unchanged,
     ];
     /// Faults before the first round of a process.
     pub const AT_START: [Self; 6] = [
@@ -111,7 +114,7 @@ impl Fault {
         Self::Garbage,
         Self::SaysNothing,
     ];
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 30] = [
         Self::Exits,
         Self::Killed,
         Self::Raises,
@@ -136,6 +139,7 @@ impl Fault {
         Self::OtherSquares,
         Self::WaitsForStop,
         Self::NoExamples,
+        Self::Unchanged,
         Self::SaysBye,
         Self::OtherVersion,
         Self::OtherNames,
@@ -315,6 +319,7 @@ impl Trainer {
         let mut values = self.read(message);
         (0..)
             .zip(&mut values)
+            .filter(|_| fault != Some(Fault::Unchanged))
             .for_each(|(i, value)| *value += change(client, round, i));
         self.say(&json!({"type": "progress", "done": 1, "total": 2}));
         let mut layout = self.layout.clone();

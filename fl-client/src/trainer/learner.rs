@@ -13,6 +13,7 @@ use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
 use super::local::LocalFile;
 use super::message::{Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE};
+use super::replaced::replaced;
 use super::request::{Answer, Bound, Request};
 use super::supervisor::Supervisor;
 use super::tensors::{Marks, Tensors};
@@ -31,6 +32,8 @@ pub struct TrainerLearner {
     local: Option<LocalFile>,
     /// The bytes of the last result; empty if nothing was trained since the weights were loaded.
     result: Vec<u8>,
+    /// Whether the first training of the run was compared with the trainer's own first weights.
+    compared: bool,
 }
 
 impl TrainerLearner {
@@ -47,6 +50,7 @@ impl TrainerLearner {
             bound: None,
             local: None,
             result: Vec::new(),
+            compared: false,
         })
     }
 
@@ -125,6 +129,22 @@ impl TrainerLearner {
         read().with_context(|| format!("the trainer's squared gradients {SQUARED_FILE}"))
     }
 
+    /// Logs which constants of this client the run has replaced. Best effort: a trainer need not give its first weights.
+    fn log_replaced(&mut self, progress: &Arc<Progress>) -> anyhow::Result<()> {
+        let (hello, _) = self.hello_until(progress)?;
+        let Some(own) = &hello.weights else { return Ok(()) };
+        let files = [self.file(own)?, self.file(MODEL_FILE)?];
+        let tensors = replaced(&self.tensors.layout(), &hello.kinds, &files, &self.result)?.join(", ");
+        if !tensors.is_empty() {
+            tracing::warn!(
+                task = self.config.task,
+                tensors,
+                "the run replaces constants of this client; name them in `model.local` of run.toml where each keeps its own"
+            );
+        }
+        Ok(())
+    }
+
     fn supervisor(&mut self) -> anyhow::Result<&Supervisor> {
         let Self {
             config,
@@ -160,6 +180,7 @@ impl Learner for TrainerLearner {
         }
         self.tensors = Tensors::new(Arc::clone(&run.layout), &run.aside)?;
         self.result.clear();
+        self.compared = false;
         let has_local = run.aside.iter().any(|tensor| tensor.role == Role::Local);
         self.local = match self.config.state.as_deref().filter(|_| has_local) {
             Some(state) => Some(LocalFile::new(state, self.config.sync, run)?),
@@ -222,7 +243,18 @@ impl Learner for TrainerLearner {
         if let Some((bytes, file)) = local.zip(self.local.as_ref()) {
             // Checked first: local tensors of a training that counts nowhere are not kept.
             self.tensors.check(&self.result).with_context(context)?;
+            // A round may train the personal layers alone.
+            if fit.unchanged_ok.is_none()
+                && self
+                    .tensors
+                    .differ(&std::fs::read(file.path()).unwrap_or_default(), &bytes)
+            {
+                fit.unchanged_ok = Some(true);
+            }
             file.save(&bytes)?;
+        }
+        if !std::mem::replace(&mut self.compared, true) {
+            let _ = self.log_replaced(&plan.progress);
         }
         Ok(fit)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use fl_compress::{Dtype, Layout, TensorSpec};
+use fl_compress::{Dtype, Kind, Kinds, Layout, TensorSpec};
 use fl_proto::{Decay, Extra, Length, Metric, Metrics, OptimizerSpec, Precision, Span, StatePolicy, Training};
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +202,8 @@ pub struct Hello {
     pub version: u32,
     /// Every tensor of the model, sorted by name; the roles are not set.
     pub tensors: Vec<TensorSpec>,
+    /// What the trainer's framework says of them.
+    pub kinds: Kinds,
     /// Whether the trainer evaluates models.
     pub evaluates: bool,
     /// File in the work folder with the trainer's own first weights.
@@ -238,6 +240,7 @@ struct RawTensor {
     name: String,
     dtype: String,
     shape: Vec<usize>,
+    kind: Option<Kind>,
 }
 
 #[derive(Deserialize)]
@@ -247,6 +250,7 @@ struct RawResult {
     correct: Option<u64>,
     #[serde(default)]
     squared_gradients: bool,
+    unchanged_ok: Option<bool>,
     #[serde(default)]
     metrics: BTreeMap<String, RawMetric>,
 }
@@ -277,6 +281,10 @@ impl FromTrainer {
                 weights,
             } => Self::Hello(Hello {
                 version,
+                kinds: tensors
+                    .iter()
+                    .filter_map(|tensor| Some((tensor.name.clone(), tensor.kind?)))
+                    .collect(),
                 tensors: specs(tensors)?,
                 evaluates,
                 weights: weights.map(plain_name).transpose()?,
@@ -288,6 +296,7 @@ impl FromTrainer {
             Raw::Fitted(result) => Self::Fitted {
                 fit: Fit {
                     metrics: metrics(result.metrics, result.examples)?,
+                    unchanged_ok: result.unchanged_ok,
                     ..Fit::new(result.examples, result.loss)
                 },
                 squared_gradients: result.squared_gradients,
@@ -318,7 +327,7 @@ impl FromTrainer {
 
 fn specs(raw: Vec<RawTensor>) -> anyhow::Result<Vec<TensorSpec>> {
     let mut by_name = BTreeMap::new();
-    for RawTensor { name, dtype, shape } in raw {
+    for RawTensor { name, dtype, shape, .. } in raw {
         let Some(dtype) = Dtype::find(&dtype) else {
             let known = Dtype::ALL.map(Dtype::name).join(", ");
             bail!("tensor `{name}` is {dtype}; the types are {known}");
@@ -458,6 +467,19 @@ mod tests {
             weights: MODEL_FILE,
         };
         assert_eq!(sent(&evaluate), shown("evaluate"));
+    }
+
+    #[test]
+    fn a_trainer_may_say_what_its_framework_trains() {
+        let line = br#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F32","shape":[1],"kind":"parameter"},{"name":"m","dtype":"F32","shape":[1],"kind":"buffer"},{"name":"x","dtype":"F32","shape":[1]}]}"#;
+        let FromTrainer::Hello(hello) = FromTrainer::parse(line).unwrap() else {
+            panic!()
+        };
+        let kinds = [("m".to_owned(), Kind::Buffer), ("w".to_owned(), Kind::Parameter)];
+        assert_eq!(hello.kinds, Kinds::from(kinds));
+        let run = super::super::own_run("t", &hello).unwrap();
+        let roles: Vec<&str> = run.layout.tensors().iter().map(|tensor| tensor.role.name()).collect();
+        assert_eq!(roles, ["trained", "trained", "buffer"]);
     }
 
     #[test]

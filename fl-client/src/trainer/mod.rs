@@ -28,6 +28,7 @@ mod message;
 mod output;
 mod own_base;
 mod process;
+mod replaced;
 mod request;
 mod running;
 mod supervisor;

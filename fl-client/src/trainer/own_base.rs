@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use fl_compress::weights::BasePlan;
-use fl_compress::{Digest, TensorSpec};
+use fl_compress::{Digest, Role, TensorSpec};
 use fl_proto::open_regular;
 
 use super::message::Hello;
@@ -36,9 +36,21 @@ pub(super) async fn has_base(bound: &Bound, hello: &Hello, folder: &Path) -> Res
         }
         Err(why) => why,
     };
+    let integers = run
+        .aside
+        .iter()
+        .filter(|tensor| tensor.role == Role::Frozen && !tensor.dtype.is_float());
+    let integers: Vec<String> = integers.take(6).map(|tensor| format!("`{}`", tensor.name)).collect();
+    let state = match integers.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; if {} differ from client to client, as the state of a random generator or a counter does, name them in `local` there",
+            integers.join(", ")
+        ),
+    };
     Err(format!(
         "the frozen tensors of run `{}`, digest {base}, are not on this device: {why}; put the file of the base model in a \
-         folder and name it with `models` in client.toml, or set `serve_base = true` in [model] of the server's run.toml",
+         folder and name it with `models` in client.toml, or set `serve_base = true` in [model] of the server's run.toml{state}",
         run.run
     ))
 }

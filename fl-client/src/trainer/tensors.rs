@@ -146,6 +146,16 @@ impl Tensors {
         Ok(values)
     }
 
+    /// Whether a floating-point tensor differs between two files of local tensors, or is in one alone.
+    pub(super) fn differ(&self, before: &[u8], after: &[u8]) -> bool {
+        let files = [before, after].map(|bytes| TensorFile::parse(bytes).ok());
+        let mut floats = self.local.iter().filter(|tensor| tensor.dtype.is_float());
+        floats.any(|tensor| {
+            let [before, after] = files.each_ref().map(|file| file.as_ref()?.raw_finite(tensor).ok());
+            before != after
+        })
+    }
+
     /// Checks a file of local tensors.
     ///
     /// # Errors

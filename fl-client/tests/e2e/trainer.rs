@@ -103,6 +103,17 @@ fn a_trainer_that_fails_its_dry_run_is_exit_code_2_with_the_reason() {
 }
 
 #[test]
+fn a_training_that_does_not_reach_the_model_fails_its_dry_run() {
+    let script = Script {
+        in_round: [(1, Fault::Unchanged)].into(),
+        ..script()
+    };
+    let dir = folder_with("127.0.0.1:7070", &Certificates::new("fed"), &task(&script));
+    let check = program(dir.path(), &["check", "client.toml", "--dry-run", "3"]);
+    fails(check, 2, "did not reach the model: 60 examples and loss 0.5");
+}
+
+#[test]
 fn first_weights_are_the_trainers_own_and_a_model_is_evaluated_by_it() {
     let certificates = Certificates::new("fed");
     let dir = folder_with("127.0.0.1:7070", &certificates, &task(&script()));
@@ -131,7 +142,7 @@ async fn a_client_with_a_trainer_takes_part_and_leaves_the_rounds_in_which_it_fa
     let certificates = Certificates::new("fed");
     let server = TestServer::start(&certificates, World::new(4));
     let script = Script {
-        in_round: [(2, Fault::Raises)].into(),
+        in_round: [(2, Fault::Raises), (3, Fault::Unchanged)].into(),
         ..script()
     };
     server.world().spec = fl_compress::Spec::exact();
@@ -139,17 +150,20 @@ async fn a_client_with_a_trainer_takes_part_and_leaves_the_rounds_in_which_it_fa
     let mut client = program(dir.path(), &["run", "client.toml", "--exit-when-done"]);
     let mut client = client.stdout(Stdio::null()).spawn().unwrap();
     // The scripted server waits for an update; this one it does not get.
-    while !server.world().calls.iter().any(|call| matches!(call, Call::Leave(_))) {
-        assert!(client.try_wait().unwrap().is_none(), "the client ended");
-        std::thread::yield_now();
+    for left in 1..=2 {
+        let leaves = |call: &&Call| matches!(call, Call::Leave(_));
+        while server.world().calls.iter().filter(leaves).count() < left {
+            assert!(client.try_wait().unwrap().is_none(), "the client ended");
+            std::thread::yield_now();
+        }
+        server.world().advance(&vec![0.0; layout().len()]);
     }
-    server.world().advance(&vec![0.0; layout().len()]);
     let status = tokio::task::spawn_blocking(move || client.wait().unwrap())
         .await
         .unwrap();
     assert!(status.success());
     let world = server.world();
-    assert_eq!(rounds_of(&world), [1, 3, 4]);
+    assert_eq!(rounds_of(&world), [1, 4]);
     for (round, _, frame) in &world.accepted {
         let mut update = vec![0.0; layout().len()];
         let frame = fl_compress::Frame::parse(frame, &world.layout).unwrap();

@@ -96,6 +96,7 @@ impl GlobalModel {
         let uplink_entropies = entropies(&self.layout, &uplink, |at| update[at]);
         self.optimizer.update(round, &mut update[self.layout.trained()]);
         self.bound_counters(&mut update);
+        self.keep_signs(&mut update);
         let ((pending, downlink, fidelity, downlink_entropies), unused) = match self.advance(round, &mut update) {
             Ok(advanced) => (advanced, None),
             Err(why) => {
@@ -135,6 +136,19 @@ impl GlobalModel {
         for (change, value) in update[counters.clone()].iter_mut().zip(&self.model[counters]) {
             let after = (value + *change).round_ties_even().clamp(-MAX_COUNT, MAX_COUNT);
             *change = after - value;
+        }
+    }
+
+    /// Ends a buffer at zero that only rounding carried beyond: the mean of variances that all fell to nearly 0 is not below it.
+    fn keep_signs(&self, update: &mut [f32]) {
+        /// Above what the sum of the clients' weights is off by.
+        const ROUNDING: f32 = 1e-6;
+        let buffers = self.layout.buffers();
+        for (change, value) in update[buffers.clone()].iter_mut().zip(&self.model[buffers]) {
+            let after = value + *change;
+            if after * value < 0.0 && after.abs() <= ROUNDING * value.abs() {
+                *change = -value;
+            }
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn model_values(space: Option<StoredSpace>, layout: &Layout, aside: &
 /// # Errors
 /// As [`weights::read`]; if the space does not suit the tensors, with the key.
 pub(crate) fn first_weights(plan: &RunPlan) -> Result<FirstWeights, WeightsError> {
-    let first = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors))?;
+    let first = weights::read(&plan.model, &|tensors, kinds| plan.roles.assign(tensors, kinds))?;
     match StoredSpace::of(plan) {
         Some(space) => in_space(first, space, &plan.model),
         None => Ok(first),
@@ -121,5 +121,6 @@ fn in_space(first: FirstWeights, space: StoredSpace, path: &Path) -> Result<Firs
         base: weights::base(&aside, &raw).map_err(invalid)?,
         aside,
         origin: first.origin,
+        doubtful: first.doubtful,
     })
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use fl_compress::weights::{self, BasePlan, Notes, TensorFile};
-use fl_compress::{Digest, Dtype, Error, Layout, Role, TensorSpec};
+use fl_compress::{Digest, Error, Kinds, Layout, Role, TensorSpec, doubtful, kinds};
 
 use crate::storage::disk::open_file;
 
@@ -21,6 +21,8 @@ pub(crate) struct FirstWeights {
     /// The frozen tensors, if there are any.
     pub(crate) base: Option<Base>,
     pub(crate) origin: Origin,
+    /// Names of trained tensors that may be running statistics.
+    pub(crate) doubtful: String,
 }
 
 /// The frozen tensors of a model: a safetensors file of only them, whose digest is their identity.
@@ -88,8 +90,9 @@ pub enum WeightsError {
     },
 }
 
-/// The role of each tensor, given names and types; or which key of the run.toml and which tensor do not fit.
-pub(crate) type Assign<'a> = &'a dyn Fn(&[(&str, Dtype)]) -> Result<Vec<Role>, String>;
+/// The role of each tensor, given those of the file and what their framework says of them; or which key of the run.toml and which
+/// tensor do not fit.
+pub(crate) type Assign<'a> = &'a dyn Fn(&[TensorSpec], &Kinds) -> Result<Vec<Role>, String>;
 
 /// Reads the file at `path`. `assign` gives its tensors their roles.
 ///
@@ -146,11 +149,15 @@ enum Refused {
 
 fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused> {
     let file = TensorFile::parse(bytes)?;
-    let types: Vec<(&str, Dtype)> = file.tensors().map(|(name, tensor)| (name, tensor.dtype)).collect();
-    let roles = assign(&types).map_err(Refused::Roles)?;
+    let specs: Vec<TensorSpec> = file
+        .tensors()
+        .map(|(name, tensor)| TensorSpec::new(name, tensor.shape(), tensor.dtype, Role::default()))
+        .collect();
+    let kinds = kinds(file.notes())?;
+    let roles = assign(&specs, &kinds).map_err(Refused::Roles)?;
     let (mut travelling, mut aside, mut frozen, mut raw) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for ((name, tensor), role) in file.tensors().zip(roles) {
-        let spec = TensorSpec::new(name, tensor.shape(), tensor.dtype, role);
+    for (((_, tensor), spec), role) in file.tensors().zip(specs).zip(roles) {
+        let spec = TensorSpec { role, ..spec };
         spec.check()?;
         if role == Role::Frozen {
             frozen.push(spec.clone());
@@ -163,6 +170,7 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
         }
     }
     let layout = Layout::of(travelling)?;
+    let doubtful = doubtful(&layout, &kinds);
     let mut values = vec![0.0; layout.len()];
     file.values(&layout, &mut values)?;
     Ok(FirstWeights {
@@ -171,6 +179,7 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
         aside,
         base: base(&frozen, &raw)?,
         origin: Origin::of(file.notes()),
+        doubtful,
     })
 }
 
@@ -191,9 +200,11 @@ pub(crate) fn base<R: AsRef<[u8]>>(frozen: &[TensorSpec], raw: &[R]) -> Result<O
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::Dtype;
     use fl_compress::weights::FilePlan;
 
     use super::*;
+    use crate::config::plan::Roles;
 
     #[test]
     fn a_header_that_two_readers_would_read_differently_is_refused() {
@@ -203,7 +214,7 @@ mod tests {
         assert!(why.contains("tensor `w` occurs twice"), "{why}");
     }
 
-    fn trained(tensors: &[(&str, Dtype)]) -> Result<Vec<Role>, String> {
+    fn trained(tensors: &[TensorSpec], _: &Kinds) -> Result<Vec<Role>, String> {
         Ok(vec![Role::Trained; tensors.len()])
     }
 
@@ -213,6 +224,45 @@ mod tests {
         let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 8]].concat();
         let why = from_bytes(&bytes, &trained).unwrap_err().to_string();
         assert!(why.contains("`seen` is I64"), "{why}");
+    }
+
+    #[test]
+    fn the_framework_that_wrote_the_file_decides_roles_and_what_is_doubtful() {
+        let names = ["loss.pos_weight", "policy.log_std", "policy.mean", "w.var_of_site"];
+        let specs = names.map(|name| TensorSpec::new(name, &[1], Dtype::F32, Role::Trained));
+        let layout = Layout::of(specs).unwrap();
+        let read = |notes: &Notes, roles: &Roles| {
+            let plan = FilePlan::new(&layout, &[], notes).unwrap();
+            let mut bytes = vec![0; plan.len()];
+            plan.write(&[0.0; 4], &[] as &[Vec<u8>], &mut bytes).unwrap();
+            let first = from_bytes(&bytes, &|tensors, kinds| roles.assign(tensors, kinds)).unwrap();
+            let roles: Vec<Role> = names
+                .map(|name| {
+                    let tensor = first.layout.tensors().iter().find(|tensor| tensor.name == name);
+                    tensor.unwrap().role
+                })
+                .to_vec();
+            (roles, first.doubtful)
+        };
+        let (trained, buffer) = (Role::Trained, Role::Buffer);
+        assert_eq!(
+            read(&Notes::new(), &Roles::default()),
+            (
+                vec![trained, trained, buffer, trained],
+                "`policy.log_std`, `w.var_of_site`".to_owned()
+            )
+        );
+        let kinds = r#"{"loss.pos_weight":"buffer","policy.log_std":"parameter","policy.mean":"parameter"}"#;
+        let notes = Notes::from([(weights::KINDS.to_owned(), kinds.to_owned())]);
+        assert_eq!(
+            read(&notes, &Roles::default()),
+            (vec![buffer, trained, trained, trained], "`w.var_of_site`".to_owned())
+        );
+        let all = Roles {
+            trained: Some(vec!["*".to_owned()]),
+            ..Roles::default()
+        };
+        assert_eq!(read(&notes, &all).1, "`loss.pos_weight`, `w.var_of_site`");
     }
 
     #[test]
@@ -234,8 +284,8 @@ mod tests {
             "head.weight" => Role::Local,
             name => layout.tensors().iter().find(|tensor| tensor.name == name).unwrap().role,
         };
-        let roles = |tensors: &[(&str, Dtype)]| -> Result<Vec<Role>, String> {
-            Ok(tensors.iter().map(|(name, _)| of(name)).collect())
+        let roles = |tensors: &[TensorSpec], _: &Kinds| -> Result<Vec<Role>, String> {
+            Ok(tensors.iter().map(|tensor| of(&tensor.name)).collect())
         };
         let read = |values: &[f32], raw: &[Vec<u8>]| {
             let plan = FilePlan::new(&layout, &aside, &Notes::new()).unwrap();

@@ -56,8 +56,20 @@ impl Frames {
         round: u64,
         delta: &[f32],
     ) -> Contribution {
+        self.update_of(&Spec::exact(), step, layout, i, round, delta)
+    }
+
+    pub(crate) fn update_of(
+        &mut self,
+        spec: &Spec,
+        step: Option<&[u8]>,
+        layout: &Arc<Layout>,
+        i: usize,
+        round: u64,
+        delta: &[f32],
+    ) -> Contribution {
         let predictor = step.map(|step| Frame::parse(step, layout).unwrap());
-        let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact()).unwrap();
+        let mut encoder = Encoder::new(Arc::clone(layout), spec).unwrap();
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{Dtype, Frame, Layout, Role, Spec, TensorSpec};
+use fl_compress::{BufferPrecision, Dtype, Frame, Layout, Role, Spec, TensorSpec};
 use fl_server::model::GlobalModel;
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
@@ -94,6 +94,48 @@ fn buffers_take_the_mean_and_counters_the_largest_whatever_the_optimizer() {
         assert!(moved > 200, "{optimizer}");
         let again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
         assert_eq!(again.save(), global.save());
+    }
+}
+
+#[test]
+fn variances_that_are_not_negative_at_any_client_never_become_so() {
+    let variance = TensorSpec::new("bn.running_var", &[400], Dtype::F32, Role::Buffer);
+    let weight = TensorSpec::new("w", &[3], Dtype::F32, Role::Trained);
+    let layout = Arc::new(Layout::of([weight, variance]).unwrap());
+    let buffers = layout.buffers();
+    for half in [false, true] {
+        let mut spec = Spec::exact();
+        if half {
+            spec.buffers = BufferPrecision::Half;
+        }
+        let plan = plan(spec.clone());
+        let mut start = vec![0.0; layout.len()];
+        // From 1e-6 to about 3000.
+        let before: Vec<f32> = (0..400u16).map(|i| 1e-6 * 1.0563f32.powi(i32::from(i))).collect();
+        start[buffers.clone()].copy_from_slice(&before);
+        let mut global = GlobalModel::initial(Arc::clone(&layout), start, &plan).unwrap();
+        let mut frames = Frames::default();
+        for round in 1..=4 {
+            let updates: Vec<_> = (0..7)
+                .map(|i| {
+                    let mut delta = values(round * 100 + i, layout.len());
+                    for (delta, now) in delta[buffers.clone()].iter_mut().zip(&global.model()[buffers.clone()]) {
+                        // The variance of each client falls to nearly 0.
+                        *delta = 1e-9 * (i + 1) as f32 - now;
+                    }
+                    Contribution {
+                        examples: 20 + 7 * i,
+                        ..frames.update_of(&spec, None, &layout, i as usize, round, &delta)
+                    }
+                })
+                .collect();
+            global.close(round, &updates, true, frames.read()).unwrap();
+            let least = global.model()[buffers.clone()]
+                .iter()
+                .copied()
+                .fold(f32::INFINITY, f32::min);
+            assert!(least >= 0.0, "{least} in round {round}, half precision: {half}");
+        }
     }
 }
 

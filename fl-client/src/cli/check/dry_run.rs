@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use fl_cli::findings::Line;
-use fl_compress::{Layout, TensorSpec};
+use fl_compress::{Layout, TensorSpec, doubtful};
 use fl_proto::{Length, Training};
 
 use crate::cli::evaluate::text_of;
 use crate::learner::{Fit, FitPlan, Learner};
+use crate::reached::expect_change;
 use crate::trainer::{Footprint, Hello, TrainerConfig, TrainerLearner, own_run};
 
 /// Seed of the first weights and of the steps.
@@ -22,8 +23,9 @@ const SEED: u64 = 42;
 pub(super) fn built_in(task: &str, learner: &mut dyn Learner, steps: u32) -> anyhow::Result<Line> {
     let first = learner.initial(SEED, &Arc::default());
     learner.load(&first.unwrap_or_else(|| vec![0.0; learner.layout().len()]))?;
-    let (fit, seconds) = train(learner, steps, SEED)?;
-    Ok(trained(task, steps, seconds, &fit))
+    let begun = Instant::now();
+    let fit = learner.fit(&plan(steps, SEED))?;
+    Ok(trained(task, steps, begun.elapsed().as_secs_f64(), &fit))
 }
 
 /// Starts the trainer of `task`, trains `steps` steps from its own first weights, and evaluates.
@@ -54,11 +56,25 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
     let before = first_weights(&trainer, &hello, &run.layout)?;
     trainer.load(&before)?;
     let begun = Instant::now();
-    let (fit, _) = train(&mut trainer, steps, run.seed)?;
+    let plan = plan(steps, run.seed);
+    let fit = trainer.fit(&plan)?;
     let mut after = vec![0.0; run.layout.len()];
     trainer.weights(&mut after)?;
     let seconds = begun.elapsed().as_secs_f64();
-    lines.push(trained(task, steps, seconds, &fit).with_details(table(&run.layout, &run.aside, &before, &after)));
+    let pairs = after.iter().zip(&before);
+    let change: Vec<f32> = pairs.map(|(after, before)| after - before).collect();
+    let unchanged = expect_change(&run.layout, (&before, &change), &mut 0.0, &fit, &plan)?;
+    lines.push(trained(task, steps, seconds, &fit).with_details(table(&run.layout, &run.aside, &change)));
+    let doubtful = doubtful(&run.layout, &hello.kinds);
+    if !doubtful.is_empty() {
+        let todo = "name statistics in `buffer`, and constants of this client in `local`, of [model] in run.toml";
+        let text = format!("trained tensors that may be statistics: {doubtful}");
+        lines.push(Line::warning(&check, text, todo));
+    }
+    if let Some(why) = unchanged {
+        let todo = "see whether the training should have changed the model";
+        lines.push(Line::warning(&check, format!("no trained value changed: {why}"), todo));
+    }
     if let Some(footprint) = group.and_then(Footprint::of_group) {
         let (mib, processes) = (footprint.bytes >> 20, footprint.processes);
         lines.push(Line::good(
@@ -73,15 +89,12 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
     Ok(lines)
 }
 
-/// Trains from the weights that were loaded; also returns the seconds that it took.
-fn train(learner: &mut dyn Learner, steps: u32, seed: u64) -> anyhow::Result<(Fit, f64)> {
+fn plan(steps: u32, seed: u64) -> FitPlan {
     let training = Training {
         length: Length::Steps(steps),
         ..Training::default()
     };
-    let begun = Instant::now();
-    let fit = learner.fit(&FitPlan::new(training, 1, 1, seed))?;
-    Ok((fit, begun.elapsed().as_secs_f64()))
+    FitPlan::new(training, 1, 1, seed)
 }
 
 fn trained(task: &str, steps: u32, seconds: f64, fit: &Fit) -> Line {
@@ -102,12 +115,12 @@ fn first_weights(trainer: &TrainerLearner, hello: &Hello, layout: &Arc<Layout>) 
     }
 }
 
-fn table(layout: &Layout, aside: &[TensorSpec], before: &[f32], after: &[f32]) -> Vec<String> {
+fn table(layout: &Layout, aside: &[TensorSpec], change: &[f32]) -> Vec<String> {
     let mut rows = vec![["tensor", "type", "shape", "role", "change"].map(str::to_owned)];
     for tensor in layout.tensors() {
         let range = tensor.offset..tensor.offset + tensor.len;
-        let squares = after[range.clone()].iter().zip(&before[range]);
-        let norm = squares.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+        let squares = change[range].iter().map(|value| f64::from(*value).powi(2));
+        let norm = squares.sum::<f64>().sqrt();
         let change = if norm > 0.0 {
             format!("{norm:.2e}")
         } else {

@@ -104,6 +104,7 @@ impl CheckedRun {
         // A snapshot has every value uncompressed, and a few bytes for each tensor.
         let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
         let mut lines = tensors::lines(&model);
+        lines.extend(doubtful(&model));
         lines.extend(frozen(plan, &model));
         lines.extend(rounded(plan));
         lines.extend(blocks(plan));
@@ -222,6 +223,17 @@ fn rounded(plan: &RunPlan) -> Option<String> {
             rounded.every,
             rounded.bits.bits()
         ),
+    })
+}
+
+/// A line about trained tensors that may be statistics.
+fn doubtful(model: &FirstWeights) -> Option<String> {
+    (!model.doubtful.is_empty()).then(|| {
+        format!(
+            "{WARNING}trained tensors that may be statistics: {}; compressed, a variance may become negative: name such tensors in \
+             `model.buffer`, or in `model.local` where each client keeps its own",
+            model.doubtful
+        )
     })
 }
 

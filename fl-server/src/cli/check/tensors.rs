@@ -157,6 +157,7 @@ mod tests {
             aside,
             base: None,
             origin: Origin::default(),
+            doubtful: String::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use fl_compress::{Dtype, Role, name_matches};
+use fl_compress::{Kinds, Role, TensorSpec, name_matches};
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -15,9 +15,7 @@ const FEW: usize = 6;
 
 /// Patterns of tensor names for each role; `*` matches any text.
 ///
-/// A tensor that no pattern matches has the role of its name and type: buffer for `*running_mean` and `*running_var`,
-/// counter for `*num_batches_tracked`, frozen for other integers and Booleans; trained for other floating-point tensors, or
-/// frozen if there is a list `trained`.
+/// A tensor that no pattern matches has the role that [`Role::by_default`] gives it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Roles {
     /// Trained tensors; the other floating-point tensors are then frozen by default.
@@ -53,15 +51,15 @@ impl Roles {
         ]
     }
 
-    /// The role of each of `tensors` (name and type), in their order.
+    /// The role of each of `tensors`, in their order; those that they have do not matter.
     ///
     /// # Errors
     /// A text that names the key and the tensor, and what to do: a pattern matches no tensor; two keys match the same
     /// tensor; the type of a tensor does not suit its role; no tensor is trained.
-    pub fn assign(&self, tensors: &[(&str, Dtype)]) -> Result<Vec<Role>, String> {
+    pub fn assign(&self, tensors: &[TensorSpec], kinds: &Kinds) -> Result<Vec<Role>, String> {
         for (role, patterns) in self.patterns() {
             for pattern in patterns {
-                if !tensors.iter().any(|(name, _)| name_matches(pattern, name)) {
+                if !tensors.iter().any(|tensor| name_matches(pattern, &tensor.name)) {
                     return Err(format!(
                         "`model.{}` has the pattern `{pattern}`, which matches no tensor; the file has {}",
                         role.name(),
@@ -70,7 +68,7 @@ impl Roles {
                 }
             }
         }
-        let roles: Result<Vec<Role>, String> = tensors.iter().map(|(name, dtype)| self.role(name, *dtype)).collect();
+        let roles: Result<Vec<Role>, String> = tensors.iter().map(|tensor| self.role(tensor, kinds)).collect();
         let roles = roles?;
         if !roles.contains(&Role::Trained) {
             return Err(format!(
@@ -81,7 +79,8 @@ impl Roles {
         Ok(roles)
     }
 
-    fn role(&self, name: &str, dtype: Dtype) -> Result<Role, String> {
+    fn role(&self, tensor: &TensorSpec, kinds: &Kinds) -> Result<Role, String> {
+        let TensorSpec { name, dtype, .. } = tensor;
         let mut found: Option<(Role, &str)> = None;
         for (role, patterns) in self.patterns() {
             let Some(pattern) = patterns.iter().find(|pattern| name_matches(pattern, name)) else {
@@ -97,7 +96,8 @@ impl Roles {
             found = Some((role, pattern.as_str()));
         }
         let Some((role, pattern)) = found else {
-            return Ok(self.by_default(name, dtype));
+            let kind = kinds.get(name).copied();
+            return Ok(Role::by_default(tensor, kind, self.trained.is_some()));
         };
         let suits = match role {
             Role::Trained | Role::Buffer => dtype.is_float(),
@@ -122,18 +122,12 @@ impl Roles {
             role.name()
         ))
     }
-
-    fn by_default(&self, name: &str, dtype: Dtype) -> Role {
-        match Role::by_default(name, dtype) {
-            Role::Trained if self.trained.is_some() => Role::Frozen,
-            role => role,
-        }
-    }
 }
 
 /// The first names, for an error.
-fn some(tensors: &[(&str, Dtype)]) -> String {
-    let names: Vec<String> = tensors.iter().take(FEW).map(|(name, _)| format!("`{name}`")).collect();
+fn some(tensors: &[TensorSpec]) -> String {
+    let few = tensors.iter().take(FEW);
+    let names: Vec<String> = few.map(|tensor| format!("`{}`", tensor.name)).collect();
     match tensors.len().saturating_sub(FEW) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
@@ -254,6 +248,8 @@ impl<'de> Visitor<'de> for FileOrTable {
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::Dtype;
+
     use super::*;
 
     const RESNET: [(&str, Dtype); 7] = [
@@ -272,7 +268,8 @@ mod tests {
     }
 
     fn assigned(text: &str) -> Result<String, String> {
-        let roles = roles(text).assign(&RESNET)?;
+        let tensors = RESNET.map(|(name, dtype)| TensorSpec::new(name, &[2, 2], dtype, Role::Trained));
+        let roles = roles(text).assign(&tensors, &Kinds::new())?;
         Ok(roles.iter().map(|role| &role.name()[..1]).collect())
     }
 
