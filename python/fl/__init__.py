@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import mmap
+import multiprocessing
 import os
 import select
 import socket
@@ -288,11 +289,9 @@ def _is_worker() -> bool:
     """Whether another process of the script has the trainer's descriptors: the one that started this one."""
     if os.environ.get("FL_TRAINER_PROCESS", str(os.getpid())) != str(os.getpid()):
         return True
-    process = sys.modules.get("multiprocessing.process")  # joblib's loky builds on it
-    if process is None:
-        return False
-    is_importing = hasattr(process.current_process(), "_inheriting")  # the script, before there is a parent process
-    return is_importing or (process.parent_process() is not None and "LOCAL_RANK" not in os.environ)
+    # The script, which a worker imports before it knows its parent. joblib's loky builds on multiprocessing.
+    is_importing = hasattr(multiprocessing.current_process(), "_inheriting")
+    return is_importing or (multiprocessing.parent_process() is not None and "LOCAL_RANK" not in os.environ)
 
 
 def _connect() -> _Link | None:
@@ -565,15 +564,14 @@ class _Batches(Generic[Item]):
         return self._job.progress(batches, self._job._total(self._loader))
 
     def _passes(self) -> Iterator[Item]:
-        batch_sampler = getattr(self._loader, "batch_sampler", None)
-        samplers = (getattr(self._loader, "sampler", None), getattr(batch_sampler, "sampler", None))
-        parts: tuple[Any, ...] = (self._loader, *samplers)
+        loader, batch_sampler = self._loader, getattr(self._loader, "batch_sampler", None)
+        parts: list[Any] = [loader, getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)]
         for number in itertools.count() if self._job.train.steps else range(self._job.train.epochs or 1):
             for part in parts:
                 if hasattr(part, "set_epoch"):
                     part.set_epoch((self._job.seed + number) % 2**31)
             is_empty = True
-            for batch in self._loader:
+            for batch in loader:
                 is_empty = False
                 yield batch
             if is_empty:
