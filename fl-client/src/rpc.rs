@@ -8,8 +8,8 @@ use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{ProbeRequest, UpdateChunk, WatchRequest, probe_request, update_chunk};
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
-    MAX_MESSAGE, PROBES_SINCE, PROTOCOL_MAJOR, PUSHES_SINCE, ProbeHeader, ProtocolError, RunDigest, RunName,
-    SignedCertificate, Silence, UpdateHeader, UpdateReply, chunks, client_tls, read_join, wire,
+    MAX_MESSAGE, ProbeHeader, ProtocolError, RunDigest, RunName, SignedCertificate, Silence, UpdateHeader, UpdateReply,
+    chunks, client_tls, read_join, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -95,7 +95,7 @@ impl Rpc {
     /// Sends `header` and `data`, which the server discards. Completes when the server has read all of it; the replies follow.
     ///
     /// # Errors
-    /// `NotNow` if this server measures nothing, or nothing now; `Protocol` if this is another port; those of any call.
+    /// `NotNow` if the server measures nothing now; `Protocol` if this is another port; those of any call.
     pub(crate) async fn probe(
         &mut self,
         header: ProbeHeader,
@@ -109,19 +109,10 @@ impl Rpc {
             Err(status) => status,
         };
         Err(match status.code() {
-            Code::Unimplemented if self.serves_runs().await => Error::NotNow(format!(
-                "the server speaks a version of the protocol before {PROTOCOL_MAJOR}.{PROBES_SINCE} and measures nothing"
-            )),
             Code::Unimplemented => error_mapping::other_port(&self.config),
             Code::ResourceExhausted => Error::NotNow(status.message().to_owned()),
             _ => error_mapping::first_call(self.error_of(&status), &self.config),
         })
-    }
-
-    /// Whether the port knows the calls of version 1.0. The request names no run, so every server refuses it without effect.
-    async fn serves_runs(&mut self) -> bool {
-        let reply = self.client.fetch(with_timeout(wire::FetchRequest::default())).await;
-        !matches!(reply, Err(status) if status.code() == Code::Unimplemented)
     }
 
     /// `known`: what an earlier reply told.
@@ -129,10 +120,9 @@ impl Rpc {
         &mut self,
         request: JoinRequest,
         known: Option<&Told>,
-    ) -> Result<(Joined, Option<RunDigest>), Error> {
+    ) -> Result<(Joined, RunDigest), Error> {
         let reply = self.client.join(with_timeout(request.into())).await;
         let reply = reply.map_err(|status| match status.code() {
-            // Every version has this call.
             Code::Unimplemented => error_mapping::other_port(&self.config),
             _ => match error_mapping::first_call(self.error_of(&status), &self.config) {
                 Error::NotNow(why) => Error::OtherTask(why),
@@ -145,24 +135,19 @@ impl Rpc {
         Ok((joined, digest))
     }
 
-    /// The states of the run, and where small updates go, if the server takes them there.
+    /// The states of the run, and where small updates go.
     pub(crate) async fn watch(
         &mut self,
         joined: &Joined,
         availability: Availability,
-    ) -> Result<(Streaming<wire::RoundState>, Option<Updates>), Error> {
-        let pushes = joined.minor >= PUSHES_SINCE;
+    ) -> Result<(Streaming<wire::RoundState>, Updates), Error> {
         let first = WatchRequest {
             run: joined.run.to_string(),
-            pushes,
-            // An older server ignores it here.
             availability: (!availability.is_available()).then(|| availability.into()),
             ..WatchRequest::default()
         };
         let (updates, rest) = mpsc::channel(1);
         let requests = tokio_stream::once(first).chain(ReceiverStream::new(rest));
-        // An older server answers when the client's side has ended.
-        let updates = Some(updates).filter(|_| pushes);
         let reply = self.client.watch(requests).await;
         Ok((self.reply(reply)?, updates))
     }
@@ -215,8 +200,7 @@ impl Rpc {
         Ok(self.reply(reply)?.counted)
     }
 
-    /// Tells the server not to wait for this client. Best effort: a server of version 1.0 does not know the call, and notices
-    /// that the client is gone.
+    /// Tells the server not to wait for this client. Best effort: a server that is not told notices that the client is gone.
     pub(crate) async fn leave(&mut self, run: &RunName, departure: Departure, reason: String) {
         let request = LeaveRequest {
             run: run.clone(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use fl_client::{Detached, Evaluation, Fit, FitPlan, Learner, Tasks};
 use fl_compress::{Ack, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
-use fl_proto::{Joined, ModelDigest, Training, max_frame};
+use fl_proto::{Joined, Training, max_frame};
 
 /// The system allocator, with counters of the bytes in use and of their peak.
 struct Counting;
@@ -105,7 +105,7 @@ fn joined(layout: &Layout, uplink: Spec) -> Joined {
         instance: Digest([1; 32]),
         minor: 0,
         average: None,
-        ping_every: fl_proto::PINGS_BEFORE_1_10,
+        ping_every: fl_proto::DEFAULT_PING_EVERY,
     }
 }
 
@@ -152,7 +152,7 @@ fn of_client(len: usize, spec: &str) -> usize {
         let mut client = Detached::join(dir.path(), tasks, joined).unwrap();
         for (version, (kind, frame, digest)) in (0..).zip(&frames) {
             client.apply(version, *kind, frame.clone()).unwrap();
-            assert!(client.holds(version, ModelDigest::Whole(*digest)).unwrap());
+            assert!(client.holds(version, (*digest).into()).unwrap());
             let (header, frame) = client.train(version + 1, 1, None, None).unwrap();
             drop(frame);
             client.settle(header.id.digest, Ack::Accepted).unwrap();

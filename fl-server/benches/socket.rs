@@ -259,7 +259,7 @@ impl Round {
         let calls = FederationServer::new(calls)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let serving = fl_proto::server_builder(fl_proto::MAX_STREAMS, fl_proto::PINGS_BEFORE_1_10)
+        let serving = fl_proto::server_builder(fl_proto::MAX_STREAMS, fl_proto::DEFAULT_PING_EVERY)
             .add_service(calls)
             .serve_with_incoming(ReceiverStream::new(incoming));
         tokio::select! {

@@ -32,8 +32,7 @@ impl From<EvaluationReport> for wire::EvaluationReport {
             version: report.version,
             examples: report.examples,
             loss: report.loss,
-            correct: report.correct.unwrap_or(0),
-            unclassified: report.correct.is_none(),
+            correct: report.correct,
             metrics: report.metrics.to_wire(),
         }
     }
@@ -49,7 +48,6 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             examples,
             loss,
             correct,
-            unclassified,
             metrics,
         } = report;
         if examples == 0 || examples > MAX_EXAMPLES {
@@ -58,15 +56,11 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
                 format!("{examples} must be 1 to {MAX_EXAMPLES}"),
             ));
         }
-        if correct > examples {
+        if let Some(correct) = correct.filter(|correct| *correct > examples) {
             return Err(ProtocolError::invalid(
                 "correct",
                 format!("{correct} is more than the {examples} examples"),
             ));
-        }
-        if unclassified && correct > 0 {
-            let why = format!("{correct}, but the model does not classify");
-            return Err(ProtocolError::invalid("correct", why));
         }
         if !loss.is_finite() {
             return Err(ProtocolError::invalid("loss", format!("{loss} is not finite")));
@@ -76,7 +70,7 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             version,
             examples,
             loss,
-            correct: (!unclassified).then_some(correct),
+            correct,
             metrics: Metrics::from_wire(metrics)?.into(),
         })
     }
@@ -99,7 +93,6 @@ mod tests {
 
     #[test]
     fn reports_survive_the_wire_whether_the_model_classifies_or_not() {
-        // Of 0 correct answers an older client sends no field at all.
         for correct in [None, Some(0), Some(20)] {
             let sent = wire::EvaluationReport::from(report(correct));
             assert_eq!(EvaluationReport::try_from(sent).unwrap(), report(correct));
@@ -114,8 +107,7 @@ mod tests {
             EvaluationReport::try_from(wire).unwrap_err().to_string()
         };
         assert!(refused(|r| r.examples = 0).contains("`examples`"));
-        assert!(refused(|r| r.correct = 21).contains("21 is more than"));
-        assert!(refused(|r| r.unclassified = true).contains("does not classify"));
+        assert!(refused(|r| r.correct = Some(21)).contains("21 is more than"));
         assert!(refused(|r| r.loss = f64::NAN).contains("`loss`"));
         assert!(refused(|r| r.metrics[0].value = f64::INFINITY).contains("`f1` is inf"));
         assert!(refused(|r| r.metrics[0].name = "top 5".into()).contains("`top 5` must be"));

@@ -28,7 +28,8 @@ impl Extra {
     /// `Invalid` if the object has more than [`MAX_EXTRA`] bytes as JSON.
     pub fn new(object: Map<String, Value>) -> Result<Self, ProtocolError> {
         let extra = Self(Arc::new(object));
-        let len = extra.to_json().len();
+        let json = serde_json::to_string(&extra).expect("an object with text keys is always JSON");
+        let len = json.len();
         if len > MAX_EXTRA {
             let why = format!("{len} bytes as JSON are more than the {MAX_EXTRA} that it may have");
             return Err(ProtocolError::invalid("train.extra", why));
@@ -36,33 +37,19 @@ impl Extra {
         Ok(extra)
     }
 
-    /// The object of a TOML table. Dates become texts.
+    /// The object of a table. Dates of TOML become texts.
     ///
     /// # Errors
     /// As [`Extra::new`]; also `Invalid`, naming the key, for a number that JSON cannot express.
-    pub(crate) fn from_toml(mut table: Map<String, Value>) -> Result<Self, ProtocolError> {
+    pub(crate) fn from_table(mut table: Map<String, Value>) -> Result<Self, ProtocolError> {
         for (key, value) in &mut table {
             without_dates(value, key)?;
         }
         Self::new(table)
     }
 
-    /// The object in a message: JSON, or an empty text without keys.
-    pub(crate) fn to_wire(&self) -> String {
-        if self.is_empty() { String::new() } else { self.to_json() }
-    }
-
-    pub(crate) fn from_wire(text: &str) -> Result<Self, ProtocolError> {
-        let invalid = |why: String| ProtocolError::invalid("train.extra", why);
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        if text.len() > MAX_EXTRA {
-            return Err(invalid(format!("{} bytes are more than {MAX_EXTRA}", text.len())));
-        }
-        serde_json::from_str(text)
-            .map(|object| Self(Arc::new(object)))
-            .map_err(|e| invalid(e.to_string()))
+    pub(crate) fn object(&self) -> &Map<String, Value> {
+        &self.0
     }
 
     /// Whether there is no key.
@@ -73,10 +60,6 @@ impl Extra {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key)
-    }
-
-    fn to_json(&self) -> String {
-        serde_json::to_string(&*self.0).expect("an object with text keys is always JSON")
     }
 }
 
@@ -107,30 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn objects_survive_the_wire_and_an_empty_one_takes_no_bytes() {
-        let extra = Extra::new(object(r#"{"augment":true,"sizes":[1,2.5],"deep":{"a":"b"}}"#)).unwrap();
-        assert_eq!(Extra::from_wire(&extra.to_wire()), Ok(extra));
-        assert_eq!(Extra::default().to_wire(), "");
-        assert_eq!(Extra::from_wire(""), Ok(Extra::default()));
-    }
-
-    #[test]
-    fn other_values_and_long_ones_are_refused() {
-        for text in ["[1]", "7", "{", "{\"a\":1} x"] {
-            assert!(Extra::from_wire(text).is_err(), "{text}");
-        }
+    fn long_objects_are_refused() {
         let long = object(&format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_EXTRA)));
         let why = Extra::new(long).unwrap_err().to_string();
         assert!(why.contains("train.extra") && why.contains("more than"), "{why}");
-        assert!(Extra::from_wire(&format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_EXTRA))).is_err());
     }
 
     #[test]
     fn dates_become_texts_and_numbers_without_json_are_named() {
         let dates = format!("{{\"day\":{{\"{TOML_DATE}\":\"1979-05-27\"}},\"list\":[1]}}");
-        let extra = Extra::from_toml(object(&dates)).unwrap();
+        let extra = Extra::from_table(object(&dates)).unwrap();
         assert_eq!(extra.get("day"), Some(&Value::String("1979-05-27".to_owned())));
-        let why = Extra::from_toml(object(r#"{"a":{"b":[1,null]}}"#))
+        let why = Extra::from_table(object(r#"{"a":{"b":[1,null]}}"#))
             .unwrap_err()
             .to_string();
         assert!(why.contains("`a.b` must be finite"), "{why}");

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
-use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PINGS_BEFORE_1_10, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::run_digest::RunDigest;
 use crate::tensors;
-use crate::training::Training;
+use crate::training::{TrainTable, Training};
 use crate::update::{UpdateId, UpdateReply, digest};
 use crate::wire;
 
@@ -47,19 +49,8 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
     type Error = ProtocolError;
 
     fn try_from(request: wire::JoinRequest) -> Result<Self, ProtocolError> {
-        if request.protocol_major != PROTOCOL_MAJOR {
-            let theirs = format!("{}.{}", request.protocol_major, request.protocol_minor);
-            let why = format!(
-                "the client speaks version {theirs}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older of the two"
-            );
-            return Err(ProtocolError::invalid("protocol_major", why));
-        }
-        if request.tasks.len() > MAX_TASKS {
-            return Err(ProtocolError::invalid(
-                "tasks",
-                format!("{} is above {MAX_TASKS}", request.tasks.len()),
-            ));
-        }
+        check_version(request.protocol_major, request.protocol_minor)?;
+        check_tasks(&request.tasks)?;
         Ok(Self {
             tasks: request.tasks,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
@@ -68,6 +59,25 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
             known: Some(RunDigest(request.known)).filter(|known| known.0 != 0),
         })
     }
+}
+
+/// Refuses a client of another major version.
+pub(crate) fn check_version(major: u32, minor: u32) -> Result<(), ProtocolError> {
+    let why = || {
+        format!(
+            "the client speaks version {major}.{minor}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older of the two"
+        )
+    };
+    (major == PROTOCOL_MAJOR)
+        .then_some(())
+        .ok_or_else(|| ProtocolError::invalid("protocol_major", why()))
+}
+
+pub(crate) fn check_tasks(tasks: &[String]) -> Result<(), ProtocolError> {
+    let why = || format!("{} is above {MAX_TASKS}", tasks.len());
+    (tasks.len() <= MAX_TASKS)
+        .then_some(())
+        .ok_or_else(|| ProtocolError::invalid("tasks", why()))
 }
 
 /// The printable beginning of a text that a client says of itself.
@@ -117,7 +127,7 @@ pub struct Joined {
     pub initial: Digest,
     /// Identifies the run among runs of the same name; drawn when the run was begun.
     pub instance: Digest,
-    /// Minor version of the server's protocol; 0 before version 1.4.
+    /// Minor version of the server's protocol.
     pub minor: u32,
     /// The mean of the last versions that is evaluated beside the newest.
     pub average: Option<Average>,
@@ -126,97 +136,93 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// The message.
+    /// What all clients of the run are told alike.
     ///
     /// # Errors
-    /// `Invalid` if the spec cannot be written as JSON.
-    pub fn to_wire(&self) -> Result<wire::JoinReply, ProtocolError> {
-        Ok(wire::JoinReply {
-            client: self.client.to_string(),
-            run: self.run.to_string(),
+    /// `Invalid` if a table cannot be written as JSON.
+    pub(crate) fn run_to_wire(&self) -> Result<wire::Run, ProtocolError> {
+        let train = TrainTable {
+            training: self.training,
+            extra: self.extra.clone(),
+        };
+        Ok(wire::Run {
+            protocol_minor: self.minor,
+            name: self.run.to_string(),
             task: self.task.clone(),
             rounds: self.rounds,
             seed: self.seed,
-            layout: tensors::layout_to_wire(&self.layout),
-            training: Some(wire::Training {
-                extra: self.extra.to_wire(),
-                ..self.training.into()
-            }),
-            uplink: serde_json::to_string(&self.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
-            max_frame: self.max_frame,
-            pending: self.pending.clone().map(Into::into),
-            initial: self.initial.0.to_vec().into(),
             instance: self.instance.0.to_vec().into(),
+            layout: tensors::layout_to_wire(&self.layout),
             aside: tensors::aside_to_wire(&self.aside),
+            initial: self.initial.0.to_vec().into(),
             base: self.base.map_or_else(Default::default, |base| base.0.to_vec().into()),
             serves_base: self.serves_base,
-            protocol_minor: self.minor,
-            average_last: match self.average {
-                Some(Average::Last(versions)) => versions,
-                _ => 0,
-            },
-            average_ema: match self.average {
-                Some(Average::Ema(decay)) => decay,
-                _ => 0.0,
-            },
+            train: to_json("train", &train)?,
+            uplink: to_json("uplink", &self.uplink)?,
+            average: to_json("average", &self.average)?,
+            max_frame: self.max_frame,
             ping_every_ms: self.ping_every.as_millis() as u64,
-            ..wire::JoinReply::default()
         })
     }
-}
 
-impl TryFrom<wire::JoinReply> for Joined {
-    type Error = ProtocolError;
-
-    fn try_from(reply: wire::JoinReply) -> Result<Self, ProtocolError> {
-        let layout = tensors::layout(reply.layout)?;
-        let aside = tensors::aside(reply.aside, &layout)?;
+    /// What `client` is told. `pending`: the answer to its pending update.
+    ///
+    /// # Errors
+    /// `Invalid`, with the field.
+    pub(crate) fn of_wire(
+        client: ClientId,
+        pending: Option<UpdateReply>,
+        run: wire::Run,
+    ) -> Result<Self, ProtocolError> {
+        let layout = tensors::layout(run.layout)?;
+        let aside = tensors::aside(run.aside, &layout)?;
         let has_base = aside.iter().any(|tensor| tensor.role == Role::Frozen);
-        if has_base == reply.base.is_empty() {
+        if has_base == run.base.is_empty() {
             return Err(ProtocolError::invalid(
                 "base",
                 "there is a digest of the frozen tensors if and only if there are any".to_owned(),
             ));
         }
-        let base = has_base.then(|| digest("base", &reply.base)).transpose()?;
-        let training = reply.training.ok_or(ProtocolError::Missing("training"))?;
-        let average = match (reply.average_last, reply.average_ema) {
-            (0, 0.0) => None,
-            (versions, 0.0) => Some(Average::last(versions)),
-            (0, decay) => Some(Average::ema(decay)),
-            _ => Some(Err("both keys are set".to_owned())),
-        };
+        let base = has_base.then(|| digest("base", &run.base)).transpose()?;
+        let TrainTable { training, extra } = from_json("train", &run.train)?;
         Ok(Self {
-            client: reply.client.parse()?,
-            run: reply.run.parse()?,
-            task: reply.task,
-            rounds: reply.rounds,
-            seed: reply.seed,
+            client,
+            run: run.name.parse()?,
+            task: run.task,
+            rounds: run.rounds,
+            seed: run.seed,
             layout,
             aside,
             base,
-            serves_base: reply.serves_base && has_base,
-            extra: Extra::from_wire(&training.extra)?,
-            training: training.try_into()?,
-            uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
-            max_frame: reply.max_frame,
-            pending: reply.pending.map(UpdateReply::try_from).transpose()?,
-            initial: digest("initial", &reply.initial)?,
-            instance: digest("instance", &reply.instance)?,
-            minor: reply.protocol_minor,
-            average: average
-                .transpose()
-                .map_err(|why| ProtocolError::invalid("average", why))?,
-            ping_every: match reply.ping_every_ms {
-                0 => PINGS_BEFORE_1_10,
-                millis => Duration::from_millis(millis).min(MAX_PING_EVERY),
-            },
+            serves_base: run.serves_base && has_base,
+            training,
+            extra,
+            uplink: from_json("uplink", &run.uplink)?,
+            max_frame: run.max_frame,
+            pending,
+            initial: digest("initial", &run.initial)?,
+            instance: digest("instance", &run.instance)?,
+            minor: run.protocol_minor,
+            average: from_json("average", &run.average)?,
+            ping_every: Duration::from_millis(run.ping_every_ms).min(MAX_PING_EVERY),
         })
     }
 }
 
+fn to_json(field: &'static str, table: &impl Serialize) -> Result<String, ProtocolError> {
+    serde_json::to_string(table).map_err(|error| ProtocolError::invalid(field, error.to_string()))
+}
+
+/// A table of run.toml. One with a key or a value that this program does not know is refused.
+fn from_json<T: DeserializeOwned>(field: &'static str, text: &str) -> Result<T, ProtocolError> {
+    let why = |error| format!("{error}; if this client is older than the server, update it");
+    serde_json::from_str(text).map_err(|error| ProtocolError::invalid(field, why(error)))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::training::Schedule;
 
@@ -252,18 +258,27 @@ pub(crate) mod tests {
         }
     }
 
+    fn read(run: wire::Run) -> Result<Joined, ProtocolError> {
+        Joined::of_wire(joined().client, joined().pending, run)
+    }
+
+    fn refused(change: impl FnOnce(&mut wire::Run)) -> String {
+        let mut run = joined().run_to_wire().unwrap();
+        change(&mut run);
+        read(run).unwrap_err().to_string()
+    }
+
     #[test]
     fn replies_survive_the_wire() {
-        assert_eq!(Joined::try_from(joined().to_wire().unwrap()).unwrap(), joined());
+        let averages = [None, Some(Average::Ema(0.1 + 0.2))];
+        for joined in averages.map(|average| Joined { average, ..joined() }) {
+            assert_eq!(read(joined.run_to_wire().unwrap()).unwrap(), joined);
+        }
     }
 
     #[test]
     fn another_major_version_is_refused_with_both_named() {
-        let mut request = wire::JoinRequest::from(JoinRequest {
-            tasks: vec![],
-            pending: None,
-            ..JoinRequest::default()
-        });
+        let mut request = wire::JoinRequest::from(JoinRequest::default());
         request.protocol_minor = 99;
         assert!(JoinRequest::try_from(request.clone()).is_ok());
         request.protocol_major = 7;
@@ -274,51 +289,48 @@ pub(crate) mod tests {
 
     #[test]
     fn frozen_tensors_and_their_digest_come_together() {
-        let mut reply = joined().to_wire().unwrap();
-        reply.base = Default::default();
-        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("base"));
-        let mut reply = joined().to_wire().unwrap();
-        reply.aside.clear();
-        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("base"));
+        assert!(refused(|run| run.base = Default::default()).contains("base"));
+        assert!(refused(|run| run.aside.clear()).contains("base"));
     }
 
     #[test]
-    fn averages_survive_the_wire_and_impossible_ones_are_refused() {
-        for average in [None, Some(Average::Ema(0.8))] {
-            let joined = Joined { average, ..joined() };
-            assert_eq!(Joined::try_from(joined.to_wire().unwrap()).unwrap(), joined);
-        }
-        for (last, ema) in [(1, 0.0), (u32::MAX, 0.0), (0, f64::NAN), (0, 1.0), (0, -0.5), (5, 0.8)] {
-            let mut reply = joined().to_wire().unwrap();
-            (reply.average_last, reply.average_ema) = (last, ema);
-            let text = Joined::try_from(reply).unwrap_err().to_string();
-            assert!(text.contains("average"), "{last} {ema}: {text}");
-        }
-    }
-
-    #[test]
-    fn a_server_says_how_often_it_pings_if_it_is_new_enough() {
-        for (millis, every) in [
-            (0, PINGS_BEFORE_1_10),
-            (1, Duration::from_millis(1)),
-            (u64::MAX, MAX_PING_EVERY),
+    fn what_is_out_of_range_or_unknown_to_this_client_is_refused_by_name() {
+        for average in [
+            r#"{"last":1}"#,
+            r#"{"ema":1.0}"#,
+            r#"{"last":5,"ema":0.8}"#,
+            "",
+            r#"{"median":3}"#,
         ] {
-            let mut reply = joined().to_wire().unwrap();
-            reply.ping_every_ms = millis;
-            assert_eq!(Joined::try_from(reply).unwrap().ping_every, every);
+            let text = refused(|run| run.average = average.to_owned());
+            assert!(
+                text.contains("average") && text.contains("update it"),
+                "{average}: {text}"
+            );
         }
+        assert!(refused(|run| run.layout[0].dims = vec![u64::MAX, 2]).contains("layout"));
+        for (table, key) in [
+            (r#"{"batch_size":0}"#, "batch_size"),
+            (r#"{"sharpness":0.1}"#, "sharpness"),
+            (r#"{"optimizer":"lion"}"#, "lion"),
+            (r#"{"extra":{"a":null}}"#, "train.extra"),
+        ] {
+            let text = refused(|run| run.train = table.to_owned());
+            assert!(text.contains("`train`") && text.contains(key), "{table}: {text}");
+        }
+        assert!(refused(|run| run.uplink = r#"{"codec":{}}"#.to_owned()).contains("`uplink`"));
     }
 
-    #[test]
-    fn a_layout_or_training_out_of_range_is_refused() {
-        let mut reply = joined().to_wire().unwrap();
-        reply.layout[0].dims = vec![u64::MAX, 2];
-        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("layout"));
-        let mut reply = joined().to_wire().unwrap();
-        reply.training = Some(wire::Training {
-            batch_size: 0,
-            ..Training::default().into()
-        });
-        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("batch_size"));
+    proptest! {
+        #[test]
+        fn every_number_of_the_training_keeps_its_bits(bits in 1u32..0x7f80_0000, decay in 0x0080_0000u32..0x3f80_0000) {
+            let training = Training {
+                learning_rate: f32::from_bits(bits),
+                weight_decay: f32::from_bits(decay),
+                ..Training::default()
+            };
+            let joined = Joined { training, ..joined() };
+            prop_assert_eq!(read(joined.run_to_wire().unwrap()).unwrap(), joined);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The compressed form of a reply to `Join`. All clients of a run are told the same but for their names and pending updates, and a
+//! The run in a reply to `Join`, compressed. All clients of a run are told the same but for their names and pending updates, and a
 //! client that comes back to its run has been told before.
 
 use std::io::{Read as _, Write as _};
@@ -29,15 +29,10 @@ impl JoinedRun {
     /// Of a reply to any client of the run.
     ///
     /// # Errors
-    /// As [`Joined::to_wire`].
+    /// `Invalid` if a table of the run cannot be written as JSON.
     pub fn of(joined: &Joined) -> Result<Self, ProtocolError> {
-        let shared = wire::JoinReply {
-            client: String::new(),
-            pending: None,
-            ..joined.to_wire()?
-        };
         let mut deflater = DeflateEncoder::new(Vec::new(), Compression::best());
-        let written = deflater.write_all(&shared.encode_to_vec());
+        let written = deflater.write_all(&joined.run_to_wire()?.encode_to_vec());
         let deflated = written.and_then(|()| deflater.finish());
         Ok(Self::from_deflated(deflated.map_err(invalid)?.into()))
     }
@@ -53,53 +48,47 @@ impl JoinedRun {
         wire::JoinReply {
             client: client.to_string(),
             pending: pending.map(Into::into),
-            is_known,
-            deflated: if is_known { Bytes::new() } else { self.deflated.clone() },
-            ..wire::JoinReply::default()
+            run: if is_known { Bytes::new() } else { self.deflated.clone() },
         }
     }
 }
 
-/// Reads a reply in either form; `known` is what an earlier one said. Returns what to send with the next request, if the server
-/// compresses.
+/// Reads a reply; `known` is what an earlier one said. Returns what to send with the next request.
 ///
 /// # Errors
 /// `Invalid` or `Missing`, with the field.
 pub fn read_join(
     reply: wire::JoinReply,
     known: Option<(RunDigest, &Joined)>,
-) -> Result<(Joined, Option<RunDigest>), ProtocolError> {
-    if reply.is_known {
-        let (digest, known) = known.ok_or(ProtocolError::Missing("deflated"))?;
-        let joined = Joined {
-            client: reply.client.parse()?,
-            pending: reply.pending.map(UpdateReply::try_from).transpose()?,
-            ..known.clone()
-        };
-        return Ok((joined, Some(digest)));
-    }
-    if reply.deflated.is_empty() {
-        return Ok((reply.try_into()?, None));
+) -> Result<(Joined, RunDigest), ProtocolError> {
+    let client = reply.client.parse()?;
+    let pending = reply.pending.map(UpdateReply::try_from).transpose()?;
+    if reply.run.is_empty() {
+        let (digest, known) = known.ok_or(ProtocolError::Missing("run"))?;
+        let known = known.clone();
+        return Ok((
+            Joined {
+                client,
+                pending,
+                ..known
+            },
+            digest,
+        ));
     }
     let mut inflated = Vec::new();
     let limit = MAX_MESSAGE as u64;
-    let mut inflater = DeflateDecoder::new(&*reply.deflated).take(limit + 1);
+    let mut inflater = DeflateDecoder::new(&*reply.run).take(limit + 1);
     inflater.read_to_end(&mut inflated).map_err(invalid)?;
     if inflated.len() > MAX_MESSAGE {
         return Err(invalid(format!("it inflates to more than {MAX_MESSAGE} bytes")));
     }
-    let shared = wire::JoinReply::decode(&*inflated).map_err(invalid)?;
-    let joined = wire::JoinReply {
-        client: reply.client,
-        pending: reply.pending,
-        ..shared
-    };
-    let digest = JoinedRun::from_deflated(reply.deflated).digest;
-    Ok((joined.try_into()?, Some(digest)))
+    let run = wire::Run::decode(&*inflated).map_err(invalid)?;
+    let digest = JoinedRun::from_deflated(reply.run).digest;
+    Ok((Joined::of_wire(client, pending, run)?, digest))
 }
 
 fn invalid(why: impl std::fmt::Display) -> ProtocolError {
-    ProtocolError::invalid("deflated", why.to_string())
+    ProtocolError::invalid("run", why.to_string())
 }
 
 #[cfg(test)]
@@ -112,31 +101,34 @@ mod tests {
     fn deflated(bytes: &[u8]) -> wire::JoinReply {
         let mut deflater = DeflateEncoder::new(Vec::new(), Compression::best());
         deflater.write_all(bytes).unwrap();
-        let deflated = deflater.finish().unwrap().into();
         wire::JoinReply {
             client: "a".to_owned(),
-            deflated,
-            ..wire::JoinReply::default()
+            pending: None,
+            run: deflater.finish().unwrap().into(),
         }
     }
 
     #[test]
-    fn a_reply_survives_in_both_forms_and_is_short_for_who_knows_the_run() {
+    fn a_reply_survives_and_is_short_for_a_client_that_knows_the_run() {
         let tensors = (0..48).map(|i| (format!("blocks.{}.mlp.{}.weight", i / 4, i % 4), vec![64, 256]));
         let layout = fl_compress::Layout::new(tensors).unwrap();
-        let joined = Joined { layout, ..joined() };
+        let (aside, base) = (Vec::new(), None);
+        let joined = Joined {
+            layout,
+            aside,
+            base,
+            serves_base: false,
+            ..joined()
+        };
         let run = JoinedRun::of(&joined).unwrap();
-        let whole = joined.to_wire().unwrap();
-        assert_eq!(read_join(whole.clone(), None).unwrap(), (joined.clone(), None));
-
         let reply = run.reply(&joined.client, joined.pending.clone(), None);
-        let lens = (reply.encoded_len(), whole.encoded_len());
-        assert!(3 * lens.0 < lens.1, "{lens:?}");
+        let lens = (reply.encoded_len(), joined.run_to_wire().unwrap().encoded_len());
+        assert!(2 * lens.0 < lens.1, "{lens:?}");
         let (read, digest) = read_join(reply, None).unwrap();
-        assert_eq!((&read, digest), (&joined, Some(run.digest)));
+        assert_eq!((&read, digest), (&joined, run.digest));
 
         let berta: ClientId = "berta".parse().unwrap();
-        let reply = run.reply(&berta, None, digest);
+        let reply = run.reply(&berta, None, Some(digest));
         assert!(reply.encoded_len() < 16);
         let other = Joined {
             client: berta,
@@ -147,7 +139,16 @@ mod tests {
             read_join(reply.clone(), Some((run.digest, &joined))).unwrap(),
             (other, digest)
         );
-        assert!(read_join(reply, None).unwrap_err().to_string().contains("deflated"));
+        assert_eq!(read_join(reply, None), Err(ProtocolError::Missing("run")));
+    }
+
+    #[test]
+    fn a_field_of_a_later_minor_version_is_skipped() {
+        let mut run = joined().run_to_wire().unwrap().encode_to_vec();
+        // Field 1000: the text `new`.
+        run.extend_from_slice(b"\xc2\x3e\x03new");
+        let read = read_join(deflated(&run), None).unwrap().0;
+        assert_eq!((read.layout, read.training), (joined().layout, joined().training));
     }
 
     #[test]
@@ -156,14 +157,14 @@ mod tests {
         let longer = Joined { rounds: 11, ..joined() };
         let longer = JoinedRun::of(&longer).unwrap();
         let (client, known) = ("a".parse().unwrap(), Some(run.digest));
-        assert!(!longer.reply(&client, None, known).is_known);
-        assert!(run.reply(&client, None, known).is_known);
+        assert!(!longer.reply(&client, None, known).run.is_empty());
+        assert!(run.reply(&client, None, known).run.is_empty());
     }
 
     #[test]
     fn what_inflates_without_end_is_refused_after_the_longest_message() {
         let error = read_join(deflated(&vec![0; 64 << 20]), None).unwrap_err().to_string();
-        assert!(error.contains("deflated") && error.contains("524288"), "{error}");
+        assert!(error.contains("run") && error.contains("524288"), "{error}");
     }
 
     proptest! {
@@ -171,10 +172,10 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), bit in 0..8) {
             let _ = read_join(deflated(&bytes), None);
             let mut reply = JoinedRun::of(&joined()).unwrap().reply(&"a".parse().unwrap(), None, None);
-            let mut flipped = reply.deflated.to_vec();
+            let mut flipped = reply.run.to_vec();
             let at = flip.index(flipped.len());
             flipped[at] ^= 1u8 << bit;
-            reply.deflated = flipped.into();
+            reply.run = flipped.into();
             let _ = read_join(reply, None);
         }
     }

@@ -57,7 +57,6 @@ pub use process::{make_new_files_private, make_private_file, make_private_folder
 pub use regular_file::open_regular;
 pub use round::{ModelDigest, Phase, RoundState};
 pub use run_digest::RunDigest;
-pub use tensors::misread_by;
 pub use tls::{
     Authority, ForeignAuthority, Issued, Lifetime, NewKey, PairFiles, RequestError, Role, SigningRequest, TlsError,
     certificate_key, certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_issued_by,

@@ -4,34 +4,15 @@ use std::time::Duration;
 
 /// Major version of the protocol. Peers of another major version are refused.
 pub const PROTOCOL_MAJOR: u32 = 1;
-/// Minor version. A newer one only adds fields that an older peer may ignore. Version 1 added `UpdateHeader.fidelity`, the
-/// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, `FetchBase`, metrics, and evaluations of
-/// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`. Version 4
-/// added updates and model updates on the stream of `Watch`, and `UpdateHeader.evaluation`. Version 5 added `Training.space` and averages of versions.
-/// Version 6 added `RoundState.budget`. Version 7 added `WatchRequest.availability`, the departure of a client that is paused,
-/// `Renew`, `JoinRequest.software` and `JoinRequest.device`. Version 8 added `Probe` and `FetchRequest.partial`. Version 9 added
-/// `Space.blocks`, `RoundState.bandwidth` and model updates after which the model is rounded. Version 10 added
-/// `JoinReply.ping_every_ms` and the compressed form of that reply.
-pub const PROTOCOL_MINOR: u32 = 10;
-/// First minor version in which a client reads the compressed form of a `JoinReply`.
-pub const DEFLATES_SINCE: u32 = 10;
-/// First minor version in which a client rounds its model where a model update says so.
-pub const ROUNDS_SINCE: u32 = 9;
-/// First minor version in which a server measures connections.
-pub const PROBES_SINCE: u32 = 8;
-/// First minor version in which a server renews certificates.
-pub const RENEWS_SINCE: u32 = 7;
-/// First minor version in which small updates and model updates travel on the stream of `Watch`, and evaluations with updates.
-pub const PUSHES_SINCE: u32 = 4;
-/// First minor version in which a client says on the stream of `Watch` whether it is available.
-pub const AVAILABILITY_SINCE: u32 = 7;
+/// Minor version. A newer one only adds what an older peer may ignore.
+pub const PROTOCOL_MINOR: u32 = 0;
 /// Longest frame on the stream of `Watch`, in bytes: a call of its own costs some 200 bytes, which vanish beside a longer one.
 pub const MAX_PUSH: u64 = 16 * 1024;
 
 /// Bytes of a frame in one chunk: large enough that the overhead of a chunk vanishes; small enough that a hundred concurrent
 /// uploads need little memory, and that a broken connection loses little, because a partial chunk is sent again as a whole.
 pub const CHUNK: usize = 64 * 1024;
-/// Longest message that either side reads. A `JoinReply` with the layout of a deep network fits.
+/// Longest message that either side reads. A `Run` with the layout of a deep network fits.
 pub const MAX_MESSAGE: usize = 512 * 1024;
 /// Tasks that a client may name.
 pub const MAX_TASKS: usize = 64;
@@ -55,8 +36,6 @@ pub const MAX_EXTRA: usize = 64 * 1024;
 /// Most bytes of a `Probe` in each direction: enough to see the rate of a link, little beside a model.
 pub const MAX_PROBE: usize = 256 * 1024;
 
-/// Time without a byte after which servers before version 1.10 send a ping.
-pub const PINGS_BEFORE_1_10: Duration = Duration::from_secs(20);
 /// Time without a byte after which servers send a ping by default.
 pub const DEFAULT_PING_EVERY: Duration = Duration::from_secs(60);
 /// Longest time without a byte after which a server may send a ping.

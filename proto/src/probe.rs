@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::error::ProtocolError;
-use crate::join::Joined;
-use crate::limits::{MAX_PROBE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::join::{Joined, check_tasks, check_version};
+use crate::joined_run::{JoinedRun, read_join};
+use crate::limits::{MAX_PROBE, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::wire;
 
 /// The beginning of a probe.
@@ -14,26 +15,13 @@ pub struct ProbeHeader {
     pub tasks: Vec<String>,
     /// Bytes that the server is to send, at most [`MAX_PROBE`].
     pub bytes: usize,
-    /// Minor version of the client's protocol.
-    pub minor: u32,
-}
-
-impl ProbeHeader {
-    /// A probe of a client of this version.
-    pub fn new(tasks: Vec<String>, bytes: usize) -> Self {
-        Self {
-            tasks,
-            bytes,
-            minor: PROTOCOL_MINOR,
-        }
-    }
 }
 
 impl From<ProbeHeader> for wire::ProbeHeader {
     fn from(header: ProbeHeader) -> Self {
         Self {
             protocol_major: PROTOCOL_MAJOR,
-            protocol_minor: header.minor,
+            protocol_minor: PROTOCOL_MINOR,
             tasks: header.tasks,
             bytes: u32::try_from(header.bytes).unwrap_or(u32::MAX),
         }
@@ -44,23 +32,13 @@ impl TryFrom<wire::ProbeHeader> for ProbeHeader {
     type Error = ProtocolError;
 
     fn try_from(header: wire::ProbeHeader) -> Result<Self, ProtocolError> {
-        if header.protocol_major != PROTOCOL_MAJOR {
-            let why = format!(
-                "{} is not the major version of this server, {PROTOCOL_MAJOR}",
-                header.protocol_major
-            );
-            return Err(ProtocolError::invalid("protocol_major", why));
-        }
-        if header.tasks.len() > MAX_TASKS {
-            let why = format!("{} is above {MAX_TASKS}", header.tasks.len());
-            return Err(ProtocolError::invalid("tasks", why));
-        }
+        check_version(header.protocol_major, header.protocol_minor)?;
+        check_tasks(&header.tasks)?;
         let bytes = usize::try_from(header.bytes).ok().filter(|bytes| *bytes <= MAX_PROBE);
         let above = || ProtocolError::invalid("bytes", format!("{} is above {MAX_PROBE}", header.bytes));
         Ok(Self {
             bytes: bytes.ok_or_else(above)?,
             tasks: header.tasks,
-            minor: header.protocol_minor,
         })
     }
 }
@@ -86,13 +64,13 @@ impl Probed {
     /// The message.
     ///
     /// # Errors
-    /// Those of [`Joined::to_wire`].
+    /// Those of [`JoinedRun::of`].
     pub fn to_wire(&self) -> Result<wire::ProbeResult, ProtocolError> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(wire::ProbeResult {
             unix_ms: millis(self.clock),
             refusal: self.refusal.clone().unwrap_or_default(),
-            run: Some(self.run.to_wire()?),
+            run: Some(JoinedRun::of(&self.run)?.reply(&self.run.client, None, None)),
             deadline_ms: millis(self.deadline),
             update_bytes: self.update_bytes.unwrap_or(0),
             step_bytes: self.step_bytes.unwrap_or(0),
@@ -108,7 +86,7 @@ impl TryFrom<wire::ProbeResult> for Probed {
         Ok(Self {
             clock: Duration::from_millis(result.unix_ms),
             refusal: Some(result.refusal).filter(|text| !text.is_empty()),
-            run: result.run.ok_or(ProtocolError::Missing("run"))?.try_into()?,
+            run: read_join(result.run.unwrap_or_default(), None)?.0,
             deadline: Duration::from_millis(result.deadline_ms),
             update_bytes: known(result.update_bytes),
             step_bytes: known(result.step_bytes),
@@ -122,10 +100,13 @@ mod tests {
 
     #[test]
     fn a_header_survives_the_wire_and_one_out_of_range_is_refused() {
-        let header = ProbeHeader::new(vec!["digits".to_owned()], MAX_PROBE);
+        let header = ProbeHeader {
+            tasks: vec!["digits".to_owned()],
+            bytes: MAX_PROBE,
+        };
         let wire = wire::ProbeHeader::from(header.clone());
         assert_eq!(ProbeHeader::try_from(wire.clone()), Ok(header));
-        let tasks = vec![String::new(); MAX_TASKS + 1];
+        let tasks = vec![String::new(); crate::MAX_TASKS + 1];
         for (wrong, named) in [
             (
                 wire::ProbeHeader {
@@ -150,7 +131,15 @@ mod tests {
 
     #[test]
     fn a_result_without_a_run_is_refused() {
-        let error = Probed::try_from(wire::ProbeResult::default()).unwrap_err();
+        let run = Some(wire::JoinReply {
+            client: "a".to_owned(),
+            ..wire::JoinReply::default()
+        });
+        let error = Probed::try_from(wire::ProbeResult {
+            run,
+            ..Default::default()
+        })
+        .unwrap_err();
         assert_eq!(error, ProtocolError::Missing("run"));
     }
 }

@@ -27,63 +27,25 @@ pub enum Phase {
     Failed,
 }
 
-/// The digest of a model, or its first eight bytes, by which two are compared.
-#[derive(Debug, Clone, Copy)]
-pub enum ModelDigest {
-    /// All of it.
-    Whole(Digest),
-    /// [`Digest::short`] of it.
-    Short(u64),
-}
+/// The first eight bytes of a model's digest, by which two models are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelDigest(u64);
 
-impl ModelDigest {
-    /// Its first eight bytes.
-    pub fn short(self) -> u64 {
-        match self {
-            Self::Whole(digest) => digest.short(),
-            Self::Short(short) => short,
-        }
-    }
-
-    fn to_wire(self) -> Bytes {
-        match self {
-            Self::Whole(digest) => digest.0.to_vec().into(),
-            Self::Short(short) => short.to_le_bytes().to_vec().into(),
-        }
-    }
-
-    fn from_wire(bytes: &Bytes) -> Result<Self, ProtocolError> {
-        let short = <[u8; 8]>::try_from(bytes.as_ref()).map(u64::from_le_bytes);
-        short.map_or_else(
-            |_| digest("model", bytes).map(Self::Whole),
-            |short| Ok(Self::Short(short)),
-        )
+impl From<Digest> for ModelDigest {
+    fn from(digest: Digest) -> Self {
+        Self(digest.short())
     }
 }
-
-impl PartialEq for ModelDigest {
-    fn eq(&self, other: &Self) -> bool {
-        self.short() == other.short()
-    }
-}
-
-impl Eq for ModelDigest {}
 
 impl PartialEq<Digest> for ModelDigest {
     fn eq(&self, other: &Digest) -> bool {
-        self.short() == other.short()
+        *self == Self::from(*other)
     }
 }
 
 impl fmt::Display for ModelDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(digest) => digest.fmt(f),
-            Self::Short(short) => {
-                let bytes = short.to_le_bytes();
-                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
+        self.0.to_le_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -131,7 +93,7 @@ impl From<RoundState> for wire::RoundState {
                 .unwrap_or_default()
                 .into(),
             version: state.version,
-            model: state.model.to_wire(),
+            model: state.model.0,
             evaluate: state.evaluate,
             left_ms: state.left.map_or(0, |left| (left.as_millis() as u64).max(1)),
             message: state.message,
@@ -165,7 +127,7 @@ impl TryFrom<wire::RoundState> for RoundState {
                 .then(|| digest("accepted", &state.accepted))
                 .transpose()?,
             version: state.version,
-            model: ModelDigest::from_wire(&state.model)?,
+            model: ModelDigest(state.model),
             evaluate: state.evaluate,
             left: (state.left_ms > 0).then(|| Duration::from_millis(state.left_ms)),
             message: state.message,
@@ -194,10 +156,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_digest_is_printed_as_the_whole_one_begins() {
-        let digest = Digest::of(b"a model");
-        assert_eq!(ModelDigest::Whole(digest).to_string(), digest.to_string());
-        assert_eq!(ModelDigest::Short(digest.short()).to_string(), digest.to_string()[..16]);
+    fn the_digest_of_a_model_is_printed_as_the_whole_one_begins() {
+        let whole = Digest::of(b"a model");
+        let short = ModelDigest::from(whole);
+        assert_eq!(short.to_string(), whole.to_string()[..16]);
+        assert_eq!(short, whole);
+        assert_ne!(short, Digest::of(b"n"));
     }
 
     #[test]
@@ -218,10 +182,7 @@ mod tests {
                 attempt: i as u32,
                 accepted: (i % 2 == 1).then(|| Digest::of(b"u")),
                 version: 2,
-                model: match i % 2 {
-                    0 => ModelDigest::Whole(Digest::of(b"m")),
-                    _ => ModelDigest::Short(Digest::of(b"m").short()),
-                },
+                model: Digest::of(b"m").into(),
                 evaluate: i == 3,
                 left: (i == 1).then(|| Duration::from_millis(250)),
                 message: "text".into(),
@@ -237,43 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn a_short_digest_is_equal_to_the_one_that_it_begins() {
-        let whole = Digest::of(b"m");
-        let short = ModelDigest::Short(whole.short());
-        assert_eq!(short, ModelDigest::Whole(whole));
-        assert_eq!(short, whole);
-        assert_ne!(short, Digest::of(b"n"));
-        assert!(whole.to_string().starts_with(&short.to_string()));
-    }
-
-    #[test]
-    fn a_state_without_a_phase_or_with_a_short_digest_is_refused() {
-        let good = wire::RoundState {
-            phase: 1,
-            model: vec![0; 32].into(),
-            ..Default::default()
-        };
-        assert!(RoundState::try_from(good.clone()).is_ok());
-        assert!(
-            RoundState::try_from(wire::RoundState {
-                phase: 0,
-                ..good.clone()
-            })
-            .is_err()
-        );
-        assert!(
-            RoundState::try_from(wire::RoundState {
-                phase: 99,
-                ..good.clone()
-            })
-            .is_err()
-        );
-        assert!(
-            RoundState::try_from(wire::RoundState {
-                model: vec![0; 31].into(),
-                ..good
-            })
-            .is_err()
-        );
+    fn a_state_without_a_phase_that_this_program_knows_is_refused() {
+        for (phase, is_known) in [(0, false), (1, true), (99, false)] {
+            let state = wire::RoundState {
+                phase,
+                ..Default::default()
+            };
+            assert_eq!(RoundState::try_from(state).is_ok(), is_known, "{phase}");
+        }
     }
 }

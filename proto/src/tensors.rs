@@ -7,28 +7,6 @@ use fl_compress::{Dtype, Layout, MAX_TENSORS, Role, TensorSpec};
 use crate::error::ProtocolError;
 use crate::wire;
 
-/// The minor version of the protocol that added types and roles.
-const SINCE: u32 = 2;
-
-/// The first tensor, in words, that a client of this minor version would misread; `None` if there is none.
-pub fn misread_by(minor: u32, layout: &Layout, aside: &[TensorSpec]) -> Option<String> {
-    if minor >= SINCE {
-        return None;
-    }
-    let travelling = layout.tensors().iter();
-    let travelling = travelling.map(|tensor| (&tensor.name, tensor.dtype, tensor.role));
-    let aside = aside.iter().map(|tensor| (&tensor.name, tensor.dtype, tensor.role));
-    let mut others = travelling
-        .chain(aside)
-        .filter(|(_, dtype, role)| (*dtype, *role) != Default::default());
-    let (name, dtype, role) = others.next()?;
-    Some(format!(
-        "tensor `{name}` is {} and has the role {}",
-        dtype.name(),
-        role.name()
-    ))
-}
-
 /// The message of a layout.
 pub(crate) fn layout_to_wire(layout: &Layout) -> Vec<wire::TensorShape> {
     let shape = |tensor: &fl_compress::Tensor| to_wire(&tensor.name, &tensor.shape, tensor.dtype, tensor.role);
@@ -171,16 +149,5 @@ mod tests {
                 .to_string()
                 .contains("layout")
         );
-    }
-
-    #[test]
-    fn an_older_client_misreads_all_but_trained_f32() {
-        let plain = Layout::new([("w", vec![2])]).unwrap();
-        assert_eq!(misread_by(1, &plain, &[]), None);
-        let why = misread_by(1, &plain, &[spec("head", Dtype::F32, Role::Local)]).unwrap();
-        assert_eq!(why, "tensor `head` is F32 and has the role local");
-        let halves = Layout::of([spec("w", Dtype::F16, Role::Trained)]).unwrap();
-        assert!(misread_by(0, &halves, &[]).unwrap().contains("`w` is F16"));
-        assert_eq!(misread_by(2, &halves, &[]), None);
     }
 }

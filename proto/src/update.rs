@@ -20,7 +20,7 @@ pub struct UpdateId {
     pub run: RunName,
     /// The round, from 1.
     pub round: u64,
-    /// The attempt of the round in which the server asked for the update; 0 if the client does not say.
+    /// The attempt of the round in which the server asked for the update.
     pub attempt: u32,
     /// Digest of the frame.
     pub digest: Digest,
@@ -317,7 +317,7 @@ mod tests {
         assert!(refused(|h| h.metrics[1].name = "loss".into()).contains("`loss` is computed"));
         assert!(refused(|h| h.metrics[1].name = "f1".into()).contains("`f1` is given twice"));
         assert!(refused(|h| h.metrics[0].weight = -1.0).contains("weight of `f1`"));
-        assert!(refused(|h| h.evaluation.as_mut().unwrap().correct = 6).contains("`correct`"));
+        assert!(refused(|h| h.evaluation.as_mut().unwrap().correct = Some(6)).contains("`correct`"));
         assert!(refused(|h| h.metrics = vec![h.metrics[0].clone(); 5_000]).contains("`metrics`"));
     }
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{
-    Departure, EvaluationReport, Joined, PUSHES_SINCE, Phase, RENEWS_SINCE, RoundState, UpdateId, UpdateReply,
-};
+use fl_proto::{Departure, EvaluationReport, Joined, Phase, RoundState, UpdateId, UpdateReply};
 
 use super::fetch_base::obtain_base;
 use super::fetch_model::fetch_model;
@@ -128,8 +126,7 @@ impl Connection<'_> {
                     let gave_up = self.session.training.take().and_then(|training| training.gave_up());
                     match (gave_up, result) {
                         (Some(why), Err(Error::NotNow(_))) => {
-                            let departure = self.paused_departure(asked.0);
-                            self.leave_round(asked, departure, why).await?;
+                            self.leave_round(asked, Departure::Paused(asked.0), why).await?;
                         }
                         (_, result) => self.conclude(&watch, asked, result).await?,
                     }
@@ -149,12 +146,9 @@ impl Connection<'_> {
         }
     }
 
-    /// When to renew the certificate; `None` if it is no file, or the server cannot renew it.
+    /// When to renew the certificate; `None` if it is no file.
     fn renewal(&self) -> Option<Instant> {
         self.config.identity.as_ref()?;
-        if self.joined.minor < RENEWS_SINCE {
-            return None;
-        }
         let now = (self.config.clock)() + self.session.clock_offset;
         let due = renewal::due(&self.config.own, now)?;
         Instant::now().checked_add(due)
@@ -346,7 +340,7 @@ impl Connection<'_> {
                     model,
                     evaluation,
                 });
-                match train && self.joined.minor >= PUSHES_SINCE {
+                match train {
                     true => self.session.evaluation = Some(report),
                     false => self.report(report).await?,
                 }

@@ -16,8 +16,8 @@ use crate::rpc::{Rpc, Updates};
 pub(super) struct RoundWatch {
     seen: watch::Receiver<Seen>,
     acted: u64,
-    /// Where small updates go, if the server takes them on the stream.
-    updates: Option<Updates>,
+    /// Where small updates go.
+    updates: Updates,
     /// Updates that were sent on the stream.
     sent: AtomicU64,
     reader: JoinHandle<()>,
@@ -44,8 +44,8 @@ enum End {
 }
 
 impl RoundWatch {
-    /// `updates`: where small updates go, if the server takes them on the stream.
-    pub(super) fn start(stream: Streaming<wire::RoundState>, updates: Option<Updates>, rpc: Rpc) -> Self {
+    /// `updates`: where small updates go.
+    pub(super) fn start(stream: Streaming<wire::RoundState>, updates: Updates, rpc: Rpc) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
         Self {
             seen,
@@ -87,13 +87,9 @@ impl RoundWatch {
     /// # Errors
     /// Why the stream ended.
     pub(super) async fn upload(&self, header: &UpdateHeader, frame: &Bytes) -> Result<Option<UpdateReply>, Error> {
-        let Some(updates) = self
-            .updates
-            .as_ref()
-            .filter(|_| header.len <= MAX_PUSH && header.offset == 0)
-        else {
+        if header.len > MAX_PUSH || header.offset > 0 {
             return Ok(None);
-        };
+        }
         let mut update = wire::UpdateHeader::from(header);
         if let Some(id) = &mut update.id {
             id.run.clear();
@@ -104,7 +100,7 @@ impl RoundWatch {
             ..wire::WatchRequest::default()
         };
         let closed = || Error::Broken("the watch stream ended".to_owned());
-        let place = updates.reserve().await.map_err(|_| closed())?;
+        let place = self.updates.reserve().await.map_err(|_| closed())?;
         let own = 1 + self.sent.fetch_add(1, Ordering::Relaxed);
         place.send(request);
         let mut seen = self.seen.clone();
@@ -121,18 +117,17 @@ impl RoundWatch {
         }
     }
 
-    /// Tells the server whether the client is available. Only for servers that know of it.
+    /// Tells the server whether the client is available.
     ///
     /// # Errors
     /// If the stream ended.
     pub(super) async fn report(&self, availability: Availability) -> Result<(), Error> {
-        let Some(requests) = &self.updates else { return Ok(()) };
         let request = wire::WatchRequest {
             availability: Some(availability.into()),
             ..wire::WatchRequest::default()
         };
         let closed = |_| Error::Broken("the watch stream ended".to_owned());
-        requests.send(request).await.map_err(closed)
+        self.updates.send(request).await.map_err(closed)
     }
 
     /// Completes when a newer state makes work for `old` useless. Never completes for a stream that has ended: the work may

@@ -54,7 +54,7 @@ pub(super) async fn serve(
     }
     let known = joined.pending.take();
     let joined = Arc::new(joined);
-    session.told = digest.map(|digest| Told {
+    session.told = Some(Told {
         digest,
         joined: Arc::clone(&joined),
     });

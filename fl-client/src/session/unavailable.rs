@@ -1,6 +1,6 @@
 //! What a client says to the server that cannot do what it is asked for.
 
-use fl_proto::{AVAILABILITY_SINCE, Departure, Phase, RoundState};
+use fl_proto::{Departure, Phase, RoundState};
 
 use super::connection::Connection;
 use super::round_watch::RoundWatch;
@@ -11,7 +11,7 @@ impl Connection<'_> {
     /// Does nothing of what the state asks for, because the client is not available.
     pub(super) async fn decline(&mut self, state: &RoundState, train: bool, why: String) -> Result<(), Error> {
         if train {
-            let departure = self.paused_departure(state.round);
+            let departure = Departure::Paused(state.round);
             return self.leave_round((state.round, state.attempt), departure, why).await;
         }
         self.skips_evaluation(state, why).await;
@@ -19,20 +19,9 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// How a client that is not available leaves a round.
-    pub(super) fn paused_departure(&self, round: u64) -> Departure {
-        match self.joined.minor >= AVAILABILITY_SINCE {
-            true => Departure::Paused(round),
-            false => Departure::Round(round),
-        }
-    }
-
     pub(super) async fn report_availability(&mut self, watch: &RoundWatch) -> Result<(), Error> {
         self.guest.monitor.see();
-        match self.joined.minor >= AVAILABILITY_SINCE {
-            true => watch.report(self.guest.monitor.availability()).await,
-            false => Ok(()),
-        }
+        watch.report(self.guest.monitor.availability()).await
     }
 
     /// Sends no update in this attempt of the round, because the client is not available or its learner failed, and says so, so that

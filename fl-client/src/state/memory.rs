@@ -2,13 +2,13 @@
 //! bytes.
 //!
 //! ```text
-//! "FLMH" | major u8 | minor u8 | digest of the run's model version 0, 32 | body length u64 | pending u8 | [round u64 |
-//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64 | attempt u32 | [length u16 | metrics]] | CRC-32C of the
-//! head u32 | body (sealed by the encoder)
+//! "FLMH" | major u8 | minor u8 | length of the head u16 | digest of the run's model version 0, 32 | body length u64 | pending u8 |
+//! [round u64 | attempt u32 | digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64 | count of metrics u8 | metrics] |
+//! CRC-32C of the head u32 | body (sealed by the encoder)
 //! ```
 //!
-//! `pending` is 0 without a pending frame, 2 with one, and 3 (version 1.2) with one that has metrics: each is its name (length u16, ASCII),
-//! value f64 and weight f64, sorted by name. Version 1.0 wrote 1 and no attempt.
+//! `pending` is 0 without a pending frame and 1 with one. A metric is its name (length u16, ASCII), value f64 and weight f64; they are
+//! sorted by name.
 
 use std::sync::Arc;
 
@@ -21,22 +21,23 @@ use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 2;
-const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
-const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
-const ATTEMPT: usize = 4;
+const MINOR: u8 = 0;
+/// Magic, version and length of the head.
+const BEGIN: usize = 4 + 1 + 1 + 2;
+/// The rest of a head, but for the metrics.
+const FIXED: usize = 32 + 8 + 1 + 8 + 4 + 32 + 8 + 8 + 8 + 8 + 1 + CHECKSUM_BYTES;
 /// Longest metrics of an update.
 const METRICS: usize = MAX_METRICS * (2 + MAX_METRIC_NAME + 8 + 8);
 /// What a memory has beside residual, factors and frame, about.
 const BESIDE: usize = 16 * 1024;
 /// Longest head.
-const LONGEST: usize = FIXED + METADATA + ATTEMPT + 2 + METRICS + CHECKSUM_BYTES;
+const LONGEST: usize = BEGIN + FIXED + METRICS;
 
 /// The header of the pending update, so that a retry sends the same header.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UpdateMetadata {
     pub(crate) round: u64,
-    /// The attempt of the round in which the frame was encoded; 0 if it is unknown.
+    /// The attempt of the round in which the frame was encoded.
     pub(crate) attempt: u32,
     pub(crate) digest: Digest,
     pub(crate) examples: u64,
@@ -57,33 +58,31 @@ pub(crate) struct Head {
 
 impl Head {
     fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + METADATA + ATTEMPT + CHECKSUM_BYTES);
+        let mut out = Vec::with_capacity(BEGIN + FIXED);
         let mut writer = Writer::new(&mut out);
-        // The lowest version that can hold it, so that an older client can read it.
-        let (minor, pending) = match &self.pending {
-            None => (1, 0),
-            Some(metadata) if metadata.metrics.is_empty() => (1, 2),
-            Some(_) => (MINOR, 3),
-        };
-        writer.head(MAGIC, MAJOR, minor);
+        writer.head(MAGIC, MAJOR, MINOR);
+        // Known at the end.
+        writer.u16(0);
         writer.bytes(&self.instance.0);
         writer.u64(self.body);
-        writer.u8(pending);
+        writer.u8(u8::from(self.pending.is_some()));
         if let Some(metadata) = &self.pending {
             writer.u64(metadata.round);
+            writer.u32(metadata.attempt);
             writer.bytes(&metadata.digest.0);
             writer.u64(metadata.examples);
             writer.f64(metadata.loss);
             writer.u64(metadata.train_ms);
             writer.u64(metadata.encode_ms);
-            writer.u32(metadata.attempt);
-            if !metadata.metrics.is_empty() {
-                let mut metrics = Vec::new();
-                write_metrics(&metadata.metrics, &mut Writer::new(&mut metrics));
-                writer.u16(metrics.len() as u16);
-                writer.bytes(&metrics);
+            writer.u8(metadata.metrics.len() as u8);
+            for (name, Metric { value, weight }) in metadata.metrics.iter() {
+                writer.text(name);
+                writer.f64(value);
+                writer.f64(weight);
             }
         }
+        let len = (out.len() + CHECKSUM_BYTES) as u16;
+        out[BEGIN - 2..BEGIN].copy_from_slice(&len.to_le_bytes());
         seal(0, &mut out);
         out
     }
@@ -91,70 +90,42 @@ impl Head {
     /// Reads the head from the front of `bytes` and returns the bytes after it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), fl_compress::Error> {
         let mut reader = Reader::new(bytes);
-        reader.take(FIXED - 1, "head")?;
-        let metadata = match reader.u8("pending flag")? {
-            0 => 0,
-            1 => METADATA,
-            2 => METADATA + ATTEMPT,
-            3 => {
-                reader.take(METADATA + ATTEMPT, "head")?;
-                let metrics = usize::from(reader.u16("length of metrics")?);
-                if metrics > METRICS {
-                    return Err(reader.corrupt("length of metrics"));
-                }
-                METADATA + ATTEMPT + 2 + metrics
-            }
-            _ => return Err(reader.corrupt("pending flag")),
-        };
+        reader.head(MAGIC, MAJOR)?;
+        let len = usize::from(reader.u16("length of the head")?);
         let mut reader = Reader::new(bytes);
-        let head = reader.take(FIXED + metadata + CHECKSUM_BYTES, "head")?;
+        let head = reader.take(len, "head")?;
         let rest = reader.take(reader.left(), "body")?;
         let mut reader = unseal(head, MAGIC, MAJOR)?;
-        let instance = reader.array("instance").map(Digest)?;
-        let body = reader.u64("body length")?;
-        reader.u8("pending flag")?;
-        let mut pending = None;
-        if metadata > 0 {
-            pending = Some(UpdateMetadata {
-                round: reader.u64("round")?,
-                digest: reader.array("digest").map(Digest)?,
-                examples: reader.u64("examples")?,
-                loss: reader.f64("loss")?,
-                train_ms: reader.u64("train_ms")?,
-                encode_ms: reader.u64("encode_ms")?,
-                attempt: if metadata > METADATA { reader.u32("attempt")? } else { 0 },
-                metrics: match metadata > METADATA + ATTEMPT {
-                    true => read_metrics(&mut reader)?.into(),
-                    false => Arc::default(),
-                },
-            });
-        }
-        Ok((
-            Self {
-                instance,
-                body,
-                pending,
-            },
-            rest,
-        ))
+        reader.u16("length of the head")?;
+        let head = Self {
+            instance: reader.array("instance").map(Digest)?,
+            body: reader.u64("body length")?,
+            pending: reader
+                .flag("pending flag")?
+                .then(|| metadata(&mut reader))
+                .transpose()?,
+        };
+        reader.finish("end of the head")?;
+        Ok((head, rest))
     }
 }
 
-/// Appends the metrics, sorted by name.
-fn write_metrics(metrics: &Metrics, out: &mut Writer<'_>) {
-    for (name, Metric { value, weight }) in metrics.iter() {
-        out.text(name);
-        out.f64(value);
-        out.f64(weight);
-    }
+fn metadata(from: &mut Reader<'_>) -> Result<UpdateMetadata, fl_compress::Error> {
+    Ok(UpdateMetadata {
+        round: from.u64("round")?,
+        attempt: from.u32("attempt")?,
+        digest: from.array("digest").map(Digest)?,
+        examples: from.u64("examples")?,
+        loss: from.f64("loss")?,
+        train_ms: from.u64("train_ms")?,
+        encode_ms: from.u64("encode_ms")?,
+        metrics: metrics(from)?.into(),
+    })
 }
 
-/// Reads a length and the metrics of that length.
-fn read_metrics(from: &mut Reader<'_>) -> Result<Metrics, fl_compress::Error> {
-    let len = usize::from(from.u16("length of metrics")?);
-    let mut from = from.sub(len, "metrics")?;
+fn metrics(from: &mut Reader<'_>) -> Result<Metrics, fl_compress::Error> {
     let mut metrics = Metrics::new();
-    while from.left() > 0 {
+    for _ in 0..from.u8("count of metrics")? {
         let name = from.text("name of a metric")?;
         let (value, weight) = (from.f64("value of a metric")?, from.f64("weight of a metric")?);
         let added = metrics.add(name, Metric { value, weight });
@@ -366,73 +337,57 @@ mod tests {
             pending: None,
             ..head()
         };
-        let bytes = [
-            b"FLMH\x01\x01".as_slice(),
-            &[0xab; 32],
-            b"\x09\0\0\0\0\0\0\0\0",
-            &sum(&settled),
-        ]
-        .concat();
-        assert_eq!(settled.write(), bytes);
-        let mut newer = bytes;
-        newer[4] = 2;
-        let body = newer.len() - CHECKSUM_BYTES;
-        newer.truncate(body);
-        seal(0, &mut newer);
-        assert!(matches!(Head::read(&newer), Err(fl_compress::Error::Mismatch(_))));
-    }
-
-    /// Written by version 1.1; never to be changed.
-    #[test]
-    fn a_head_of_version_1_1_is_read_without_metrics() {
+        let [bare, full] = [settled.write(), measured().write()].map(|mut bytes| {
+            bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+            bytes
+        });
+        let first = [b"FLMH\x01\x00\x35\0".as_slice(), &[0xab; 32], b"\x09\0\0\0\0\0\0\0\0"].concat();
+        assert_eq!(bare, first);
         let digest = Digest::of(b"f");
-        let bytes = [
-            b"FLMH\x01\x01".as_slice(),
-            &[0xab; 32],
-            b"\x09\0\0\0\0\0\0\0",
-            b"\x02",
-            b"\x03\0\0\0\0\0\0\0",
-            &digest.0,
-            b"\x3c\0\0\0\0\0\0\0",
-            &0.5f64.to_le_bytes(),
-            b"\x07\0\0\0\0\0\0\0",
-            b"\x01\0\0\0\0\0\0\0",
-            b"\x02\0\0\0",
-        ];
-        let mut bytes = bytes.concat();
-        seal(0, &mut bytes);
-        assert_eq!(Head::read(&bytes).unwrap(), (head(), &[][..]));
-        assert_eq!(
-            head().write(),
-            bytes,
-            "and an older client can read what this one writes"
-        );
-    }
-
-    #[test]
-    fn a_head_of_version_1_0_is_read_without_an_attempt() {
-        let digest = Digest::of(b"f");
-        let bytes = [
-            b"FLMH\x01\x00".as_slice(),
+        let pending = [
+            b"FLMH\x01\x00\xb3\0".as_slice(),
             &[0xab; 32],
             b"\x09\0\0\0\0\0\0\0",
             b"\x01",
             b"\x03\0\0\0\0\0\0\0",
+            b"\x02\0\0\0",
             &digest.0,
             b"\x3c\0\0\0\0\0\0\0",
             &0.5f64.to_le_bytes(),
             b"\x07\0\0\0\0\0\0\0",
             b"\x01\0\0\0\0\0\0\0",
+            b"\x02",
+            b"\x09\0grad/norm",
+            &(-1e-300f64).to_le_bytes(),
+            &60f64.to_le_bytes(),
+            b"\x04\0top5",
+            &0.75f64.to_le_bytes(),
+            &60f64.to_le_bytes(),
         ];
-        let mut expected = head();
-        expected.pending.as_mut().unwrap().attempt = 0;
-        let mut bytes = bytes.concat();
-        seal(0, &mut bytes);
-        assert_eq!(Head::read(&bytes).unwrap(), (expected, &[][..]));
+        assert_eq!(full, pending.concat());
     }
 
-    fn sum(head: &Head) -> [u8; 4] {
-        *head.write().last_chunk().unwrap()
+    #[test]
+    fn a_head_of_another_version_or_with_more_than_this_program_knows_is_refused() {
+        let changed = |change: fn(&mut Vec<u8>)| {
+            let mut bytes = head().write();
+            bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+            change(&mut bytes);
+            let len = (bytes.len() + CHECKSUM_BYTES) as u16;
+            bytes[BEGIN - 2..BEGIN].copy_from_slice(&len.to_le_bytes());
+            seal(0, &mut bytes);
+            Head::read(&bytes).map(drop)
+        };
+        assert!(matches!(
+            changed(|bytes| bytes[4] = 2),
+            Err(fl_compress::Error::Mismatch(_))
+        ));
+        assert!(changed(|bytes| bytes[5] = 1).is_ok());
+        let refused = changed(|bytes| {
+            bytes[5] = 1;
+            bytes.push(7);
+        });
+        assert!(refused.unwrap_err().to_string().contains("end of the head"));
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Actor {
         };
         let hello = trainer.hello.clone().unwrap_or_default();
         let unsuitable = match &self.bound {
-            _ if !(1..=VERSION).contains(&hello.version) => Some(format!(
+            _ if hello.version != VERSION => Some(format!(
                 "the trainer speaks version {} of the trainer protocol, this client version {VERSION}; update the older of the \
                  two",
                 hello.version

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use fl_compress::{Dtype, Kind, Kinds, Layout, TensorSpec};
-use fl_proto::{Decay, Extra, Length, Metric, Metrics, OptimizerSpec, Precision, Span, StatePolicy, Training};
+use fl_proto::{Extra, Metric, Metrics, Schedule, Training};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{Evaluation, Fit, FitPlan, RunTensors};
 
-/// The newest version of the protocol that this client speaks.
+/// Version of the trainer protocol.
 pub(super) const VERSION: u32 = 1;
 /// Longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = 16 << 20;
@@ -46,7 +46,8 @@ pub(super) enum ToTrainer<'a> {
         weights: &'a str,
         result: &'a str,
         squared_gradients: Option<&'a str>,
-        train: Train,
+        /// With the learning rate of the round in place of its schedule.
+        train: Training,
         extra: &'a Extra,
     },
     Evaluate {
@@ -69,40 +70,6 @@ pub(super) struct Named<'a> {
     role: &'static str,
 }
 
-/// The `[train]` table, with the learning rate of the round.
-#[derive(Debug, Serialize)]
-pub(super) struct Train {
-    epochs: Option<u32>,
-    steps: Option<u32>,
-    batch_size: u32,
-    learning_rate: f32,
-    momentum: f32,
-    weight_decay: f32,
-    proximal: f32,
-    clip_norm: Option<f32>,
-    // Later keys are sent only where they differ from their defaults.
-    #[serde(skip_serializing_if = "is_default")]
-    optimizer: OptimizerSpec,
-    #[serde(skip_serializing_if = "is_default")]
-    state: StatePolicy,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    micro_batch: Option<u32>,
-    #[serde(skip_serializing_if = "is_default")]
-    precision: Precision,
-    #[serde(skip_serializing_if = "is_default")]
-    warmup: u32,
-    #[serde(skip_serializing_if = "is_default")]
-    decay: Decay,
-    #[serde(skip_serializing_if = "is_default")]
-    floor: f32,
-    #[serde(skip_serializing_if = "is_default")]
-    span: Span,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 impl ToTrainer<'_> {
     /// The line, with its line feed.
     pub(super) fn to_line(&self) -> Vec<u8> {
@@ -120,7 +87,11 @@ impl ToTrainer<'_> {
             weights: MODEL_FILE,
             result: RESULT_FILE,
             squared_gradients: plan.squared_gradients.then_some(SQUARED_FILE),
-            train: Train::of(&plan.training, plan.round, plan.rounds),
+            train: Training {
+                learning_rate: plan.training.learning_rate_in(plan.round, plan.rounds),
+                schedule: Schedule::Constant,
+                ..plan.training
+            },
             extra: &plan.extra,
         }
     }
@@ -146,33 +117,6 @@ impl ToTrainer<'_> {
             tensors: travels.chain(stays).collect(),
             base: run.base_file.as_deref(),
             local,
-        }
-    }
-}
-
-impl Train {
-    fn of(training: &Training, round: u64, rounds: u64) -> Self {
-        let (epochs, steps) = match training.length {
-            Length::Epochs(epochs) => (Some(epochs), None),
-            Length::Steps(steps) => (None, Some(steps)),
-        };
-        Self {
-            epochs,
-            steps,
-            batch_size: training.batch_size,
-            learning_rate: training.learning_rate_in(round, rounds),
-            momentum: training.momentum,
-            weight_decay: training.weight_decay,
-            proximal: training.proximal,
-            clip_norm: training.clip_norm,
-            optimizer: training.optimizer,
-            state: training.state,
-            micro_batch: training.micro_batch,
-            precision: training.precision,
-            warmup: training.warmup,
-            decay: training.decay,
-            floor: training.floor,
-            span: training.span,
         }
     }
 }
@@ -210,7 +154,7 @@ pub struct Hello {
     pub weights: Option<String>,
 }
 
-/// A message as written. A message has many more fields in a newer version; they are ignored.
+/// A message as written. Fields that this client does not know are ignored.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Raw {

@@ -77,7 +77,7 @@ async fn a_laptop_on_battery_leaves_its_rounds_until_it_is_on_mains() {
     };
     let nothing = vec![0.0; crate::support::layout().len()];
     for round in 1..=3 {
-        assert_eq!(next().await, Call::Leave(Departure::Round(round)));
+        assert_eq!(next().await, Call::Leave(Departure::Paused(round)));
         server.world().advance(&nothing);
     }
     laptop.plug(true);
@@ -128,11 +128,9 @@ async fn a_training_pauses_on_battery_and_resumes_on_mains() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_knows_of_it_is_told_whether_the_client_is_available() {
+async fn the_server_is_told_whether_the_client_is_available() {
     let certificates = Certificates::new("fed");
-    let mut world = World::new(1_000_000);
-    world.minor = fl_proto::AVAILABILITY_SINCE;
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(&certificates, World::new(1_000_000));
     let (told, reports) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if matches!(call, Call::Leave(_) | Call::Reports(_)) {
@@ -168,7 +166,7 @@ async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
     let (told, left) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if let Call::Leave(departure) = call {
-            assert_eq!(*departure, Departure::Round(1));
+            assert_eq!(*departure, Departure::Paused(1));
             told.send(()).unwrap();
         }
     }));
@@ -189,9 +187,7 @@ async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_below_one_round_is_told_when_the_run_is_joined() {
     let certificates = Certificates::new("fed");
-    let mut world = World::new(2);
-    world.minor = fl_proto::AVAILABILITY_SINCE;
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(&certificates, World::new(2));
     let (told, reports) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if let Call::Reports(availability) = call {

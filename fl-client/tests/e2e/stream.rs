@@ -2,11 +2,11 @@
 
 use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, is_all_of};
 use fl_client::Outcome;
-use fl_proto::{Departure, PUSHES_SINCE};
+use fl_proto::Departure;
 
 fn world(rounds: u64) -> World {
     World {
-        minor: PUSHES_SINCE,
+        pushes: true,
         evaluate: true,
         ..World::new(rounds)
     }

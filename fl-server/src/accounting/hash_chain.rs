@@ -72,7 +72,6 @@ pub(crate) fn entries<E>(
     rows: impl IntoIterator<Item = Result<Row, E>>,
 ) -> Result<(Vec<(u64, Digest)>, HashChain), E> {
     let (mut rows, mut entries, mut chain) = (rows.into_iter(), Vec::new(), HashChain::default());
-    // The first entry of a run that an older program began covers the rounds that were closed without one.
     let mut records = records.into_iter();
     let mut add_rows = |chain: &mut HashChain| -> Result<Option<u64>, E> {
         for row in rows.by_ref() {

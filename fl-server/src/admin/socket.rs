@@ -108,7 +108,6 @@ pub(crate) struct Live {
     /// Names of the connected clients.
     pub(crate) present: Vec<String>,
     /// Those of them that take part in no round for now.
-    #[serde(default)]
     pub(crate) paused: Vec<Paused>,
     /// The clients that the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,

@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// The run; not needed if there is only one.
     #[arg(requires = "fed")]
     run: Option<String>,
-    /// A run.toml to compare with the plan of the run; required only for runs that an older program began.
+    /// A run.toml to compare with the plan of the run; required only if this program cannot read the plan that is stored with the run.
     #[arg(long, requires = "fed")]
     plan: Option<PathBuf>,
     /// A report that `fl-server report --sign` wrote.

@@ -250,7 +250,7 @@ impl ModelTask {
 fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let round = wanted.round;
-    let stepped = global.close(round, &wanted.updates, wanted.limited, read)?;
+    let stepped = global.close(round, &wanted.updates, read)?;
     if let Some(why) = &stepped.unused {
         tracing::error!(
             round,

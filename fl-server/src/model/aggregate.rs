@@ -18,14 +18,15 @@ pub(super) struct Round<'a> {
     pub(super) updates: &'a [Contribution],
     /// The model update that made the version before the round: the only predictor that a frame may name.
     pub(super) predictor: Option<Digest>,
-    /// The limits, if they apply, and the reference norms of the round before.
-    pub(super) limits: Option<(&'a Limits, References)>,
+    pub(super) limits: &'a Limits,
+    /// The reference norms of the round before.
+    pub(super) references: References,
     pub(super) threads: usize,
     /// Updates that are decoded already.
     pub(super) decoded: &'a DecodedUpdates,
 }
 
-/// The norms that the limits compared with in the last round to which they applied; `None` where no update was nonzero.
+/// The norms that the limits compared with in the last round; `None` where no update was nonzero.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct References {
     /// Of the trained values.
@@ -71,23 +72,13 @@ pub(super) fn aggregate(
     if total <= 0.0 {
         return Err(ModelError::Empty { round: from.round });
     }
-    let claimed = |n: &u64| Part {
-        examples: *n as f64,
-        scale: 1.0,
-        weight: *n as f64 / total,
-    };
-    let mut parts = match from.limits {
-        Some((limits, _)) => limits.parts(&examples, None),
-        None => examples.iter().map(claimed).collect(),
-    };
-    let before = from.limits.map(|(_, before)| before).unwrap_or_default();
+    let limits = from.limits;
+    let mut parts = limits.parts(&examples, None);
+    let before = from.references;
     let mut references = before;
     let mut norms = vec![UpdateNorms::default(); sorted.len()];
     let mut buffers: Vec<Part> = Vec::new();
-    let by_norm = from
-        .limits
-        .map(|(limits, _)| limits)
-        .filter(|limits| limits.use_norms());
+    let by_norm = limits.use_norms();
     let mut updates = Updates::new(
         from.layout,
         from.round,
@@ -95,7 +86,7 @@ pub(super) fn aggregate(
         from.predictor,
         parts.clone(),
         Work {
-            norms: by_norm.is_some(),
+            norms: by_norm,
             threads: from.threads,
             decoded: from.decoded,
         },
@@ -105,7 +96,7 @@ pub(super) fn aggregate(
     values.clear();
     values.resize(from.layout.len(), 0.0);
     aggregator.aggregate(&mut updates, &mut values)?;
-    if let Some(limits) = by_norm {
+    if by_norm {
         norms = updates.norms()?;
         let of = |part: fn(&UpdateNorms) -> f64, before| {
             let values: Vec<f64> = norms.iter().map(part).collect();

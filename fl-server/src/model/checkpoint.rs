@@ -1,14 +1,8 @@
 //! The global model and the server's state, as bytes: what a restart begins from.
 //!
 //! Magic, major and minor version, layout fingerprint, seed, version, values, the optimizer's state and the encoder's state,
-//! each after its length, in minor version 1 the digest of the last model update's frame (32 bytes), CRC-32C of everything
-//! before it. Little-endian. Minor version 1 is written only where clients encode against that model update.
-//!
-//! Minor version 2 has, in place of that digest, a byte that says whether it is there, the digest if it is, and the reference
-//! norm of the last round (f64). It is written once a round was closed under limits.
-//!
-//! Minor version 3 has, after that, the reference norm of the buffers (f64), and zero for a reference norm that is missing. It is
-//! written for models with buffers.
+//! each after its length, the digest of the last model update's frame if clients encode against it, the reference norms of
+//! trained values and buffers, CRC-32C of everything before it. Fields as in records.
 
 use std::sync::Arc;
 
@@ -19,10 +13,11 @@ use super::aggregate::References;
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
+use crate::storage::field::Field as _;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 3;
+const MINOR: u8 = 0;
 /// Place of the minor version.
 const MINOR_AT: usize = 5;
 
@@ -32,31 +27,16 @@ impl GlobalModel {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
         let mut out = Vec::with_capacity(4 * values + 4_096);
         let mut writer = Writer::new(&mut out);
-        let References { trained, buffers } = self.references;
-        let minor = match (trained, buffers) {
-            (_, Some(_)) => 3,
-            (Some(_), None) => 2,
-            (None, None) => u8::from(self.predictor.is_some()),
-        };
-        writer.head(MAGIC, MAJOR, minor);
+        writer.head(MAGIC, MAJOR, MINOR);
         writer.u64(self.layout.fingerprint());
         writer.u64(self.seed);
         writer.u64(self.version);
         writer.f32s(&self.model);
         writer.block(|out| self.optimizer.save(out));
         writer.block(|out| self.encoder.save(None, out));
-        if minor >= 2 {
-            writer.u8(u8::from(self.predictor.is_some()));
-        }
-        if let Some(predictor) = &self.predictor {
-            writer.bytes(&predictor.0);
-        }
-        if minor >= 2 {
-            writer.f64(trained.unwrap_or(0.0));
-        }
-        if minor >= 3 {
-            writer.f64(buffers.unwrap_or(0.0));
-        }
+        self.predictor.write(&mut writer);
+        self.references.trained.write(&mut writer);
+        self.references.buffers.write(&mut writer);
         seal(0, &mut out);
         out
     }
@@ -89,29 +69,14 @@ impl GlobalModel {
         let model: Vec<f32> = reader.f32s(layout.len(), "model").map_err(text)?.collect();
         let optimizer = reader.block("optimizer state").map_err(text)?;
         let encoder = reader.block("encoder state").map_err(text)?;
-        let has_predictor = match minor {
-            2.. => match reader.u8("whether there is a predictor").map_err(text)? {
-                flag @ 0..=1 => flag == 1,
-                _ => return Err(reader.corrupt("whether there is a predictor").to_string()),
-            },
-            minor => minor == 1,
-        };
-        let mut digest = || reader.array("predictor").map(Digest).map_err(text);
-        let predictor = has_predictor.then(&mut digest).transpose()?;
-        let mut norm = |is_there: bool, may_be_zero: bool| {
-            if !is_there {
-                return Ok(None);
-            }
-            let norm = reader.f64("reference norm").map_err(text)?;
-            match norm > 0.0 {
-                true if norm.is_finite() => Ok(Some(norm)),
-                false if norm == 0.0 && may_be_zero => Ok(None),
-                _ => Err(format!("the reference norm is {norm}")),
-            }
+        let predictor = Option::<Digest>::read(&mut reader, "predictor").map_err(text)?;
+        let mut norm = || match Option::<f64>::read(&mut reader, "reference norm").map_err(text)? {
+            Some(norm) if !(norm > 0.0 && norm.is_finite()) => Err(format!("the reference norm is {norm}")),
+            norm => Ok(norm),
         };
         let references = References {
-            trained: norm(minor >= 2, minor >= 3)?,
-            buffers: norm(minor >= 3, true)?,
+            trained: norm()?,
+            buffers: norm()?,
         };
         reader.finish("bytes after the reference norm").map_err(text)?;
         let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;

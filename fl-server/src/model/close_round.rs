@@ -46,8 +46,8 @@ type Advanced = (Pending, Sections, Vec<Fidelity>, Vec<(u32, f64)>);
 
 impl GlobalModel {
     /// Makes the next version of the model from the updates of the round: trained values by aggregator and optimizer,
-    /// buffers by the aggregator alone, counters by the largest; if `limited`, each update is scaled down to
-    /// the limits of the plan. `read` replaces a buffer by the bytes of a frame: of an update, or of the previous model
+    /// buffers by the aggregator alone, counters by the largest; each update is scaled down to the limits of
+    /// the plan. `read` replaces a buffer by the bytes of a frame: of an update, or of the previous model
     /// update if updates were encoded against it. Clients get the frame that is applied here, so every replica has the
     /// same bits. The result depends only on the earlier rounds and the set of updates.
     ///
@@ -62,7 +62,6 @@ impl GlobalModel {
         &mut self,
         round: u64,
         updates: &[Contribution],
-        limited: bool,
         mut read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<RoundResult, ModelError> {
         if round != self.version + 1 {
@@ -76,7 +75,8 @@ impl GlobalModel {
             round,
             updates,
             predictor: self.predictor,
-            limits: limited.then_some((&self.limits, self.references)),
+            limits: &self.limits,
+            references: self.references,
             threads: self.threads,
             decoded: &self.decoded,
         };

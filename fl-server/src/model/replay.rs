@@ -33,8 +33,6 @@ pub struct Replayed {
     pub round: u64,
     /// The round's updates, by client name.
     pub updates: Vec<Contribution>,
-    /// Whether the plan's limits apply to them.
-    pub limited: bool,
     /// Digest of the model update's frame.
     pub frame: Digest,
     /// Digest of the model after the round.
@@ -47,7 +45,7 @@ pub struct Replayed {
 /// Those of the records.
 pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: u64) -> Result<Vec<Replayed>, E> {
     let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
-    let (mut rounds, mut limits, mut base) = (Vec::new(), false, None);
+    let (mut rounds, mut base) = (Vec::new(), None);
     for record in records {
         match record? {
             Record::UpdateAccepted { client, update, .. } => {
@@ -58,7 +56,6 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
                 };
                 open.insert(client, part);
             }
-            Record::RoundClosing { limited, .. } => limits = limited,
             Record::Excluded { client, .. } => drop(open.remove(&client)),
             Record::RolledBack { version, to, model, .. } => {
                 open.clear();
@@ -73,7 +70,6 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
                         base,
                         round,
                         updates,
-                        limited: limits,
                         frame,
                         model,
                     });
@@ -113,7 +109,7 @@ impl GlobalModel {
         round: &Replayed,
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), ModelError> {
-        let result = self.close(round.round, &round.updates, round.limited, read)?;
+        let result = self.close(round.round, &round.updates, read)?;
         let same = |what, found, recorded| {
             let round = round.round;
             if found == recorded {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::plan::RunPlan;
 use crate::model::model_store::put_checkpoint;
 use crate::model::persistence_error::PersistenceError;
-use crate::model::run_metadata::{RunMetadata, StoredPlan, stored_plan};
+use crate::model::run_metadata::{RunMetadata, stored_plan};
 use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
 use crate::state_machine::{Millis, State};
 use crate::storage::blobs::{BlobError, Blobs};
@@ -56,7 +56,7 @@ impl std::fmt::Display for Fallback {
             Source::Updates => f.write_str("the first weights and the updates of all rounds; nothing is lost"),
             Source::Steps => f.write_str(
                 "the first weights and the steps of all rounds: the model is exact, but the server's residual and the \
-                 strategy's state begin anew",
+                 optimizer's state begin anew",
             ),
         }
     }
@@ -108,8 +108,8 @@ pub(crate) fn restore(
 ) -> Result<Restored, PersistenceError> {
     if state.plan() != Some(plan.digest()) {
         let stored = state.plan().map(|begun| stored_plan(run, begun)).transpose()?;
-        let changed = match stored.as_ref().map(StoredPlan::known) {
-            Some(Ok(begun)) => plan.changed_from(begun).join("; "),
+        let changed = match stored {
+            Some(Ok(begun)) => plan.changed_from(&begun).join("; "),
             _ => "more than a comment or the path of `model` was changed".to_owned(),
         };
         let run = plan.name.clone();

@@ -35,21 +35,16 @@ pub(crate) struct RunMetadata {
     /// The model's tensors that travel.
     pub(crate) layout: Vec<StoredTensor>,
     /// The others: local and frozen ones, sorted by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) aside: Vec<StoredTensor>,
     /// Digest of the blob with the frozen tensors, if there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<String>,
     /// Where the tensors that travel are those of z in `w = w0 + P z`, and the frozen ones are w0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) space: Option<StoredSpace>,
     /// Digest of the snapshot frame of version 0.
     pub(crate) initial: String,
     /// Random number in hexadecimal, drawn at the start of the run: distinguishes runs of the same name.
     pub(crate) instance: String,
-    /// The compression; missing if an older program started the run.
-    #[serde(default)]
-    pub(crate) compression: Option<Compression>,
+    pub(crate) compression: Compression,
 }
 
 /// The entry of the store.
@@ -58,42 +53,25 @@ const FACTS: &str = "facts";
 /// The entry of the store for the run.toml with which the run began.
 pub(crate) const PLAN: &str = "plan";
 
-/// The plan that is stored with a run.
-#[derive(Debug)]
-pub(crate) enum StoredPlan {
-    Known(Box<RunPlan>),
-    /// Why it is not known: an older program began the run, or this one reads another plan in the stored run.toml.
-    Unknown(String),
-}
-
-impl StoredPlan {
-    /// The plan, or why it is not known.
-    pub(crate) fn known(&self) -> Result<&RunPlan, &String> {
-        match self {
-            Self::Known(plan) => Ok(plan),
-            Self::Unknown(why) => Err(why),
-        }
-    }
-}
+/// The plan that is stored with a run, or why it is not known.
+pub(crate) type StoredPlan = Result<RunPlan, String>;
 
 /// Reads the plan that is stored with a run. `begun`: its digest, as recorded.
 ///
 /// # Errors
 /// Those of the store.
 pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<StoredPlan, StoreError> {
-    let Some(bytes) = run.meta(PLAN)? else {
-        let why = "an older program began the run, and its plan is not stored; give its run.toml with --plan";
-        return Ok(StoredPlan::Unknown(why.to_owned()));
-    };
-    let text = String::from_utf8(bytes);
+    let text = String::from_utf8(run.meta(PLAN)?.unwrap_or_default());
     let plan = text.map_err(|e| e.to_string());
     let plan = plan.and_then(|text| RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string()));
     Ok(match plan.map(|plan| plan.as_begun(begun)) {
-        Ok(plan) if plan.digest() == begun => StoredPlan::Known(Box::new(plan)),
-        Ok(_) => StoredPlan::Unknown(
-            "this program reads another plan in the stored run.toml; use the program that wrote it".to_owned(),
-        ),
-        Err(why) => StoredPlan::Unknown(format!("the stored run.toml cannot be read: {why}")),
+        Ok(plan) if plan.digest() == begun => Ok(plan),
+        Ok(_) => {
+            Err("this program reads another plan in the stored run.toml; use the program that wrote it".to_owned())
+        }
+        Err(why) => Err(format!(
+            "the stored run.toml cannot be read: {why}; give it with --plan"
+        )),
     })
 }
 
@@ -108,10 +86,10 @@ impl RunMetadata {
             space: StoredSpace::of(plan),
             initial: initial.to_string(),
             instance: instance.to_string(),
-            compression: Some(Compression {
+            compression: Compression {
                 uplink: plan.uplink.clone(),
                 downlink: plan.downlink.clone(),
-            }),
+            },
         }
     }
 

@@ -22,13 +22,10 @@ pub(crate) struct ModelFrames {
     pub(crate) model: String,
     pub(crate) layout: Vec<StoredTensor>,
     /// The tensors that do not travel.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) aside: Vec<StoredTensor>,
     /// Digest of the blob with the frozen ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<String>,
     /// Where z is what travels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) space: Option<StoredSpace>,
     /// Digests of the frames, in order.
     pub(crate) frames: Vec<String>,

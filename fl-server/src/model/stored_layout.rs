@@ -1,15 +1,14 @@
-//! Tensors as they are stored: name and shape, and type and role where the tensor is not a trained one of type F32, as
-//! all tensors were before there were others.
-
-use std::fmt;
+//! Tensors as they are stored: name, shape, type and role.
 
 use fl_compress::{Dtype, Error, Layout, Role, TensorSpec};
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-/// A stored tensor: `["name", [2, 3]]` or `["name", [2, 3], "F16", "buffer"]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A stored tensor: `["name", [2, 3], "F16", "buffer"]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Parts", into = "Parts")]
 pub(crate) struct StoredTensor(pub(crate) TensorSpec);
+
+type Parts = (String, Vec<usize>, String, String);
 
 /// The stored tensors of a layout.
 pub(crate) fn stored(layout: &Layout) -> Vec<StoredTensor> {
@@ -26,53 +25,29 @@ pub(crate) fn layout(tensors: &[StoredTensor]) -> Result<Layout, Error> {
     Layout::of(tensors.iter().map(|tensor| tensor.0.clone()))
 }
 
-impl Serialize for StoredTensor {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let TensorSpec {
+impl From<StoredTensor> for Parts {
+    fn from(StoredTensor(spec): StoredTensor) -> Self {
+        (
+            spec.name,
+            spec.shape,
+            spec.dtype.name().to_owned(),
+            spec.role.name().to_owned(),
+        )
+    }
+}
+
+impl TryFrom<Parts> for StoredTensor {
+    type Error = String;
+
+    fn try_from((name, shape, dtype, role): Parts) -> Result<Self, String> {
+        let unknown = |what: &str, found: &str| format!("unknown {what} of tensor `{name}`: `{found}`");
+        let found = Role::ALL.into_iter().find(|known| known.name() == role);
+        Ok(Self(TensorSpec {
+            dtype: Dtype::find(&dtype).ok_or_else(|| unknown("type", &dtype))?,
+            role: found.ok_or_else(|| unknown("role", &role))?,
             name,
             shape,
-            dtype,
-            role,
-        } = &self.0;
-        if (*dtype, *role) == Default::default() {
-            (name, shape).serialize(serializer)
-        } else {
-            (name, shape, dtype.name(), role.name()).serialize(serializer)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for StoredTensor {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Parts)
-    }
-}
-
-struct Parts;
-
-impl<'de> Visitor<'de> for Parts {
-    type Value = StoredTensor;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("name and shape of a tensor, or name, shape, type and role")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<StoredTensor, A::Error> {
-        let missing = |at| -> A::Error { de::Error::invalid_length(at, &self) };
-        let mut spec = TensorSpec {
-            name: parts.next_element()?.ok_or_else(|| missing(0))?,
-            shape: parts.next_element()?.ok_or_else(|| missing(1))?,
-            ..TensorSpec::default()
-        };
-        if let Some(dtype) = parts.next_element::<String>()? {
-            let role: String = parts.next_element()?.ok_or_else(|| missing(3))?;
-            let unknown =
-                |what: &str, name: &str| -> A::Error { de::Error::custom(format!("unknown {what} `{name}`")) };
-            spec.dtype = Dtype::find(&dtype).ok_or_else(|| unknown("type of a tensor", &dtype))?;
-            let known = Role::ALL.into_iter().find(|known| known.name() == role);
-            spec.role = known.ok_or_else(|| unknown("role of a tensor", &role))?;
-        }
-        Ok(StoredTensor(spec))
+        }))
     }
 }
 
@@ -81,26 +56,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_tensors_are_stored_as_before_and_others_with_type_and_role() {
-        let old = r#"[["w",[2,3]],["z",[]]]"#;
-        let plain: Vec<StoredTensor> = serde_json::from_str(old).unwrap();
-        let layout = super::layout(&plain).unwrap();
-        assert_eq!(layout, Layout::new([("w", vec![2, 3]), ("z", vec![])]).unwrap());
-        assert_eq!(serde_json::to_string(&stored(&layout)).unwrap(), old);
-        let new = r#"[["w",[2],"BF16","trained"],["m",[2],"F32","buffer"],["n",[],"I64","counter"]]"#;
-        let others: Vec<StoredTensor> = serde_json::from_str(new).unwrap();
-        let layout = super::layout(&others).unwrap();
+    fn tensors_are_stored_with_type_and_role() {
+        let text = r#"[["w",[2],"BF16","trained"],["m",[2],"F32","buffer"],["n",[],"I64","counter"]]"#;
+        let tensors: Vec<StoredTensor> = serde_json::from_str(text).unwrap();
+        let layout = super::layout(&tensors).unwrap();
         assert_eq!(layout.counters().len(), 1);
-        assert_eq!(serde_json::to_string(&stored(&layout)).unwrap(), new);
+        assert_eq!(serde_json::to_string(&stored(&layout)).unwrap(), text);
     }
 
     #[test]
     fn what_is_unknown_is_refused() {
         for (text, why) in [
-            (r#"["w"]"#, "invalid length 1"),
-            (r#"["w",[2],"F8","trained"]"#, "unknown type of a tensor `F8`"),
-            (r#"["w",[2],"F32","shared"]"#, "unknown role of a tensor `shared`"),
-            (r#"["w",[2],"F32"]"#, "invalid length 3"),
+            (r#"["w",[2]]"#, "invalid length 2"),
+            (r#"["w",[2],"F8","trained"]"#, "unknown type of tensor `w`: `F8`"),
+            (r#"["w",[2],"F32","shared"]"#, "unknown role of tensor `w`: `shared`"),
             (r#"["w",[2],"F32","buffer",1]"#, "trailing"),
         ] {
             let refused = serde_json::from_str::<StoredTensor>(text).unwrap_err().to_string();

@@ -20,7 +20,6 @@ pub(crate) struct Token {
     #[serde(with = "text")]
     pub(crate) secret: Digest,
     pub(crate) names: NamePattern,
-    #[serde(default)]
     pub(crate) role: Role,
     /// Devices that it admits.
     pub(crate) uses: u32,
@@ -29,15 +28,11 @@ pub(crate) struct Token {
     /// Validity of the certificates, in milliseconds.
     pub(crate) lifetime: Millis,
     /// Whether an operator approves each request.
-    #[serde(default)]
     pub(crate) approve: bool,
     /// Whether a name that is enrolled already gets another certificate.
-    #[serde(default)]
     pub(crate) again: bool,
-    #[serde(default)]
     pub(crate) revoked: Option<Millis>,
     /// The devices that used it, in order.
-    #[serde(default)]
     pub(crate) taken: Vec<Use>,
 }
 

@@ -16,7 +16,7 @@ use crate::config::plan::RunPlan;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::UPDATES_FROM;
 use crate::model::restore::Fallback;
-use crate::model::run_metadata::{StoredPlan, stored_plan};
+use crate::model::run_metadata::stored_plan;
 use crate::model::{GlobalModel, ModelError, Replayed, RolledBack, replayed, sum_frames};
 use crate::reporting::inspect::{self, InspectError, begun_run};
 use crate::storage::blobs::{BlobError, Blobs};
@@ -135,10 +135,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         let text = format!("run {} was begun with another plan than the one given", run.name());
         return Err(InspectError::NotThere(text));
     }
-    let plan = plan.map_or_else(
-        || stored_plan(&run, begun),
-        |plan| Ok(StoredPlan::Known(Box::new(plan))),
-    )?;
+    let plan = plan.map_or_else(|| stored_plan(&run, begun), |plan| Ok(Ok(plan)))?;
     let mut links = checked_links(&run)?;
     let closed = replayed(run.records(), 0)?;
     let layout = Arc::new(facts.layout()?);
@@ -154,7 +151,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         updates_from: updates_from(&run)?,
         checkpoints: run.checkpoints()?,
         snapshots: KeptSnapshots::load(&run).map_err(|e| corrupt(e.to_string()))?,
-        ..Again::new(blobs, layout, &facts.initial, plan.known())
+        ..Again::new(blobs, layout, &facts.initial, plan.as_ref())
     };
     let history = inspect::history(&run)?;
     let initial = Found::of(again.is_model(&model));
@@ -175,7 +172,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
             round: round.round,
             link: links
                 .remove(&round.round)
-                .unwrap_or_else(|| Found::Unknown("an older program closed it without one".to_owned())),
+                .unwrap_or_else(|| Found::Bad("the ledger has no entry for it".to_owned())),
             aggregation: again.aggregation(round),
             model: Found::of(again.step(round)),
         });
@@ -184,10 +181,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     }
     Ok(Audit {
         run: run.name().to_string(),
-        plan: match plan {
-            StoredPlan::Known(_) => Found::Good,
-            StoredPlan::Unknown(why) => Found::Unknown(why),
-        },
+        plan: plan.map_or_else(Found::Unknown, |_| Found::Good),
         initial,
         base,
         rounds,
@@ -398,9 +392,10 @@ impl<'a> Again<'a> {
                     None => Found::Good,
                     Some(from) => Found::Unknown(format!("it follows from the checkpoint of version {from}")),
                 },
-                Ok(_) => Found::Bad("its residual or strategy is not what the rounds before it make".to_owned()),
+                Ok(_) => Found::Bad("its residual or optimizer state is not what the rounds before it make".to_owned()),
                 Err(why) => {
-                    let why = format!("its model is as recorded, its residual and strategy cannot be computed: {why}");
+                    let why =
+                        format!("its model is as recorded, its residual and optimizer state cannot be computed: {why}");
                     (self.global, self.taken_from) = (Ok(loaded), Some(version));
                     Found::Unknown(why)
                 }

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
-use fl_proto::{
-    ClientId, DEFLATES_SINCE, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, ROUNDS_SINCE, Role, UpdateReply,
-    misread_by, wire,
-};
+use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MINOR, Role, UpdateReply, wire};
 use tonic::{Request, Status};
 
 use super::offer;
@@ -22,10 +19,9 @@ use crate::telemetry::turned_away::TurnedFor;
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
     let peer = service.caller(&request)?;
     let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
-    let minor = request.get_ref().protocol_minor;
     let asked = JoinRequest::try_from(request.into_inner());
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
-    if let Some((reason, status)) = refusal(service, peer.role, minor, &asked.tasks) {
+    if let Some((reason, status)) = refusal(service, peer.role, &asked.tasks) {
         turned_away(reason, status.message());
         return Err(status);
     }
@@ -54,19 +50,14 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     }
     tracing::debug!(client = %peer.client, "joined");
     let joined = run_of(service).joined(peer.client, &service.state(), pending);
-    let reply = match minor >= DEFLATES_SINCE {
-        true => service
-            .joined_run
-            .of(&joined)?
-            .reply(&joined.client, joined.pending, asked.known),
-        false => joined.to_wire()?,
-    };
+    let run = service.joined_run.of(&joined)?;
+    let reply = run.reply(&joined.client, joined.pending, asked.known);
     peer.counters.answered(&reply);
     Ok(reply)
 }
 
-/// Why a client with this role, minor version and tasks cannot take part in the run, if so.
-pub(super) fn refusal(service: &Service, role: Role, minor: u32, tasks: &[String]) -> Option<(TurnedFor, Status)> {
+/// Why a client with this role and these tasks cannot take part in the run, if so.
+pub(super) fn refusal(service: &Service, role: Role, tasks: &[String]) -> Option<(TurnedFor, Status)> {
     if role == Role::Operator {
         let text = "this certificate is an operator's, who takes part in no run; enroll this device as \
                     a client";
@@ -80,18 +71,7 @@ pub(super) fn refusal(service: &Service, role: Role, minor: u32, tasks: &[String
         );
         return Some((TurnedFor::Task, Status::failed_precondition(text)));
     }
-    let speaks = format!("this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no");
-    let text = match misread_by(minor, &service.layout, &service.aside.tensors) {
-        Some(what) => format!("{speaks} types and roles of tensors, and {what} in this run; update the client"),
-        None if plan.rounded.is_some() && minor < ROUNDS_SINCE => {
-            format!("{speaks} rounded models, and this run sets `model.snapshot`; update the client")
-        }
-        None => {
-            let key = plan.training.ignored_by(minor)?;
-            format!("{speaks} `train.{key}`, and this run sets it; update the client")
-        }
-    };
-    Some((TurnedFor::Protocol, Status::failed_precondition(text)))
+    None
 }
 
 /// The run as its clients are told of it.

@@ -95,7 +95,7 @@ async fn receive(
 fn probed(service: &Service, peer: &Peer, header: &ProbeHeader) -> Result<Probed, Status> {
     // The certificate may have been revoked meanwhile.
     service.admit(peer)?;
-    let refusal = join::refusal(service, peer.role, header.minor, &header.tasks);
+    let refusal = join::refusal(service, peer.role, &header.tasks);
     let state = service.state();
     let rounds = state.rounds();
     let last = rounds.len().checked_sub(1).and_then(|at| rounds.get(at));

@@ -341,7 +341,7 @@ pub(crate) fn accepted(header: &UpdateHeader, layout: &Layout, at: Millis) -> Ac
     }
 }
 
-/// The figures of each section with its first tensor. A client of an older version sends none. Figures of another
+/// The figures of each section with its first tensor. Figures of another
 /// number of sections are a bug of the client and are ignored: the update itself is valid.
 fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFidelity)> {
     if firsts.len() != sections.len() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{Availability, ModelDigest, Phase, ProtocolError, Role, RoundState, RunName, wire};
+use fl_proto::{Availability, Phase, ProtocolError, Role, RoundState, RunName, wire};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
@@ -35,20 +35,12 @@ pub(super) async fn watch(
     // At most one message waits in the channel: a client that reads slowly gets the latest view, not a backlog.
     let (messages, stream) = mpsc::channel(1);
     let availability = reported(first.availability)?.unwrap_or_default();
-    let requests = first.pushes.then_some(requests);
     tokio::spawn(attend(service, peer, availability, requests, messages));
     Ok(ReceiverStream::new(stream))
 }
 
-/// The client counts as connected until the stream ends, for any reason. `requests`: what a client sends that keeps its side
-/// open.
-async fn attend(
-    service: Arc<Service>,
-    peer: Peer,
-    availability: Availability,
-    requests: Option<Requests>,
-    messages: Messages,
-) {
+/// The client counts as connected until the stream ends, for any reason. `requests`: what the client sends later.
+async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, requests: Requests, messages: Messages) {
     let Peer {
         client,
         fingerprint,
@@ -74,11 +66,9 @@ async fn attend(
         stop: service.stopping.clone(),
         ends: service.exit_when_done,
     };
-    let steps = requests.is_some().then(|| Steps::new(&service, &peer));
+    let steps = Steps::new(&service, &peer);
     let (watching, over) = oneshot::channel();
-    if let Some(requests) = requests {
-        tokio::spawn(answer(service.clone(), peer.clone(), requests, messages.clone(), over));
-    }
+    tokio::spawn(answer(service.clone(), peer.clone(), requests, messages.clone(), over));
     let sent = |message: &wire::RoundState| {
         counters.told(message);
         if service.plan.measures_uploads() {
@@ -86,7 +76,7 @@ async fn attend(
         }
     };
     let told = tokio::select! {
-        told = tell(followed, view, steps, admit, sent, &messages) => told,
+        told = tell(followed, view, Some(steps), admit, sent, &messages) => told,
         status = turn.over() => Err(status),
     };
     if let Err(status) = told {
@@ -242,13 +232,8 @@ async fn tell(
                 Some(steps) => steps.with(&view).await,
                 None => None,
             };
-            let model = match steps {
-                Some(_) => ModelDigest::Short(view.model.short()),
-                None => view.model,
-            };
             let message = RoundState {
                 step: step.as_ref().map(Step::bytes).unwrap_or_default(),
-                model,
                 ..view.clone()
             }
             .into();

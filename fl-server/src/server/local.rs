@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_compress::{Digest, Layout};
 use fl_proto::{
-    ClientId, EvaluationReport, FetchRequest, FramePart, Joined, ModelDigest, ModelHeader, Refusal, RoundState,
-    UpdateHeader, UpdateReply,
+    ClientId, EvaluationReport, FetchRequest, FramePart, Joined, ModelHeader, Refusal, RoundState, UpdateHeader,
+    UpdateReply,
 };
 
 use crate::accounting::ledger::Flow;
@@ -168,7 +168,6 @@ impl LocalRun {
         told.view = Some(view.clone());
         Some(RoundState {
             step: step.unwrap_or_default(),
-            model: ModelDigest::Short(view.model.short()),
             ..view
         })
     }
@@ -340,7 +339,7 @@ impl LocalRun {
             }
             None => Err("the frame is missing"),
         };
-        let closed = self.global.close(work.round, &work.updates, work.limited, read)?;
+        let closed = self.global.close(work.round, &work.updates, read)?;
         for update in &work.updates {
             self.frames.remove(&update.frame);
         }

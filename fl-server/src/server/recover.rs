@@ -119,7 +119,7 @@ pub(crate) fn start(
             run.set_meta(PLAN, plan.text.0.as_bytes())?;
         }
         // Only after recovery succeeded: the blobs that a damaged store does not name may be all that is left.
-        used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
+        used = sweep(&run, &blobs, tuning.keep_updates, state.version())?;
         let mut snapshots = KeptSnapshots::load(&run)?;
         snapshots.retain_stored(&blobs)?;
         let initial = digest(&facts.initial)?;
@@ -258,13 +258,7 @@ fn begin(
 
 /// Removes blobs that the run does not name, which a crash left behind. Returns the updates of closed rounds to be
 /// removed later, with their rounds.
-fn sweep(
-    store: &Store,
-    run: &RunStore,
-    blobs: &Blobs,
-    keep_updates: bool,
-    version: u64,
-) -> Result<Vec<(u64, Digest)>, ServeError> {
+fn sweep(run: &RunStore, blobs: &Blobs, keep_updates: bool, version: u64) -> Result<Vec<(u64, Digest)>, ServeError> {
     let settled = run.checkpoints()?.last().map_or(0, |oldest| oldest.version);
     let first_kept = if keep_updates { 0 } else { settled + 1 };
     let own = named(run, first_kept)?;
@@ -272,14 +266,7 @@ fn sweep(
     if !keep_updates && run.meta(UPDATES_FROM)?.as_deref() != Some(&noted) {
         run.set_meta(UPDATES_FROM, &noted)?;
     }
-    let mut removed = blobs.sweep(&own.blobs)?;
-    if blobs.has_shared()? {
-        let mut all = own.blobs;
-        for name in store.runs()?.iter().filter(|name| *name != run.name()) {
-            all.extend(named(&store.run(name)?, 0)?.blobs);
-        }
-        removed += blobs.sweep_shared(&all)?;
-    }
+    let removed = blobs.sweep(&own.blobs)?;
     if removed > 0 {
         tracing::info!(removed, "removed blobs that no record names");
     }

@@ -104,11 +104,10 @@ impl State {
                 ensure(open.updates.contains(client), "the client has not answered")?;
                 open.transfers.insert(client.clone(), *transfer);
             }
-            Record::RoundClosing { round, limited, .. } => {
+            Record::RoundClosing { round, .. } => {
                 let open = self.training(*round)?.clone();
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
-                let limited = *limited;
-                self.phase = Phase::Closing(Round { limited, ..open });
+                self.phase = Phase::Closing(open);
             }
             Record::RoundClosed {
                 round,
@@ -298,13 +297,6 @@ impl State {
             (client.clone(), since.copied().unwrap_or(*attempt))
         };
         let asked_in = Arc::new(cohort.iter().map(asked_in).collect());
-        let mut replaced = before.map_or_else(Arc::default, |open| open.replaced.clone());
-        Arc::make_mut(&mut replaced).extend(
-            before
-                .into_iter()
-                .flat_map(|open| open.cohort.difference(cohort))
-                .cloned(),
-        );
         let mut budgets = before.map_or_else(Arc::default, |open| open.budgets.clone());
         Arc::make_mut(&mut budgets).retain(|client, _| cohort.contains(client));
         let mut bandwidths = before.map_or_else(Arc::default, |open| open.bandwidths.clone());
@@ -322,10 +314,8 @@ impl State {
             since: *at,
             deadline: *deadline,
             updates: kept,
-            limited: false,
             excluded,
             asked_in,
-            replaced,
             excused: Arc::default(),
             budgets,
             bandwidths,

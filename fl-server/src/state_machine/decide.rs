@@ -196,7 +196,6 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
             vec![Record::RoundClosing {
                 round: round.number,
                 at: now,
-                limited: true,
             }]
         }
         Phase::Training(round) if lacks_members(round, plan, presence.available()) => {
@@ -208,7 +207,6 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
             None if closes_without(round, plan, now, presence) => vec![Record::RoundClosing {
                 round: round.number,
                 at: now,
-                limited: true,
             }],
             None => Vec::new(),
         },
@@ -282,11 +280,7 @@ fn offered(
         });
     }
     if closes(open, plan, now, true) {
-        records.push(Record::RoundClosing {
-            round,
-            at: now,
-            limited: true,
-        });
+        records.push(Record::RoundClosing { round, at: now });
     }
     (records, Reply::Update(UpdateReply::Accepted))
 }
@@ -368,11 +362,7 @@ impl Round {
     fn wants(&self, client: &ClientId, attempt: u32) -> Result<(), &'static str> {
         match self.asked_in.get(client) {
             None => Err("this client is not in the cohort of the round, or was replaced in it"),
-            // Without an attempt, the update may have been refused before its client was asked again.
-            Some(_) if attempt == 0 && self.replaced.contains(client) => {
-                Err("this client was replaced in the round, and its update does not say in which attempt it was begun")
-            }
-            Some(since) if attempt != 0 && attempt != *since => {
+            Some(since) if attempt != *since => {
                 Err("the update was begun in another attempt, and the client was replaced since")
             }
             Some(_) => Ok(()),

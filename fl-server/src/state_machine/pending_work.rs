@@ -18,6 +18,4 @@ pub struct PendingWork {
     pub round: u64,
     /// The round's updates, by client name.
     pub updates: Vec<Contribution>,
-    /// Whether the plan's limits apply to them.
-    pub limited: bool,
 }

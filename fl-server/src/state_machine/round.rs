@@ -28,15 +28,11 @@ pub struct Round {
     pub since: Millis,
     pub deadline: Millis,
     pub updates: ByClient<Accepted>,
-    /// While closing: whether the plan's limits apply.
-    pub limited: bool,
     /// Excluded clients, each with its update if one was accepted.
     pub excluded: BTreeMap<ClientId, Option<Digest>>,
     /// For each client in `cohort`, the attempt since which it is asked without interruption: an update that was begun in
     /// another attempt is refused for good.
     pub asked_in: Arc<BTreeMap<ClientId, u32>>,
-    /// Clients that were replaced in this round.
-    pub replaced: Arc<BTreeSet<ClientId>>,
     /// Absent clients in `cohort` that have been replaced. Their updates still count.
     pub excused: Arc<BTreeSet<ClientId>>,
     /// Most bytes of an update, by client, in place of the plan's budget.

@@ -275,7 +275,6 @@ impl State {
         Some(PendingWork {
             round: round.number,
             updates: round.updates.iter().map(part).collect(),
-            limited: round.limited,
         })
     }
 

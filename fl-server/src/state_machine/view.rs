@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fl_proto::{ClientId, ModelDigest, RoundState};
+use fl_proto::{ClientId, RoundState};
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
@@ -76,7 +76,7 @@ impl State {
                 counted.or_else(|| open.excluded.get(client).copied().flatten())
             }),
             version,
-            model: ModelDigest::Whole(self.model()),
+            model: self.model().into(),
             evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),
             left,
             message,

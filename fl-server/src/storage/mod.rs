@@ -2,6 +2,7 @@
 
 pub mod blobs;
 pub mod disk;
+pub(crate) mod field;
 pub mod record;
 pub mod store;
 pub(crate) mod weights;

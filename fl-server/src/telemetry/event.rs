@@ -234,7 +234,6 @@ pub struct RoundSummary {
     /// Frame bits for each parameter, in the model update.
     pub bits_down: f64,
     /// Metrics of the trainings, averaged by name.
-    #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -252,7 +251,6 @@ pub struct Evaluated {
     /// Mean loss over the examples.
     pub loss: f64,
     /// Metrics of the evaluations, averaged by name.
-    #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
 }
 

@@ -357,5 +357,9 @@ async fn a_signed_report_of_a_server_that_goes_on_serving_has_the_bytes_after_th
         .unwrap();
     let round: Value = serde_json::from_str(round).unwrap();
     let (steps, framed) = (round["steps"].as_u64().unwrap(), round["framed_down"].as_u64().unwrap());
-    assert_eq!(steps, 3 * framed, "every client has fetched the last model");
+    assert_eq!(
+        steps,
+        2 * 3 * framed,
+        "every client got the last model with its state, and fetched it"
+    );
 }

@@ -30,5 +30,4 @@ mod settings;
 mod storage;
 mod strangers;
 mod stream;
-mod versions;
 mod what_if;

@@ -115,9 +115,9 @@ async fn metrics_that_cannot_be_true_are_refused_by_name_before_the_frame_is_rea
         let refused = hands[0].calls.evaluate(report).await.unwrap_err();
         assert!(refused.message().contains(why), "{refused}");
     }
-    let mut contradiction = evaluation(0, 0.5, None, Metrics::new());
-    contradiction.correct = 3;
-    let refused = hands[0].calls.evaluate(contradiction).await.unwrap_err();
+    let mut impossible = evaluation(0, 0.5, None, Metrics::new());
+    impossible.correct = Some(impossible.examples + 1);
+    let refused = hands[0].calls.evaluate(impossible).await.unwrap_err();
     assert!(refused.message().contains("`correct`"), "{refused}");
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     server.stop().await;

@@ -10,7 +10,8 @@ async fn a_probe_beyond_its_limits_is_refused_and_its_bytes_are_booked() {
     let server = fed.start(&Run::default()).await;
     let mut hand = fed.clients(&server).await.remove(0);
     let header = |bytes| {
-        let header = fl_proto::ProbeHeader::new(vec!["toy".to_owned()], bytes);
+        let tasks = vec!["toy".to_owned()];
+        let header = fl_proto::ProbeHeader { tasks, bytes };
         wire::probe_request::Part::Header(header.into())
     };
     let data = |bytes: usize| wire::probe_request::Part::Data(vec![7; bytes].into());

@@ -3,7 +3,6 @@
 use fl_compress::Digest;
 use fl_proto::{FetchRequest, PartialFrame};
 use fl_server::{RunPlan, Serve};
-use tonic::Code;
 
 use crate::run::command;
 use crate::support::*;
@@ -110,24 +109,4 @@ async fn check_says_which_versions_are_rounded_and_warns_where_the_error_is_lost
         said.contains("WARNING: `model.snapshot.every` is 300, so that a run of"),
         "{said}"
     );
-}
-
-#[tokio::test]
-async fn a_client_that_would_not_round_is_refused_and_told_what_to_do() {
-    let fed = Fed::new();
-    let server = Server::start(options(&fed, 2)).await;
-    let mut older = TestClient::dial(&server.address, &fed.root.certificate, &fed.issue("older"))
-        .await
-        .unwrap();
-    older.minor = 8;
-    let refused = older.join(None).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(
-        refused.message().contains("rounded models")
-            && refused.message().ends_with("`model.snapshot`; update the client"),
-        "{refused}"
-    );
-    older.minor = 9;
-    older.joined("older").await;
-    server.stop().await;
 }

@@ -230,7 +230,7 @@ async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_
         assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
         assert_eq!(alerts, Vec::<String>::new(), "the new checkpoint is good");
         let (code, said) = verify(&fed, name);
-        assert!(said.contains("residual and the strategy's state begin anew"), "{said}");
+        assert!(said.contains("residual and the optimizer's state begin anew"), "{said}");
         // The model updates of later rounds are rebuilt from the checkpoints.
         assert!(said.contains("round   12: link ok; model ok; aggregation ok"), "{said}");
         match keep_updates {

@@ -24,7 +24,6 @@ impl Stream {
     async fn open(hand: &mut TestClient) -> Self {
         let first = wire::WatchRequest {
             run: "test".to_owned(),
-            pushes: true,
             ..wire::WatchRequest::default()
         };
         let (updates, rest) = mpsc::channel(1);
@@ -51,7 +50,6 @@ impl Stream {
         if let Some(reply) = message.reply {
             return self.answers.push_back(reply);
         }
-        assert_eq!(message.model.len(), 8, "a short digest");
         let state = RoundState::try_from(message).unwrap();
         if state.phase != Phase::Waiting {
             self.states.push_back(state);

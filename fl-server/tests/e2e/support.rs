@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
-    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, NewKey,
-    PROTOCOL_MINOR, Paces, Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId,
-    UpdateReply, certificate_pem, client_tls, dial, wire,
+    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, NewKey, Paces,
+    Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId, UpdateReply, certificate_pem,
+    client_tls, dial, wire,
 };
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
@@ -239,8 +239,6 @@ impl Server {
 /// A client that a test drives call by call.
 pub struct TestClient {
     pub name: String,
-    /// The minor version of the protocol that it says it speaks.
-    pub minor: u32,
     pub calls: FederationClient<Channel>,
     pub meter: Arc<Meter>,
     pub run: Option<Joined>,
@@ -279,7 +277,6 @@ impl TestClient {
         let calls = FederationClient::new(channel);
         Ok(Self {
             name: String::new(),
-            minor: PROTOCOL_MINOR,
             calls,
             meter,
             run: None,
@@ -293,12 +290,11 @@ impl TestClient {
     }
 
     pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
-        let mut request = wire::JoinRequest::from(JoinRequest {
+        let request = wire::JoinRequest::from(JoinRequest {
             tasks: vec!["toy".into()],
             pending,
             ..JoinRequest::default()
         });
-        request.protocol_minor = self.minor;
         let reply = self.calls.join(request).await?.into_inner();
         Ok(fl_proto::read_join(reply, None).unwrap().0)
     }

@@ -12,7 +12,7 @@ use fl_server::plan::{Bound, Key, MethodInfo, MethodSpec, Range, RunPlan, any_up
 use fl_server::state_machine::Contribution;
 use proptest::prelude::*;
 
-use crate::model::{Frames, compressed, layout, plan, values};
+use crate::model::{Frames, compressed, layout, plan, values, without_limits};
 
 const ROUNDS: u64 = 5;
 
@@ -57,6 +57,7 @@ fn aggregate(aggregator: &MethodSpec, deltas: &[Vec<f32>], limited: bool) -> Vec
     let layout = Arc::new(Layout::new([("w", vec![deltas[0].len()])]).unwrap());
     let optimizer = Methods::default().optimizers().next().unwrap();
     let plan = planned((optimizer, aggregator.clone()), Spec::exact());
+    let plan = if limited { plan } else { without_limits(plan) };
     let mut frames = Frames::default();
     let updates: Vec<_> = deltas
         .iter()
@@ -64,7 +65,7 @@ fn aggregate(aggregator: &MethodSpec, deltas: &[Vec<f32>], limited: bool) -> Vec
         .map(|(i, delta)| frames.update_against(None, &layout, i, 1, delta))
         .collect();
     let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
-    global.close(1, &updates, limited, frames.read()).unwrap();
+    global.close(1, &updates, frames.read()).unwrap();
     global.model().to_vec()
 }
 
@@ -174,14 +175,14 @@ fn a_restart_from_any_checkpoint_repeats_the_rounds_to_the_bit() {
             .map(|round| round_of(&mut frames, &layout, 5, round))
             .collect();
         for (round, updates) in (1..).zip(&rounds) {
-            assert_eq!(global.close(round, updates, true, frames.read()).unwrap().unused, None);
+            assert_eq!(global.close(round, updates, frames.read()).unwrap().unused, None);
             saved.push(global.save());
         }
         for (version, bytes) in saved.iter().enumerate() {
             let mut again = GlobalModel::load(Arc::clone(&layout), &plan, bytes).unwrap();
             assert_eq!(&again.save(), bytes);
             for (round, updates) in (1..).zip(&rounds).skip(version) {
-                again.close(round, updates, true, frames.read()).unwrap();
+                again.close(round, updates, frames.read()).unwrap();
                 assert_eq!(
                     again.save(),
                     saved[round as usize],
@@ -206,7 +207,7 @@ fn a_rollback_forgets_momentum_and_what_follows_is_repeated_to_the_bit() {
         let mut global = start(&layout, &plan);
         for round in 1..=2 {
             let updates = round_of(&mut frames, &layout, 4, round);
-            global.close(round, &updates, true, frames.read()).unwrap();
+            global.close(round, &updates, frames.read()).unwrap();
         }
         global.roll_back(3, first.clone(), &Digest::of_f32(&first)).unwrap();
         // An audit that starts at the rollback, and a restart from a checkpoint after it.
@@ -214,9 +215,9 @@ fn a_rollback_forgets_momentum_and_what_follows_is_repeated_to_the_bit() {
         let mut restarted = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
         for round in 4..=5 {
             let updates = round_of(&mut frames, &layout, 4, round);
-            let result = global.close(round, &updates, true, frames.read()).unwrap();
+            let result = global.close(round, &updates, frames.read()).unwrap();
             for other in [&mut audit, &mut restarted] {
-                assert_eq!(other.close(round, &updates, true, frames.read()).unwrap(), result);
+                assert_eq!(other.close(round, &updates, frames.read()).unwrap(), result);
                 assert_eq!(other.save(), global.save(), "{}", plan.optimizer.name());
             }
         }
@@ -236,8 +237,8 @@ fn no_update_keeps_a_round_from_closing_whatever_the_methods() {
             };
             let updates = vec![frames.update_against(None, &layout, 0, round, &delta)];
             let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
-            let result = global.close(round, &updates, true, frames.read()).unwrap();
-            assert_eq!(again.close(round, &updates, true, frames.read()).unwrap(), result);
+            let result = global.close(round, &updates, frames.read()).unwrap();
+            assert_eq!(again.close(round, &updates, frames.read()).unwrap(), result);
             assert!(global.model().iter().all(|value| value.is_finite()));
         }
     }
@@ -256,7 +257,7 @@ fn updates_up_to_the_plans_largest_value_are_used_in_every_round() {
             let updates: Vec<_> = (0..3)
                 .map(|i| frames.update_against(None, &layout, i, round, &delta))
                 .collect();
-            assert_eq!(global.close(round, &updates, true, frames.read()).unwrap().unused, None);
+            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
         }
     }
 }
@@ -273,11 +274,11 @@ fn an_update_far_beyond_the_others_changes_no_bit_whatever_the_methods() {
             })
             .collect();
         let mut calm = start(&layout, &plan);
-        calm.close(1, &honest, true, frames.read()).unwrap();
+        calm.close(1, &honest, frames.read()).unwrap();
         let attack = frames.update_against(None, &layout, 3, 1, &vec![1e30; layout.len()]);
         let all: Vec<_> = honest.into_iter().chain([attack]).collect();
         let mut attacked = start(&layout, &plan);
-        let result = attacked.close(1, &all, true, frames.read()).unwrap();
+        let result = attacked.close(1, &all, frames.read()).unwrap();
         assert_eq!(result.limited.len(), 1);
         assert_eq!(attacked.digest(), calm.digest(), "{}", plan.aggregator.name());
     }
@@ -346,17 +347,17 @@ fn a_trimmed_minority_cannot_move_a_coordinate_beyond_the_honest_values() {
 #[test]
 fn the_trimmed_mean_adds_the_predictor_to_the_updates_that_name_it() {
     let (layout, mut frames) = (layout(), Frames::default());
-    let mut plan = planned(
+    let mut plan = without_limits(planned(
         (Methods::default().optimizers().next().unwrap(), trimmed_mean(0.2)),
         Spec::exact(),
-    );
+    ));
     plan.uplink.memory = Memory::Cafe;
     let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let deltas = |round: u64| -> Vec<Vec<f32>> { (0..6).map(|i| values(round * 100 + i, layout.len())).collect() };
     let first: Vec<_> = (0..6)
         .map(|i| frames.update_against(None, &layout, i, 1, &deltas(1)[i]))
         .collect();
-    let result = global.close(1, &first, false, frames.read()).unwrap();
+    let result = global.close(1, &first, frames.read()).unwrap();
     frames.0.insert(result.digest, result.frame.clone());
     let before = global.model().to_vec();
     let second: Vec<_> = (0..6)
@@ -365,7 +366,7 @@ fn the_trimmed_mean_adds_the_predictor_to_the_updates_that_name_it() {
             frames.update_against(predictor, &layout, i, 2, &deltas(2)[i])
         })
         .collect();
-    global.close(2, &second, false, frames.read()).unwrap();
+    global.close(2, &second, frames.read()).unwrap();
     let learned = trimmed(&deltas(2), 1);
     for ((now, before), learned) in global.model().iter().zip(&before).zip(learned) {
         assert!((f64::from(now - before) - learned).abs() < 1e-5);
@@ -452,7 +453,7 @@ fn a_constant_bound_leaves_less_room_for_updates() {
         for round in 1..=ROUNDS {
             let delta = vec![found; layout.len()];
             let updates = vec![frames.update_against(None, &layout, 0, round, &delta)];
-            assert_eq!(global.close(round, &updates, true, frames.read()).unwrap().unused, None);
+            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
         }
     }
 }
@@ -535,8 +536,8 @@ proptest! {
         let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
         let (mut one, mut other) = (start(&layout, &plan), start(&layout, &plan));
         prop_assert_eq!(
-            one.close(1, &updates, true, frames.read()).unwrap(),
-            other.close(1, &shuffled, true, frames.read()).unwrap()
+            one.close(1, &updates, frames.read()).unwrap(),
+            other.close(1, &shuffled, frames.read()).unwrap()
         );
         prop_assert_eq!(one.save(), other.save());
     }

@@ -23,6 +23,14 @@ pub(crate) fn values(seed: u64, len: usize) -> Vec<f32> {
         .collect()
 }
 
+/// The plan with limits that nothing exceeds.
+pub(crate) fn without_limits(mut plan: RunPlan) -> RunPlan {
+    let limits = &mut plan.limits;
+    (limits.examples, limits.norm, limits.discard) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+    limits.share = 1.0;
+    plan
+}
+
 pub(crate) fn plan(downlink: Spec) -> RunPlan {
     RunPlan {
         downlink,
@@ -106,7 +114,7 @@ fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
     let mut global = GlobalModel::initial(Arc::clone(&layout), model.clone(), &plan(Spec::exact())).unwrap();
     for round in 1..=3 {
         let updates = frames.round(&layout, 5, round);
-        let stepped = global.close(round, &updates, true, frames.read()).unwrap();
+        let stepped = global.close(round, &updates, frames.read()).unwrap();
 
         let total: u64 = updates.iter().map(|update| update.examples).sum();
         let mut step = vec![0.0f32; model.len()];
@@ -156,7 +164,7 @@ fn any_number_of_threads_closes_a_round_to_the_same_bits() {
                     frames.update_against(step, &layout, i, round, &delta)
                 })
                 .collect();
-            let result = global.close(round, &updates, true, frames.read()).unwrap();
+            let result = global.close(round, &updates, frames.read()).unwrap();
             let squares = values(round * 1_000 + 8, layout.len())
                 .into_iter()
                 .map(|value| 400.0 * value * value);
@@ -181,7 +189,7 @@ fn any_number_of_threads_closes_a_round_to_the_same_bits() {
             frames.update_against(None, &layout, 1, 5, &values(3, layout.len())),
             broken,
         ];
-        let error = global.close(5, &updates, true, frames.read()).unwrap_err();
+        let error = global.close(5, &updates, frames.read()).unwrap_err();
         (results, error.to_string(), Digest::of(&global.save()))
     };
     let alone = closed(1);
@@ -198,7 +206,7 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
         let mut global = GlobalModel::initial(Arc::clone(&layout), mine.clone(), &plan(downlink)).unwrap();
         for round in 1..=6 {
             let updates = frames.round(&layout, 3, round);
-            let stepped = global.close(round, &updates, true, frames.read()).unwrap();
+            let stepped = global.close(round, &updates, frames.read()).unwrap();
             let frame = Frame::parse(&stepped.frame, &layout).unwrap();
             assert_eq!(
                 (frame.header().kind, frame.header().round),
@@ -250,14 +258,10 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
                 update,
             });
         }
-        let stepped = global.close(round, &updates, true, frames.read()).unwrap();
+        let stepped = global.close(round, &updates, frames.read()).unwrap();
         let (frame, model) = (stepped.digest, stepped.model);
         assert_eq!(stepped.limited.len(), usize::from(round > 2));
-        records.push(Record::RoundClosing {
-            round,
-            at: 0,
-            limited: true,
-        });
+        records.push(Record::RoundClosing { round, at: 0 });
         records.push(Record::RoundClosed {
             round,
             frame,
@@ -316,22 +320,19 @@ fn broken_updates_name_their_client_and_change_nothing() {
     short[1].frame = Digest::of(&cut);
     frames.0.insert(short[1].frame, cut);
     for updates in [missing, late, short] {
-        let error = global.close(1, &updates, true, frames.read()).unwrap_err();
+        let error = global.close(1, &updates, frames.read()).unwrap_err();
         assert!(
             matches!(&error, ModelError::Frame { round: 1, client: of, .. } if *of == client(1)),
             "{error}"
         );
         assert_eq!(global.save(), before);
     }
+    assert_eq!(global.close(1, &[], frames.read()), Err(ModelError::Empty { round: 1 }));
     assert_eq!(
-        global.close(1, &[], true, frames.read()),
-        Err(ModelError::Empty { round: 1 })
-    );
-    assert_eq!(
-        global.close(2, &good, true, frames.read()),
+        global.close(2, &good, frames.read()),
         Err(ModelError::Order { round: 2, version: 0 })
     );
-    global.close(1, &good, true, frames.read()).unwrap();
+    global.close(1, &good, frames.read()).unwrap();
 }
 
 #[test]
@@ -343,7 +344,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
         let mut honest = frames.round(&layout, 3, 1);
         honest.iter_mut().for_each(|update| update.examples = 20);
         let mut calm = start();
-        calm.close(1, &honest, true, frames.read()).unwrap();
+        calm.close(1, &honest, frames.read()).unwrap();
         for value in [1e30, -1e3] {
             let attack = Contribution {
                 examples: 1 << 40,
@@ -351,7 +352,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
             };
             let all: Vec<_> = honest.iter().cloned().chain([attack]).collect();
             let mut attacked = start();
-            let stepped = attacked.close(1, &all, true, frames.read()).unwrap();
+            let stepped = attacked.close(1, &all, frames.read()).unwrap();
             assert_eq!(attacked.digest(), calm.digest(), "{value:e}");
             let limited = &stepped.limited[..];
             assert!(
@@ -360,10 +361,10 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
             );
             let text = limited[0].to_string();
             assert!(text.contains("client-03 does not count: its norm is"), "{text}");
-            // A round closed before the limits existed is replayed without them.
-            let mut old = start();
-            old.close(1, &all, false, frames.read()).unwrap();
-            assert_ne!(old.digest(), calm.digest());
+            let unlimited = without_limits(plan.clone());
+            let mut unlimited = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &unlimited).unwrap();
+            unlimited.close(1, &all, frames.read()).unwrap();
+            assert_ne!(unlimited.digest(), calm.digest());
         }
     }
 }
@@ -379,7 +380,7 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
         examples: 1 << 40,
         ..frames.update(&layout, 3, 1, &value(-8.0))
     };
-    let stepped = global.close(1, &updates, true, frames.read()).unwrap();
+    let stepped = global.close(1, &updates, frames.read()).unwrap();
     // 200 of 500 examples: weights 0.6 forward and 0.4 back.
     assert!(
         global.model().iter().all(|value| (value - 0.2).abs() < 1e-6),
@@ -413,7 +414,7 @@ fn the_server_learning_rate_scales_the_model_update() {
     let plan = with_rate(0.5);
     let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
-    global.close(1, &updates, true, frames.read()).unwrap();
+    global.close(1, &updates, frames.read()).unwrap();
     assert!(global.model().iter().all(|&value| value == 1.5));
 }
 
@@ -435,9 +436,9 @@ fn no_update_can_make_a_round_fail_to_close() {
             };
             let updates = vec![frames.update(&layout, 0, round, &delta)];
             let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
-            let stepped = global.close(round, &updates, true, frames.read()).unwrap();
+            let stepped = global.close(round, &updates, frames.read()).unwrap();
             assert_eq!(
-                again.close(round, &updates, true, frames.read()).unwrap(),
+                again.close(round, &updates, frames.read()).unwrap(),
                 stepped,
                 "after a restart"
             );
@@ -468,7 +469,7 @@ fn updates_within_the_bound_are_used_in_every_round() {
             let updates = (0..3)
                 .map(|i| frames.update(&layout, i, round, &delta))
                 .collect::<Vec<_>>();
-            assert_eq!(global.close(round, &updates, true, frames.read()).unwrap().unused, None);
+            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
         }
     }
 }
@@ -514,7 +515,7 @@ proptest! {
         let updates = frames.round(&layout, 6, 1);
         let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
         let (mut one, mut other) = (start(), start());
-        prop_assert_eq!(one.close(1, &updates, true, frames.read()), other.close(1, &shuffled, true, frames.read()));
+        prop_assert_eq!(one.close(1, &updates, frames.read()), other.close(1, &shuffled, frames.read()));
         prop_assert_eq!(one.save(), other.save());
     }
 }

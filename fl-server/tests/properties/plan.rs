@@ -166,13 +166,13 @@ fn refusals_name_key_value_and_rule() {
         ("min = 2", "min = 2\nmax = 2", "unknown field `max`"),
         (
             "target = 3",
-            "target = 3\n[strategy]\nname = \"fedsgd\"",
-            "`strategy.name = fedsgd`: unknown optimizer `fedsgd`; there are: fedavg, fedavgm, ",
+            "target = 3\n[optimizer]\nname = \"fedsgd\"",
+            "`optimizer.name = fedsgd`: unknown optimizer `fedsgd`; there are: fedavg, fedavgm, ",
         ),
         (
             "target = 3",
-            "target = 3\n[strategy]\nname = \"fedavg\"\nlearning_rate = 0.0",
-            "`strategy.learning_rate = 0.0`: must be finite and above 0",
+            "target = 3\n[optimizer]\nname = \"fedavg\"\nlearning_rate = 0.0",
+            "`optimizer.learning_rate = 0.0`: must be finite and above 0",
         ),
         (
             "target = 3",
@@ -225,7 +225,7 @@ fn the_identity_is_of_the_experiment_and_not_of_the_file() {
     let digest = plan(SMALL, "/a").digest();
     let spelled = SMALL.replace(
         "target = 3",
-        "target = 3\ngrace = \"10000ms\" # the same\n[strategy]\nname='fedavg'",
+        "target = 3\ngrace = \"10000ms\" # the same\n[optimizer]\nname='fedavg'",
     );
     assert_eq!(plan(&spelled, "/b").digest(), digest);
     let table = |keys: &str| {
@@ -394,30 +394,6 @@ fn every_method_is_read_from_its_table_and_refusals_name_key_and_range() {
             "{text}"
         );
     }
-}
-
-#[test]
-fn strategy_is_the_older_name_of_optimizer_and_asks_for_the_same_experiment() {
-    let read = |tables: &str| RunPlan::from_toml(&format!("{SMALL}\n{tables}"), Path::new(""));
-    let (old, new) = (
-        read("[strategy]\nname = \"fedavg\"\nlearning_rate = 0.5").unwrap(),
-        read("[optimizer]\nname = \"fedavg\"\nlearning_rate = 0.5").unwrap(),
-    );
-    assert_eq!((&old, old.digest()), (&new, new.digest()));
-    let text = String::from_utf8(old.to_bytes()).unwrap();
-    assert!(
-        text.contains(r#""strategy":{"name":"fedavg","learning_rate":0.5},"uplink""#),
-        "as runs have it that were begun before there was another optimizer or aggregator: {text}"
-    );
-    let both = read("[strategy]\nname = \"fedavg\"\n[optimizer]\nname = \"fedavg\"").unwrap_err();
-    assert!(
-        both.to_string().contains("[strategy] is the older name of [optimizer]"),
-        "{both}"
-    );
-    assert_eq!(
-        read("[aggregator]\nname = \"mean\"").unwrap().digest(),
-        read("").unwrap().digest()
-    );
 }
 
 /// The run.toml of docs/guide/local-training.md, and its other outer step.

@@ -76,7 +76,7 @@ fn buffers_take_the_mean_and_counters_the_largest_whatever_the_optimizer() {
         let plan = with_methods(optimizer, "name = 'mean'");
         let mut global = GlobalModel::initial(Arc::clone(&layout), start.clone(), &plan).unwrap();
         let updates = round(&mut frames, &layout, 1);
-        global.close(1, &updates, true, frames.read()).unwrap();
+        global.close(1, &updates, frames.read()).unwrap();
         for at in layout.buffers() {
             assert_eq!(
                 global.model()[at].to_bits(),
@@ -129,7 +129,7 @@ fn variances_that_are_not_negative_at_any_client_never_become_so() {
                     }
                 })
                 .collect();
-            global.close(round, &updates, true, frames.read()).unwrap();
+            global.close(round, &updates, frames.read()).unwrap();
             let least = global.model()[buffers.clone()]
                 .iter()
                 .copied()
@@ -145,7 +145,7 @@ fn trimmed_mean_trims_buffers_and_leaves_counters_to_the_largest() {
     let plan = with_methods("fedavg", "name = 'trimmed-mean'\ntrim = 0.34");
     let mut global = GlobalModel::initial(Arc::clone(&layout), model(&layout), &plan).unwrap();
     let updates = round(&mut frames, &layout, 1);
-    global.close(1, &updates, true, frames.read()).unwrap();
+    global.close(1, &updates, frames.read()).unwrap();
     let deltas: Vec<_> = (0..3).map(|i| delta(&layout, i, 1, COUNTERS[i])).collect();
     for at in layout.buffers() {
         let mut votes = [deltas[0][at], deltas[1][at], deltas[2][at]];
@@ -163,7 +163,7 @@ fn buffers_beyond_the_others_are_cut_by_themselves() {
     let mut frames = Frames::default();
     let mut calm = start();
     let updates = round(&mut frames, &layout, 1);
-    let stepped = calm.close(1, &updates, true, frames.read()).unwrap();
+    let stepped = calm.close(1, &updates, frames.read()).unwrap();
     assert_eq!(stepped.limited, []);
 
     for (factor, left_out) in [(8.0f32, false), (1e30, true)] {
@@ -172,7 +172,7 @@ fn buffers_beyond_the_others_are_cut_by_themselves() {
         far[layout.buffers()].iter_mut().for_each(|value| *value *= factor);
         updates[2] = update(&mut frames, &layout, 2, 1, &far);
         let mut attacked = start();
-        let stepped = attacked.close(1, &updates, true, frames.read()).unwrap();
+        let stepped = attacked.close(1, &updates, frames.read()).unwrap();
         // The trained values count as ever.
         assert_eq!(attacked.model()[layout.trained()], calm.model()[layout.trained()]);
         assert_eq!(attacked.model()[layout.counters()], calm.model()[layout.counters()]);
@@ -204,13 +204,13 @@ fn an_update_that_does_not_count_takes_buffers_and_counters_with_it() {
     let mut frames = Frames::default();
     let updates = round(&mut frames, &layout, 1);
     let mut calm = start();
-    calm.close(1, &updates, true, frames.read()).unwrap();
+    calm.close(1, &updates, frames.read()).unwrap();
     let mut far = delta(&layout, 3, 1, [9e6, 9e6, 9e6, 9e6]);
     far[layout.trained()].iter_mut().for_each(|value| *value *= 1e9);
     let attack = update(&mut frames, &layout, 3, 1, &far);
     let all: Vec<_> = updates.into_iter().chain([attack]).collect();
     let mut attacked = start();
-    let stepped = attacked.close(1, &all, true, frames.read()).unwrap();
+    let stepped = attacked.close(1, &all, frames.read()).unwrap();
     assert_eq!(attacked.digest(), calm.digest());
     assert_eq!(stepped.limited.len(), 1);
 }
@@ -224,9 +224,9 @@ fn replicas_and_restarts_have_the_same_bits_under_a_lossy_downlink() {
     for at in 1..=4 {
         let updates = round(&mut frames, &layout, at);
         let saved = global.save();
-        let stepped = global.close(at, &updates, true, frames.read()).unwrap();
+        let stepped = global.close(at, &updates, frames.read()).unwrap();
         let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &saved).unwrap();
-        let repeated = again.close(at, &updates, true, frames.read()).unwrap();
+        let repeated = again.close(at, &updates, frames.read()).unwrap();
         assert_eq!(repeated, stepped);
         assert_eq!(again.save(), global.save());
         Frame::parse(&stepped.frame, &layout)

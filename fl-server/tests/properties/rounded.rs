@@ -6,7 +6,7 @@ use fl_compress::{Digest, Frame, ModelRounding, Spec};
 use fl_server::model::{GlobalModel, sum_frames};
 use fl_server::plan::{RoundedVersions, RunPlan};
 
-use crate::model::{Frames, compressed, layout, plan, values};
+use crate::model::{Frames, compressed, layout, plan, values, without_limits};
 
 fn rounding(bits: u8) -> ModelRounding {
     ModelRounding::try_from(bits).unwrap()
@@ -37,8 +37,8 @@ fn every_replica_rounds_to_the_server_s_bits_and_a_checkpoint_continues_with_the
             // A restart before each round, on another number of threads.
             let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
             again.set_threads(3);
-            let made = global.close(round, &updates, true, frames.read()).unwrap();
-            assert_eq!(again.close(round, &updates, true, frames.read()).unwrap(), made);
+            let made = global.close(round, &updates, frames.read()).unwrap();
+            assert_eq!(again.close(round, &updates, frames.read()).unwrap(), made);
             assert_eq!(again.save(), global.save(), "residual and all");
 
             let frame = Frame::parse(&made.frame, &layout).unwrap();
@@ -67,7 +67,7 @@ fn every_replica_rounds_to_the_server_s_bits_and_a_checkpoint_continues_with_the
 fn what_rounding_removes_is_sent_later() {
     let (layout, mut frames) = (layout(), Frames::default());
     // Coarse, so that most of the update is below half a step.
-    let plan = rounded(compressed(), 4, 1);
+    let plan = without_limits(rounded(compressed(), 4, 1));
     let initial = values(1, layout.len());
     let mut global = GlobalModel::initial(Arc::clone(&layout), initial.clone(), &plan).unwrap();
     let mut given = initial;
@@ -82,7 +82,7 @@ fn what_rounding_removes_is_sent_later() {
                 .zip(&delta)
                 .for_each(|(sum, value)| *sum += weight * value);
         }
-        global.close(round, &updates, false, frames.read()).unwrap();
+        global.close(round, &updates, frames.read()).unwrap();
     }
     let residual = global.residual().unwrap();
     for (at, given) in given.iter().enumerate() {
@@ -103,7 +103,7 @@ fn a_model_at_the_end_of_the_range_stays_finite() {
     let mut global = GlobalModel::initial(Arc::clone(&layout), initial, &plan).unwrap();
     for round in 1..=2 {
         let updates = frames.round(&layout, 3, round);
-        global.close(round, &updates, true, frames.read()).unwrap();
+        global.close(round, &updates, frames.read()).unwrap();
         assert!(global.model().iter().all(|value| value.is_finite()));
     }
 }

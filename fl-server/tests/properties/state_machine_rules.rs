@@ -810,11 +810,7 @@ fn impossible_records_are_refused_and_change_nothing() {
             by: BTreeSet::new(),
             at: 0,
         },
-        Record::RoundClosing {
-            round: 1,
-            at: 0,
-            limited: true,
-        },
+        Record::RoundClosing { round: 1, at: 0 },
         Record::RoundClosed {
             round: 1,
             frame,

@@ -231,7 +231,7 @@ impl Bad {
             0 => {
                 let layout = Arc::new(Layout::new([("other", vec![3, 5])])?);
                 let frame = frame(&layout, round, 0.1)?;
-                submit(calls, header(joined, round, &frame, 10), &frame).await
+                submit(calls, header(joined, state, &frame, 10), &frame).await
             }
             // A good update with bytes flipped, under the digest of what is sent.
             1 => {
@@ -240,26 +240,27 @@ impl Bad {
                     let at = self.dice.below(frame.len() as u64) as usize;
                     frame[at] ^= self.dice.next() as u8;
                 }
-                submit(calls, header(joined, round, &frame, 10), &frame).await
+                submit(calls, header(joined, state, &frame, 10), &frame).await
             }
             // Bytes that are no frame.
             2 => {
                 let bytes: Vec<u8> = (0..1 + self.dice.below(10_000))
                     .map(|_| self.dice.next() as u8)
                     .collect();
-                submit(calls, header(joined, round, &bytes, 10), &bytes).await
+                submit(calls, header(joined, state, &bytes, 10), &bytes).await
             }
             // Another digest than that of the bytes.
             3 => {
                 let frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
-                let mut header = header(joined, round, &frame, 10);
+                let mut header = header(joined, state, &frame, 10);
                 header.id.digest = Digest::of(&self.dice.next().to_le_bytes());
                 submit(calls, header, &frame).await
             }
             // An upload that is cut off, possibly of a round that does not exist.
             _ => {
                 let frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
-                let header = header(joined, round.wrapping_add(self.dice.below(3)), &frame, 10);
+                let mut header = header(joined, state, &frame, 10);
+                header.id.round = round.wrapping_add(self.dice.below(3));
                 submit(calls, header, &frame[..frame.len() / 2]).await
             }
         }
@@ -274,7 +275,7 @@ impl Bad {
         examples: u64,
     ) -> anyhow::Result<bool> {
         let frame = frame(&Arc::new(joined.layout.clone()), state.round, value)?;
-        submit(calls, header(joined, state.round, &frame, examples), &frame).await
+        submit(calls, header(joined, state, &frame, examples), &frame).await
     }
 
     async fn evaluation(
@@ -307,13 +308,12 @@ fn frame(layout: &Arc<Layout>, round: u64, value: f32) -> anyhow::Result<Vec<u8>
     Ok(encoder.encode(&mut vec![value; layout.len()], header)?.frame)
 }
 
-fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHeader {
+fn header(joined: &Joined, state: &RoundState, frame: &[u8], examples: u64) -> UpdateHeader {
     UpdateHeader {
         id: UpdateId {
             run: joined.run.clone(),
-            round,
-            // As a client of protocol 1.0, without an attempt.
-            attempt: 0,
+            round: state.round,
+            attempt: state.attempt,
             digest: Digest::of(frame),
         },
         len: frame.len() as u64,

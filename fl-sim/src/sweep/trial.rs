@@ -16,7 +16,7 @@ use crate::wire::Engine;
 use crate::workload::{Evaluation, Workload};
 
 /// Raised when a change of the program changes what a trial measures; results of other versions are not reused.
-const RESULTS: u32 = 2;
+const RESULTS: u32 = 1;
 
 /// A trial to run, or whose result is there.
 #[derive(Debug, Clone)]
@@ -62,8 +62,6 @@ struct Inputs<'a> {
     validation: Option<f64>,
     run: &'a str,
     workload: &'a Workload,
-    /// Left out at its default: trials had these keys before there was a choice.
-    #[serde(skip_serializing_if = "Engine::is_default")]
     engine: &'a Engine,
     /// Digest of the file of the first weights.
     model: Option<String>,

@@ -61,11 +61,6 @@ impl Engine {
             self.seconds_per_example,
         )
     }
-
-    /// Whether it is the default, with which results have the keys that they had before there was a choice.
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl fmt::Display for Wire {

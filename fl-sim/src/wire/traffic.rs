@@ -46,7 +46,6 @@ impl Traffic {
         .into();
         let watch = wire::WatchRequest {
             run: joined.run.to_string(),
-            pushes: true,
             ..wire::WatchRequest::default()
         };
         self.flow.connections += 1;

@@ -53,5 +53,5 @@ mod texts;
 mod traces;
 #[cfg(target_os = "linux")]
 mod trainers;
-mod upgrades;
+mod versions;
 mod walk;

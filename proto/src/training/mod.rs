@@ -5,7 +5,6 @@ mod optimizer;
 mod range;
 mod schedule;
 mod settings;
-mod wire;
 
 pub use learning_rate::StepAt;
 pub use optimizer::{AdamW, Muon, OptimizerSpec};

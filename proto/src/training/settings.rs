@@ -82,8 +82,8 @@ pub struct Training {
 }
 
 /// The `[train]` table of a run.toml.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(try_from = "Raw")]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "Raw")]
 pub struct TrainTable {
     /// Settings of local training.
     pub training: Training,
@@ -219,12 +219,14 @@ struct Raw {
     batch_size: u32,
     /// Always written.
     learning_rate: Option<f32>,
+    #[serde(skip_serializing_if = "is_default")]
     schedule: Schedule,
     momentum: f32,
     weight_decay: f32,
     clip_norm: Option<f32>,
     proximal: f32,
-    // Later keys are written only where they differ from their defaults, because this text identifies a run.
+    // What a minor version adds is written only where it differs from its default: this text identifies a run, and an older client
+    // refuses a key that it does not know.
     #[serde(skip_serializing_if = "is_default")]
     optimizer: OptimizerSpec,
     #[serde(skip_serializing_if = "is_default")]
@@ -286,11 +288,20 @@ impl From<Training> for Raw {
     }
 }
 
+impl From<TrainTable> for Raw {
+    fn from(table: TrainTable) -> Self {
+        Self {
+            extra: (!table.extra.is_empty()).then(|| table.extra.object().clone()),
+            ..table.training.into()
+        }
+    }
+}
+
 impl TryFrom<Raw> for TrainTable {
     type Error = ProtocolError;
 
     fn try_from(mut raw: Raw) -> Result<Self, ProtocolError> {
-        let extra = raw.extra.take().map_or(Ok(Extra::default()), Extra::from_toml)?;
+        let extra = raw.extra.take().map_or(Ok(Extra::default()), Extra::from_table)?;
         let training = raw.try_into()?;
         Ok(Self { training, extra })
     }

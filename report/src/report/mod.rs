@@ -38,7 +38,6 @@ pub struct Report {
     /// Bytes of the whole run.
     pub totals: Flow,
     /// The part of `totals` that a running server has not written to disk yet. A kill would lose these bytes.
-    #[serde(default)]
     pub pending: Flow,
     /// Bytes read from all sockets, counted by the meter and not by client; of a running server up to this moment.
     pub metered_up: u64,
@@ -61,10 +60,10 @@ pub struct Report {
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub tensors: Vec<TensorLine>,
     /// The largest costs and how to reduce them: see [`savings`](crate::savings()).
-    #[serde(default, serialize_with = "serialize", deserialize_with = "deserialize")]
+    #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub savings: Vec<Saving>,
     /// What the run cost in money and carbon, if prices were given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
 }
 

@@ -37,7 +37,6 @@ pub struct Baseline {
     /// The newest round that the baseline counts, 0 for none. A round counts once its model has reached the clients: when the
     /// next round has closed, and the last round when the run is done. For each client that is still connected then, one model
     /// is left out until the client disconnects.
-    #[serde(default)]
     pub through: u64,
     /// Bytes up: all values of each update in these rounds.
     pub up: u64,

@@ -1,7 +1,6 @@
 //! Checks that the figures of a signed report agree with each other.
 //!
-//! A signature proves that the server wrote the figures, not that they add up. Columns that a line lacks are not compared, so
-//! reports of older programs stay consistent.
+//! A signature proves that the server wrote the figures, not that they add up. A column that a line lacks counts as zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +59,7 @@ impl Figures {
         }
     }
 
-    /// Adds a row. Rows of kinds that newer programs may add are ignored.
+    /// Adds a row. Rows of kinds that a later version may add are ignored.
     ///
     /// # Errors
     /// Why the line is not a row, for a person.

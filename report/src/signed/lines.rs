@@ -52,7 +52,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The first line for reading. Ignores unknown members of newer programs; members missing in older programs are empty.
+/// The first line for reading. Ignores members that it does not know; missing ones are empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReadHeader {

@@ -1,4 +1,4 @@
-//! The columns of rows that are compared. Columns that an older program did not write are zero or missing.
+//! The columns of rows that are compared. Columns that a line lacks are zero or missing.
 
 use std::borrow::Cow;
 

@@ -90,11 +90,6 @@ impl Values {
 pub trait Cell: Clone + Serialize + DeserializeOwned {
     /// Collects the values of a column.
     fn values(cells: impl Iterator<Item = Self>) -> Values;
-
-    /// The value of a column that an older program did not write; `None` if every program writes it.
-    fn absent() -> Option<Self> {
-        None
-    }
 }
 
 impl Cell for u64 {
@@ -112,10 +107,6 @@ impl Cell for f64 {
 impl Cell for Option<f64> {
     fn values(cells: impl Iterator<Item = Self>) -> Values {
         Values::Numbers(cells.map(|cell| cell.filter(|cell| cell.is_finite())).collect())
-    }
-
-    fn absent() -> Option<Self> {
-        Some(None)
     }
 }
 

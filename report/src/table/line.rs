@@ -83,9 +83,9 @@ impl Source {
     /// A column that is missing, of another type or of another length.
     pub(crate) fn take<C: Cell>(&mut self, name: &str) -> Result<Vec<C>, String> {
         let Some(json) = self.columns.remove(name) else {
-            // An older program did not write it, or every line has 0.
-            let zero = || serde_json::from_str("0").ok().filter(|_| RARE.contains(&name));
-            let absent = C::absent().or_else(zero).zip(self.len);
+            // Every line has 0.
+            let zero = serde_json::from_str("0").ok().filter(|_| RARE.contains(&name));
+            let absent = zero.zip(self.len);
             let (absent, len) = absent.ok_or_else(|| format!("column `{name}` is missing"))?;
             return Ok(vec![absent; len]);
         };

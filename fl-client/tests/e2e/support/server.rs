@@ -8,8 +8,8 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    AVAILABILITY_SINCE, Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter,
-    PUSHES_SINCE, Phase, Refusal, UpdateHeader, UpdateReply, accept, server_builder, server_tls,
+    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal,
+    UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
@@ -53,7 +53,7 @@ impl TestServer {
             let listener = TcpListener::from_std(listener).unwrap();
             let (sender, incoming) = tokio::sync::mpsc::channel(1);
             tokio::spawn(let_in(listener, tls, sender));
-            let mut server = server_builder(fl_proto::MAX_STREAMS, fl_proto::PINGS_BEFORE_1_10);
+            let mut server = server_builder(fl_proto::MAX_STREAMS, fl_proto::DEFAULT_PING_EVERY);
             let server = server.add_service(service);
             server.serve_with_incoming(ReceiverStream::new(incoming)).await.unwrap();
         });
@@ -186,17 +186,17 @@ impl Federation for Service {
             pending,
             initial: Digest::of_f32(&world.versions[0].0),
             instance: world.instance,
-            minor: world.minor,
+            minor: fl_proto::PROTOCOL_MINOR,
             average: world.average,
-            ping_every: fl_proto::PINGS_BEFORE_1_10,
+            ping_every: fl_proto::DEFAULT_PING_EVERY,
         };
-        Ok(Response::new(joined.to_wire()?))
+        let run = fl_proto::JoinedRun::of(&joined)?;
+        Ok(Response::new(run.reply(&joined.client, joined.pending, None)))
     }
 
     async fn watch(&self, request: Request<Streaming<wire::WatchRequest>>) -> Answer<Self::WatchStream> {
         let mut requests = request.into_inner();
         let first = requests.message().await?.unwrap_or_default();
-        assert_eq!(first.pushes, self.world().minor >= PUSHES_SINCE);
         if let Some(availability) = first.availability {
             self.world().called(Call::Reports(availability.try_into().unwrap()));
         }
@@ -205,10 +205,6 @@ impl Federation for Service {
             return Ok(Response::new(Box::pin(tokio_stream::once(Ok(last.into())))));
         }
         let states = WatchStream::new(self.world().state.subscribe()).map(|state| Ok(state.into()));
-        if !first.pushes {
-            assert_eq!(requests.message().await?, None, "an older server waits for the end");
-            return Ok(Response::new(Box::pin(states)));
-        }
         let (answers, answered) = tokio::sync::mpsc::channel(1);
         let service = Self(Arc::clone(&self.0));
         tokio::spawn(async move {
@@ -220,11 +216,13 @@ impl Federation for Service {
                     ..
                 } = request;
                 if let Some(availability) = availability {
-                    assert!(service.world().minor >= AVAILABILITY_SINCE);
                     service.world().called(Call::Reports(availability.try_into().unwrap()));
                     continue;
                 }
-                let reply = service.take(update.unwrap(), &frame);
+                let reply = match service.world().pushes {
+                    true => service.take(update.unwrap(), &frame),
+                    false => wire::UpdateReply::default(),
+                };
                 let message = wire::RoundState {
                     reply: Some(reply),
                     ..wire::RoundState::default()
@@ -317,6 +315,11 @@ impl Federation for Service {
             }
         }
         assert_eq!(Digest::of(&bytes), digest);
+        if let Some(report) = header.evaluation {
+            let mut world = self.world();
+            world.evaluations.push(report);
+            world.evaluate = false;
+        }
         self.world().accept(round, digest, bytes);
         match fault {
             Some(Fault::LoseReceipt) => {
@@ -359,8 +362,9 @@ impl Federation for Service {
             if world.phase == Phase::Evaluating {
                 world.phase = Phase::Done;
             }
+            let hangs = world.hang_evaluating.take_if(|version| *version == report.version);
             world.publish();
-            world.hang_evaluating.take_if(|version| *version == report.version)
+            hangs
         };
         if hangs.is_some() {
             std::future::pending::<()>().await;

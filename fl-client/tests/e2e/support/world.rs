@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_compress::{Average, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
 use fl_proto::{
-    Availability, Departure, EvaluationReport, FramePart, ModelDigest, Phase, Refusal, RoundState, Training,
-    UpdateHeader,
+    Availability, Departure, EvaluationReport, FramePart, Phase, Refusal, RoundState, Training, UpdateHeader,
 };
 use tokio::sync::watch;
 
@@ -82,7 +81,7 @@ pub struct World {
     pub evaluate: bool,
     /// Whether each version is to be evaluated.
     pub evaluate_all: bool,
-    /// The version whose evaluation the server requests once, without an answer to it.
+    /// The version whose evaluation the server requests once, of a client that is not in the cohort, without an answer to it.
     pub hang_evaluating: Option<u64>,
     /// Whether the run ends only after the final model is evaluated.
     pub evaluate_at_end: bool,
@@ -95,8 +94,9 @@ pub struct World {
     /// Headers of all uploads, and evaluations.
     pub headers: Vec<UpdateHeader>,
     pub evaluations: Vec<EvaluationReport>,
-    /// Minor version of the protocol that the server announces.
-    pub minor: u32,
+    /// Whether small updates and model updates travel on the watch stream. Otherwise the server answers no update there, and the
+    /// client takes the calls.
+    pub pushes: bool,
     pub average: Option<Average>,
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
@@ -122,7 +122,7 @@ impl World {
             attempt: 1,
             accepted: None,
             version: 0,
-            model: ModelDigest::Whole(Digest::of_f32(&first)),
+            model: Digest::of_f32(&first).into(),
             evaluate: false,
             left: None,
             message: String::new(),
@@ -133,7 +133,7 @@ impl World {
         Self {
             layout,
             instance: Digest::of(b"one"),
-            minor: 0,
+            pushes: false,
             average: None,
             spec: super::spec(),
             training: Training::default(),
@@ -171,7 +171,7 @@ impl World {
 
     /// What travels with the state of a round, from a server that pushes.
     fn step(&self) -> Bytes {
-        match self.minor >= fl_proto::PUSHES_SINCE {
+        match self.pushes {
             true if self.tamper_pushes && self.versions.len() > 1 => Bytes::from_static(b"no frame"),
             true => Bytes::from(self.versions.last().unwrap().1.clone()),
             false => Bytes::new(),
@@ -189,11 +189,11 @@ impl World {
         self.state.send_replace(RoundState {
             round: self.round,
             phase: self.phase,
-            selected: true,
+            selected: self.hang_evaluating != Some(version),
             attempt: self.attempt,
             accepted,
             version,
-            model: ModelDigest::Whole(Digest::of_f32(&self.versions.last().unwrap().0)),
+            model: Digest::of_f32(&self.versions.last().unwrap().0).into(),
             evaluate: self.evaluate,
             left: None,
             message: String::new(),

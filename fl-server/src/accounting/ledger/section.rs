@@ -58,22 +58,17 @@ impl Section {
 
     /// Adds the same section of other frames.
     pub fn add(&mut self, other: &Self) {
-        let mut other = *other;
-        let sums = self.sums_mut().into_iter().zip(other.sums_mut());
-        sums.for_each(|(own, more)| *own = own.saturating_add(*more));
-    }
-
-    /// The numbers that add up, in the order of a ledger row.
-    pub(super) fn sums_mut(&mut self) -> [&mut u64; 8] {
-        [
-            &mut self.frames,
-            &mut self.recipe,
-            &mut self.indices,
-            &mut self.scales,
-            &mut self.values,
-            &mut self.nonzeros,
-            &mut self.ranked,
-            &mut self.ranks,
-        ]
+        for (own, more) in [
+            (&mut self.frames, other.frames),
+            (&mut self.recipe, other.recipe),
+            (&mut self.indices, other.indices),
+            (&mut self.scales, other.scales),
+            (&mut self.values, other.values),
+            (&mut self.nonzeros, other.nonzeros),
+            (&mut self.ranked, other.ranked),
+            (&mut self.ranks, other.ranks),
+        ] {
+            *own = own.saturating_add(more);
+        }
     }
 }

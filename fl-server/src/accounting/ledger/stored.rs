@@ -27,7 +27,7 @@ pub(crate) fn stored_tail(run: &RunStore) -> Result<Vec<Row>, StoreError> {
 
 fn parse(run: &RunStore, number: u64, bytes: &[u8]) -> Result<Row, StoreError> {
     let why = match bytes.first() {
-        Some(&theirs) if theirs > Row::VERSION => RecordError::Newer {
+        Some(&theirs) if theirs != Row::VERSION => RecordError::Version {
             theirs,
             ours: Row::VERSION,
         },
@@ -51,7 +51,7 @@ mod tests {
     use crate::storage::store::Store;
 
     #[test]
-    fn a_ledger_row_of_a_newer_program_is_refused_with_both_versions() {
+    fn a_ledger_row_of_another_version_is_refused_with_both_versions() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), Disk::default()).unwrap();
         let run = store.run(&"digits".parse().unwrap()).unwrap();
@@ -62,7 +62,7 @@ mod tests {
         let text = error.to_string();
         let (newer, own) = (Row::VERSION + 1, Row::VERSION);
         assert!(
-            text.contains(&format!("version {newer}; this program reads up to {own}")),
+            text.contains(&format!("version {newer}; this program reads version {own}")),
             "{text}"
         );
     }

@@ -36,7 +36,7 @@ enum Kind {
 }
 
 /// Keys of a run.toml.
-const RUN: [&str; 15] = [
+const RUN: [&str; 14] = [
     "name",
     "task",
     "rounds",
@@ -49,7 +49,6 @@ const RUN: [&str; 15] = [
     "aggregator",
     "average",
     "optimizer",
-    "strategy",
     "compression",
     "limits",
 ];

@@ -34,12 +34,9 @@ pub struct Cohort {
     pub deadline: Millis,
     /// Attempts after the first before the run fails.
     pub retries: u32,
-    /// How long the round waits for a client that is not connected. The plan's identity omits it at its default: runs that
-    /// began before this key existed keep theirs.
-    #[serde(skip_serializing_if = "is_default_absent")]
+    /// How long the round waits for a client that is not connected.
     pub absent: Millis,
-    /// Whether each client has a budget with which the cohort finishes together. Omitted from the plan's identity if not.
-    #[serde(skip_serializing_if = "is_false")]
+    /// Whether each client has a budget with which the cohort finishes together.
     pub align: bool,
 }
 
@@ -140,14 +137,6 @@ fn three() -> u32 {
 
 fn ten_seconds() -> Value {
     "10s".into()
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-fn is_default_absent(absent: &Millis) -> bool {
-    *absent == 10_000
 }
 
 fn five_minutes() -> Value {

@@ -24,36 +24,18 @@ struct Identity<'a> {
     rounds: u64,
     seed: u64,
     evaluate: bool,
-    /// Omitted if there is none, as in runs of older programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     average: Option<Average>,
-    /// As `average`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     stop_at: Option<f64>,
     cohort: &'a Cohort,
     train: Training,
-    /// Omitted if empty, as in runs of older programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extra: Option<&'a Extra>,
-    /// The optimizer; its key is older than its name.
-    strategy: &'a MethodSpec,
-    /// Left out if it is the mean, which runs have that were begun before there were others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    aggregator: Option<&'a MethodSpec>,
+    extra: &'a Extra,
+    optimizer: &'a MethodSpec,
+    aggregator: &'a MethodSpec,
     uplink: &'a Spec,
-    /// As `average`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     run_budget: Option<u64>,
     downlink: &'a Spec,
-    /// Omitted at its defaults, so that a run that began before there were limits continues with them. Its earlier rounds are
-    /// replayed without limits, because `RoundClosing` records whether they applied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limits: Option<&'a Limits>,
-    /// Omitted without any pattern, as in runs that began before there were roles.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    roles: Option<&'a Roles>,
-    /// As `average`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: &'a Limits,
+    roles: &'a Roles,
     rounded: Option<RoundedVersions>,
 }
 
@@ -71,14 +53,14 @@ impl RunPlan {
             stop_at: self.stop_at,
             cohort: &self.cohort,
             train: self.training,
-            extra: Some(&self.extra).filter(|extra| !extra.is_empty()),
-            strategy: &self.optimizer,
-            aggregator: Some(&self.aggregator).filter(|aggregator| aggregator.name() != "mean"),
+            extra: &self.extra,
+            optimizer: &self.optimizer,
+            aggregator: &self.aggregator,
             uplink: &self.uplink,
             run_budget: self.run_budget,
             downlink: &self.downlink,
-            limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),
-            roles: Some(&self.roles).filter(|roles| !roles.is_default()),
+            limits: &self.limits,
+            roles: &self.roles,
             rounded: self.rounded,
         };
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
@@ -129,7 +111,6 @@ fn compare(path: &str, was: &Value, is: &Value, changed: &mut Vec<String>) {
 /// The key of run.toml for a field of the canonical form.
 fn joined(path: &str, key: &str) -> String {
     match (path, key) {
-        ("", "strategy") => "optimizer".to_owned(),
         ("", "uplink" | "downlink") => format!("compression.{key}"),
         ("", "run_budget") => "compression.uplink.budget.run".to_owned(),
         ("", "extra") => "train.extra".to_owned(),

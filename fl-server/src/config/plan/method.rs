@@ -179,18 +179,19 @@ impl MethodSpec {
         (self.info.bound)(self, rounds)
     }
 
-    /// Reads the table `[name]` of a kind of method; without one, the first of `methods` with its defaults.
+    /// Reads the table `[kind]` of a kind of method; without one, the first of `methods` with its defaults.
     ///
     /// # Errors
-    /// `Value` for an unknown method or key, or a number that is not in its range.
+    /// `Value` for an unknown method or key, a number that is not in its range, or a method that does not work on updates of
+    /// the codec `uplink`.
     pub(super) fn read(
         kind: &str,
-        name: &str,
         table: Option<&toml::Table>,
         methods: &[Self],
+        uplink: &Spec,
     ) -> Result<Self, PlanError> {
         let refused = |key: &str, value: &dyn fmt::Display, rule: String| PlanError::Value {
-            key: format!("{name}.{key}"),
+            key: format!("{kind}.{key}"),
             value: value.to_string(),
             rule,
         };
@@ -216,19 +217,8 @@ impl MethodSpec {
             };
             spec = spec.with(key, number).map_err(|rule| refused(key, value, rule))?;
         }
+        (spec.info.accepts)(uplink).map_err(|rule| refused("name", &spec.name(), rule))?;
         Ok(spec)
-    }
-
-    /// Whether the method, which the table `[table]` chose, works on updates of this codec.
-    ///
-    /// # Errors
-    /// `Value` if it does not.
-    pub(super) fn accept(&self, table: &str, uplink: &Spec) -> Result<(), PlanError> {
-        (self.info.accepts)(uplink).map_err(|rule| PlanError::Value {
-            key: format!("{table}.name"),
-            value: self.name().to_owned(),
-            rule,
-        })
     }
 }
 

@@ -19,28 +19,18 @@ const FEW: usize = 6;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Roles {
     /// Trained tensors; the other floating-point tensors are then frozen by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trained: Option<Vec<String>>,
     /// Running statistics.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffer: Vec<String>,
     /// Integers of which the largest counts.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counter: Vec<String>,
     /// Tensors that stay on the client.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub local: Vec<String>,
     /// Tensors that nobody changes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub frozen: Vec<String>,
 }
 
 impl Roles {
-    /// Whether there is no pattern.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     fn patterns(&self) -> [(Role, &[String]); 5] {
         [
             (Role::Trained, self.trained.as_deref().unwrap_or_default()),

@@ -97,8 +97,6 @@ struct Raw {
     train: TrainTable,
     aggregator: Option<toml::Table>,
     optimizer: Option<toml::Table>,
-    /// The older name of `optimizer`.
-    strategy: Option<toml::Table>,
     #[serde(default)]
     compression: RawCompression,
     #[serde(default)]
@@ -218,19 +216,8 @@ impl RunPlan {
             &"form = \"gradients\"",
             || "chooses by squared gradients, which model updates do not have; use form = \"scaled\"".to_owned(),
         )?;
-        let (name_of, table) = ("aggregator", raw.aggregator.as_ref());
-        let aggregator = MethodSpec::read("aggregator", name_of, table, &catalog.aggregators)?;
-        aggregator.accept(name_of, &uplink)?;
-        let (name_of, table) = match (&raw.optimizer, &raw.strategy) {
-            (Some(_), Some(_)) => {
-                let text = "[strategy] is the older name of [optimizer]: give one of the two tables";
-                return Err(PlanError::Syntax(text.to_owned()));
-            }
-            (None, Some(table)) => ("strategy", Some(table)),
-            (table, None) => ("optimizer", table.as_ref()),
-        };
-        let optimizer = MethodSpec::read("optimizer", name_of, table, &catalog.optimizers)?;
-        optimizer.accept(name_of, &uplink)?;
+        let aggregator = MethodSpec::read("aggregator", raw.aggregator.as_ref(), &catalog.aggregators, &uplink)?;
+        let optimizer = MethodSpec::read("optimizer", raw.optimizer.as_ref(), &catalog.optimizers, &uplink)?;
         let cohort = raw.cohort.checked()?;
         let run_budget = split_run(&mut uplink, &downlink, raw.rounds)?;
         if cohort.align {

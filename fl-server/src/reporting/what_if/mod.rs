@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Encoder, Frame, FrameKind, Layout, Memory, Spec};
+use fl_compress::{Encoder, FrameKind, Memory, Spec};
 
 pub(crate) use outcome::{Line, WhatIf};
 pub(crate) use stored::{Stored, StoredFrame};
@@ -68,17 +68,11 @@ pub(crate) fn what_if(
         error => WhatIfError::Spec(error.to_string()),
     };
     let files = Files::below(data, &stored.run)?;
-    let known = match &stored.compression {
-        Some(compression) => Some(compression.uplink.memory),
-        None => predicted(stored, &files, &layout)?,
-    };
+    let known = stored.compression.uplink.memory;
     let mut uplink = spec.clone();
     uplink.memory = match (spec.memory, known) {
         // The memory that `auto` meant in the run, if it was one of these.
-        (
-            Memory::Auto,
-            Some(known @ (Memory::Cafe | Memory::ErrorFeedback { .. } | Memory::CafeErrorFeedback { .. })),
-        ) => known,
+        (Memory::Auto, Memory::Cafe | Memory::ErrorFeedback { .. } | Memory::CafeErrorFeedback { .. }) => known,
         (asked, _) => memory::of_updates(asked, stored.everyone_took_part()).map_err(refused)?,
     };
     let mut downlink = spec.clone();
@@ -111,7 +105,7 @@ pub(crate) fn what_if(
     let replay = Replay {
         layout: &layout,
         files,
-        was_predicted: known.is_some_and(Memory::predicts),
+        was_predicted: known.predicts(),
         steps: stored.steps.iter().map(|step| (step.round, step)).collect(),
         threads: (threads / chains.len()).max(1),
     };
@@ -129,7 +123,7 @@ pub(crate) fn what_if(
         &steps,
     );
     let memories = (uplink.memory, downlink.memory);
-    outcome.differences = verdict::differences(stored.compression.as_ref(), known, spec, memories);
+    outcome.differences = verdict::differences(&stored.compression, spec, memories);
     if outcome.updates.frames == 0 {
         return Err(WhatIfError::Failed(format!(
             "none of the {} updates of run {} is stored any more; `keep_updates = true` in server.toml keeps those of \
@@ -139,22 +133,6 @@ pub(crate) fn what_if(
         )));
     }
     Ok(outcome)
-}
-
-/// For a run whose metadata lacks its compression: CAFe, if a client's first update after round 1 names a predictor.
-fn predicted(stored: &Stored, files: &Files, layout: &Layout) -> Result<Option<Memory>, WhatIfError> {
-    let mut bytes = Vec::new();
-    for frames in by_client(&stored.updates).into_values() {
-        let Some(&first) = frames.iter().find(|frame| frame.round > 1) else {
-            continue;
-        };
-        // The replay reports a broken frame.
-        if files.read(first, &mut bytes)? && Frame::parse(&bytes, layout).is_ok_and(|frame| frame.predictor().is_some())
-        {
-            return Ok(Some(Memory::Cafe));
-        }
-    }
-    Ok(None)
 }
 
 /// The updates of each client, in the order of rounds.

@@ -22,9 +22,7 @@ pub(crate) struct Stored {
     pub(crate) updates: Vec<StoredFrame>,
     /// One step for each round that was closed.
     pub(crate) steps: Vec<StoredFrame>,
-    /// How the run compressed; `None` if an older program began it.
-    #[serde(default)]
-    pub(crate) compression: Option<Compression>,
+    pub(crate) compression: Compression,
 }
 
 /// One frame.

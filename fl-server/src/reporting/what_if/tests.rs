@@ -80,7 +80,7 @@ impl Made {
     /// A run that was served with `uplink`, its steps exact.
     fn by(uplink: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("blobs")).unwrap();
+        std::fs::create_dir_all(dir.path().join("blobs/test")).unwrap();
         let layout = Arc::new(Layout::new(tensors()).unwrap());
         let mut made = Self {
             dir,
@@ -89,7 +89,10 @@ impl Made {
                 layout: crate::model::stored_layout::stored(&layout),
                 updates: Vec::new(),
                 steps: Vec::new(),
-                compression: None,
+                compression: Compression {
+                    uplink: spec(uplink),
+                    downlink: Spec::exact(),
+                },
             },
             layout,
         };
@@ -129,7 +132,7 @@ impl Made {
     }
 
     fn blob(&self, digest: &str) -> PathBuf {
-        self.dir.path().join("blobs").join(digest)
+        self.dir.path().join("blobs/test").join(digest)
     }
 
     fn data(&self) -> &Path {
@@ -263,10 +266,7 @@ fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
     let made = Made::by(&uplink);
     let auto = format!("memory = 'auto'\n{TOP_K}");
     let answer = made.ask(&auto).unwrap();
-    assert_eq!(
-        answer.memory, "cafe",
-        "from what the frames name, where the store does not say it"
-    );
+    assert_eq!(answer.memory, "cafe");
     assert!(
         answer.updates.sum_error.unwrap() < 0.02,
         "{:?}",
@@ -279,13 +279,6 @@ fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
             .any(|line| line.starts_with("memory of the updates"))
     };
     assert!(!named(&answer), "{:?}", answer.differences);
-
-    let mut made = Made::by(&uplink);
-    made.stored.compression = Some(Compression {
-        uplink: spec(&uplink),
-        downlink: Spec::exact(),
-    });
-    assert_eq!(made.ask(&auto).unwrap().memory, "cafe");
     let other = made.ask(&format!("memory = 'error-feedback'\n{TOP_K}")).unwrap();
     assert_eq!(other.memory, "error-feedback");
     assert!(other.differences[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));

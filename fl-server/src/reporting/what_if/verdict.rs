@@ -88,31 +88,24 @@ fn advice(times: f64, arrived: Option<f64>) -> &'static str {
     }
 }
 
-/// Differences between replay and run, a sentence each. `recorded`: how the run compressed, if stored;
-/// `known`: the memory of its updates, if that is known.
+/// Differences between replay and run, a sentence each. `recorded`: how the run compressed.
 pub(super) fn differences(
-    recorded: Option<&Compression>,
-    known: Option<Memory>,
+    recorded: &Compression,
     asked: &Spec,
     (of_updates, of_model_updates): (Memory, Memory),
 ) -> Vec<String> {
     let mut out = Vec::new();
-    let (here, carries) = (of_updates.name(), carries(of_updates));
-    match known {
-        Some(known) if known == of_updates => {}
-        Some(known) => out.push(format!(
-            "memory of the updates: the run had {}, the replay has {here}, which {carries}",
-            full(known)
-        )),
-        None => out.push(format!(
-            "memory of the updates: an older program recorded the run and did not say which; the replay has {here}, which \
-             {carries}"
-        )),
+    let known = recorded.uplink.memory;
+    if known != of_updates {
+        out.push(format!(
+            "memory of the updates: the run had {}, the replay has {}, which {}",
+            full(known),
+            of_updates.name(),
+            carries(of_updates)
+        ));
     }
-    let has_momenta = |memory: &Memory| memory.info().encodes == Encodes::Momenta;
-    if let Some(known) = known.filter(has_momenta)
-        && !has_momenta(&of_updates)
-    {
+    let has_momenta = |memory: Memory| memory.info().encodes == Encodes::Momenta;
+    if has_momenta(known) && !has_momenta(of_updates) {
         out.push(format!(
             "the stored updates are sums of momenta ({}), not updates",
             known.name()
@@ -123,21 +116,18 @@ pub(super) fn differences(
         (&spec.default, &spec.small, &spec.budget) == (&exact.default, &exact.small, &exact.budget)
             && spec.rules.is_empty()
     };
-    if !recorded.is_some_and(|recorded| is_exact(&recorded.uplink)) {
+    if !is_exact(&recorded.uplink) {
         out.push(
             "the updates are as the server got them: what the run's compression had left out of them is not there to be \
              encoded"
                 .to_owned(),
         );
     }
-    let same = |recorded: &Compression| {
-        recorded.downlink.memory == of_model_updates
-            && Spec {
-                memory: of_model_updates,
-                ..asked.clone()
-            } == recorded.downlink
+    let steps = Spec {
+        memory: of_model_updates,
+        ..asked.clone()
     };
-    if !recorded.is_some_and(same) {
+    if steps != recorded.downlink {
         out.push(format!(
             "the steps are encoded by the asked spec too (memory: {}), not by the run's `compression.downlink`",
             of_model_updates.name()
@@ -246,9 +236,9 @@ mod tests {
         let memory = |text: &str| spec(&format!("memory = {text}")).memory;
         let (cafe, feedback) = (memory("'cafe'"), memory("'error-feedback'"));
         let asked = spec("default = { quantize = 'half' }");
-        let run = Compression {
+        let run = |memory| Compression {
             uplink: Spec {
-                memory: cafe,
+                memory,
                 ..Spec::exact()
             },
             downlink: Spec {
@@ -256,17 +246,14 @@ mod tests {
                 ..asked.clone()
             },
         };
-        let found = differences(Some(&run), Some(cafe), &asked, (feedback, feedback));
+        let found = differences(&run(cafe), &asked, (feedback, feedback));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));
         assert!(found[1].starts_with("nothing is trained again"));
-        let same = differences(Some(&run), Some(cafe), &asked, (cafe, feedback));
+        let same = differences(&run(cafe), &asked, (cafe, feedback));
         assert_eq!(same.len(), 1, "{same:?}");
         let decay = memory("{ error-feedback = { decay = 0.5 } }");
-        let found = differences(Some(&run), Some(decay), &asked, (feedback, feedback));
+        let found = differences(&run(decay), &asked, (feedback, feedback));
         assert!(found[0].contains("the run had error-feedback with decay 0.5, the replay has error-feedback"));
-        let older = differences(None, None, &asked, (feedback, feedback));
-        assert_eq!(older.len(), 4, "{older:?}");
-        assert!(older[0].contains("an older program recorded the run"));
     }
 }

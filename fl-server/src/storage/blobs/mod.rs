@@ -4,9 +4,6 @@
 //! `blobs/RUN/`, named by the digest of their bytes, or parts of a pack in `packs/RUN/`: no run can remove a blob of another.
 //! Files being written are in `side/`, as are complete uploads until their record is written; uploads in progress are in `partial/RUN/`. A blob that no
 //! record of its run names is garbage.
-//!
-//! Before store format 1.1 the blobs of all runs were in `blobs/` itself. Those are read where the run's own folder has
-//! none, and removed once no run names them.
 
 mod error;
 mod packs;

@@ -42,11 +42,7 @@ impl Blobs {
         ] {
             disk.create_dir(folder)?;
         }
-        // Before format 1.1, uploads in progress were in `partial/` itself.
-        for path in files(&dir.join("side"))?
-            .into_iter()
-            .chain(files(&dir.join("partial"))?)
-        {
+        for path in files(&dir.join("side"))? {
             disk.remove(&path)?;
         }
         let partials = partial::left_over(&partial, &disk)?;
@@ -116,7 +112,7 @@ impl Blobs {
     /// # Errors
     /// `Missing`; `Disk`.
     pub fn file(&self, digest: &Digest) -> Result<(File, PathBuf), BlobError> {
-        let path = find(&self.dir, &self.run, digest);
+        let path = self.own_path(digest);
         let file = self.disk.read(&path)?.ok_or(BlobError::Missing(*digest))?;
         Ok((file, path))
     }
@@ -133,7 +129,7 @@ impl Blobs {
     pub fn len(&self, digest: &Digest) -> Result<Option<u64>, BlobError> {
         match self.packs.locate(digest) {
             Some(packed) => Ok(Some(packed.len())),
-            None => Ok(len(&find(&self.dir, &self.run, digest))?),
+            None => Ok(len(&self.own_path(digest))?),
         }
     }
 
@@ -166,16 +162,6 @@ impl Blobs {
     pub fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
         Ok(self.packs.sweep(keep)? + sweep(&self.folder, keep, &self.disk)?)
     }
-
-    /// Whether there are blobs of programs before format 1.1.
-    pub fn has_shared(&self) -> Result<bool, BlobError> {
-        Ok(!files(&self.dir.join(BLOBS))?.is_empty())
-    }
-
-    /// As [`Blobs::sweep`] for those. `keep`: the digests that any run of the store names.
-    pub fn sweep_shared(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
-        Ok(sweep(&self.dir.join(BLOBS), keep, &self.disk)?)
-    }
 }
 
 /// The folder of all runs' blobs.
@@ -196,12 +182,7 @@ pub(crate) fn packs_of(dir: &Path, run: &RunName) -> Result<Index, DiskError> {
 
 /// Path of a blob of `run` below the data folder `dir`, whether or not it exists.
 pub(crate) fn find(dir: &Path, run: &RunName, digest: &Digest) -> PathBuf {
-    let name = digest.to_string();
-    let (own, shared) = (
-        dir.join(BLOBS).join(run.as_str()).join(&name),
-        dir.join(BLOBS).join(name),
-    );
-    if !own.exists() && shared.exists() { shared } else { own }
+    dir.join(BLOBS).join(run.as_str()).join(digest.to_string())
 }
 
 /// Bytes of a file; `None` if there is none.

@@ -142,8 +142,6 @@ pub enum Record {
     RoundClosing {
         round: u64,
         at: Millis,
-        /// Whether the plan's limits apply to its updates. False in records of programs before there were limits.
-        limited: bool,
     },
     /// The round's updates became a model update, and that a new model version.
     RoundClosed {
@@ -254,8 +252,7 @@ pub(crate) mod samples {
     }
 
     pub(crate) fn closing(round: u64, at: Millis) -> Record {
-        let limited = true;
-        Record::RoundClosing { round, at, limited }
+        Record::RoundClosing { round, at }
     }
 
     pub(crate) fn closed(round: u64, at: Millis) -> Record {

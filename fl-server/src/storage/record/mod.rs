@@ -5,7 +5,6 @@
 
 mod bytes;
 mod error;
-mod fields;
 mod kinds;
 
 pub use crate::clock::Millis;

@@ -32,8 +32,6 @@ pub(super) struct Database {
 #[derive(Debug)]
 struct Writing {
     head: Head,
-    /// Whether the next commit has to store this program's format version.
-    is_older: bool,
     /// The error of an earlier write.
     failed: Option<String>,
 }
@@ -42,7 +40,7 @@ impl Database {
     /// Opens the store below `dir`, or creates it. Blocks, for a second at most while another holder has it open.
     ///
     /// # Errors
-    /// `Busy`, `Newer`, `Broken`, `Lost`, `Head`; the disk's.
+    /// `Busy`, `Version`, `Broken`, `Lost`, `Head`; the disk's.
     pub(super) fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
         let path = dir.join("store");
         disk.create_dir(&path)?;
@@ -54,7 +52,6 @@ impl Database {
         let db = open_with_timeout(&config, &path)?;
         let writing = Writing {
             head: Head::open(dir, &disk)?,
-            is_older: false,
             failed: None,
         };
         let database = Self {
@@ -64,22 +61,22 @@ impl Database {
             writing: Arc::new(Mutex::new(writing)),
         };
         let version = database.read(VERSION_KEY)?;
-        let is_known = |bytes: &[u8]| matches!(bytes, [MAJOR, minor] if *minor <= MINOR);
-        if let Some(bytes) = version.as_deref().filter(|bytes| !is_known(bytes)) {
+        if let Some(bytes) = version.as_deref().filter(|bytes| **bytes != [MAJOR, MINOR]) {
             let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
-            return Err(StoreError::Newer {
+            return Err(StoreError::Version {
                 path: database.path,
                 theirs,
             });
         }
-        database.writing().is_older = version.as_deref() != Some(&[MAJOR, MINOR]);
         if let Some(commits) = database.check_head()? {
             let mut batch = Batch::default();
             batch.insert(HEAD_MISSING_KEY, &commits.to_be_bytes());
             database.write(batch)?;
         }
         if version.is_none() {
-            database.write(Batch::default())?;
+            let mut batch = Batch::default();
+            batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
+            database.write(batch)?;
             database.disk.sync_dir(&database.path)?;
         }
         Ok(database)
@@ -164,9 +161,6 @@ impl Database {
         }
         let commits = writing.head.commits().unwrap_or(0) + 1;
         batch.insert(COMMITS_KEY, &commits.to_be_bytes());
-        if writing.is_older {
-            batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
-        }
         let written = self
             .disk
             .point("write", &self.path)
@@ -179,7 +173,6 @@ impl Database {
                 Ok(self.disk.point("reply from", &self.path)?)
             });
         writing.failed = written.as_ref().err().map(ToString::to_string);
-        writing.is_older &= written.is_err();
         written
     }
 

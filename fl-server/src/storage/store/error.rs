@@ -13,9 +13,13 @@ pub enum StoreError {
     /// Another process has it open.
     #[error("{} is open in another process; while a server runs, `status`, `report` and `export` ask it; everything else needs it to stop", .0.display())]
     Busy(PathBuf),
-    /// A newer program wrote it.
-    #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]
-    Newer {
+    /// A program of another version wrote it.
+    #[error(
+        "{} has format {theirs}; this program reads {MAJOR}.{MINOR}: use the program that wrote it, or name another `data` folder \
+         in server.toml",
+        path.display()
+    )]
+    Version {
         path: PathBuf,
         /// The format found, `major.minor`.
         theirs: String,
@@ -47,7 +51,7 @@ pub enum StoreError {
     /// The database failed.
     #[error("the store at {} is damaged: {why}. Restore the data folder from a backup", path.display())]
     Broken { path: PathBuf, why: String },
-    /// A value is corrupt or of a newer program.
+    /// A value is corrupt or of another version.
     #[error("{table} {number} of run {run}: {why}")]
     Value {
         /// `record`, `ledger row` or `entry`.
@@ -57,8 +61,8 @@ pub enum StoreError {
         run: RunName,
         why: RecordError,
     },
-    /// An entry of the federation is corrupt or of a newer program.
-    #[error("{table} `{name}` in the store: {why}; restore the data folder from a backup, or update this program")]
+    /// An entry of the federation is corrupt or of another version.
+    #[error("{table} `{name}` in the store: {why}; restore the data folder from a backup")]
     Entry {
         /// `token` or `client`.
         table: &'static str,

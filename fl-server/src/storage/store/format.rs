@@ -1,9 +1,8 @@
 //! The version of the store's tables, and their keys.
 
-/// A store with another major version or a newer minor version is refused. Minor version 1: each run has its own blobs. Minor
-/// version 2: updates in packs. Minor version 3: tokens and clients of the federation.
+/// A store with another major version or a newer minor version is refused.
 pub(super) const MAJOR: u8 = 1;
-pub(super) const MINOR: u8 = 3;
+pub(super) const MINOR: u8 = 0;
 
 pub(super) const VERSION_KEY: &[u8] = b"v";
 /// Number of the last commit.

@@ -7,7 +7,7 @@ use fl_proto::RunName;
 use crate::storage::disk::Disk;
 use crate::storage::store::database::{Batch, Database};
 use crate::storage::store::error::StoreError;
-use crate::storage::store::format::{META, NEXT_RUN_KEY, RECORD, ROW, RUN};
+use crate::storage::store::format::{NEXT_RUN_KEY, RUN};
 use crate::storage::store::run_store::RunStore;
 
 /// The store of a data folder; clones share it.
@@ -20,7 +20,7 @@ impl Store {
     /// Opens the store below `dir`, or creates it. Blocks, for a second at most while another holder has it open.
     ///
     /// # Errors
-    /// `Busy`, `Newer`, `Broken`, `Lost`, `Head`; the disk's.
+    /// `Busy`, `Version`, `Broken`, `Lost`, `Head`; the disk's.
     pub fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
         let database = Database::open(dir, disk)?;
         Ok(Self { database })
@@ -72,21 +72,12 @@ impl Store {
         RunStore::open(self.database.clone(), name.clone(), id)
     }
 
-    /// A number that no run has had: a run with a number of before would inherit the records stored under it. Stores of
-    /// format 1.0 do not have the number of the next run, so the keys are searched too.
+    /// A number that no run has had: a run with a number of before would inherit the records stored under it.
     fn next_run(&self) -> Result<u32, StoreError> {
-        let mut next = match self.database.read(NEXT_RUN_KEY)? {
+        let next = match self.database.read(NEXT_RUN_KEY)? {
             Some(bytes) => self.run_number(&bytes)?,
             None => 0,
         };
-        for entry in self.database.scan(&[RUN]) {
-            next = next.max(self.run_number(&entry?.1)?.saturating_add(1));
-        }
-        for table in [RECORD, ROW, META] {
-            let last = self.database.last_key(&[table])?;
-            let number = last.and_then(|key| Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?)));
-            next = next.max(number.map_or(0, |number| number.saturating_add(1)));
-        }
         if next == u32::MAX {
             return Err(self.database.broken("no number is left for another run"));
         }

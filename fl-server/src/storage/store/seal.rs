@@ -18,11 +18,9 @@ pub(super) fn seal(bytes: &[u8]) -> Vec<u8> {
 /// Reads what [`seal`] wrote.
 ///
 /// # Errors
-/// `Bytes`, `Newer`.
+/// `Bytes`, `Version`.
 pub(super) fn unseal(bytes: &[u8]) -> Result<&[u8], RecordError> {
     let mut body = wire::checked(bytes)?;
-    match body.u8("version")? {
-        VERSION => Ok(body.take(body.left(), "value")?),
-        theirs => Err(RecordError::Newer { theirs, ours: VERSION }),
-    }
+    RecordError::check(body.u8("version")?, VERSION)?;
+    Ok(body.take(body.left(), "value")?)
 }

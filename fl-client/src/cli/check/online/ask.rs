@@ -136,7 +136,7 @@ async fn probe(rpc: &mut Rpc, tasks: Vec<String>, bytes: usize) -> Result<(Probe
         ))
     };
     let begun = Instant::now();
-    let sent = rpc.probe(ProbeHeader::new(tasks, bytes), Bytes::from(vec![0; bytes]));
+    let sent = rpc.probe(ProbeHeader { tasks, bytes }, Bytes::from(vec![0; bytes]));
     let mut replies = timeout(PROBE_TIMEOUT, Box::pin(sent)).await.map_err(slow)??;
     let up = begun.elapsed();
     let begun = Instant::now();
