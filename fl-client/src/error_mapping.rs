@@ -132,7 +132,10 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::CertificateExpired => format!("the server says that this client's certificate has expired; {renew}"),
             Alert::UnknownCA | Alert::DecryptError | Alert::BadCertificate => {
-                format!("the server does not know the authority of this client's certificate; {renew}")
+                format!(
+                    "the server does not know the authority of this client's certificate; {renew}, or append the certificates of \
+                     the authorities above it to `certificate`"
+                )
             }
             Alert::CertificateRevoked => format!("this client's certificate was revoked; {renew}"),
             Alert::CertificateRequired | Alert::NoCertificate => {

@@ -18,12 +18,15 @@ pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<(
     export_with(path, layout, weights, &Notes::new())
 }
 
-/// As [`export`], with `notes` in the file's metadata, such as [`fl_compress::weights::SEED`].
+/// As [`export`], with `notes` in the file's metadata, such as [`fl_compress::weights::SEED`]. The metadata also names the format of
+/// PyTorch: loaders of `transformers` and `peft` refuse a file without it.
 ///
 /// # Errors
 /// As [`export`].
 pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes) -> anyhow::Result<()> {
-    let plan = FilePlan::new(layout, &[], notes)?;
+    let mut notes = notes.clone();
+    notes.insert("format".to_owned(), "pt".to_owned());
+    let plan = FilePlan::new(layout, &[], &notes)?;
     let mut bytes = vec![0; plan.len()];
     plan.write::<&[u8]>(weights, &[], &mut bytes)?;
     replace(path, &bytes)

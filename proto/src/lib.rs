@@ -59,8 +59,8 @@ pub use round::{ModelDigest, Phase, RoundState};
 pub use run_digest::RunDigest;
 pub use tls::{
     Authority, ForeignAuthority, Issued, Lifetime, NewKey, PairFiles, RequestError, Role, SigningRequest, TlsError,
-    certificate_key, certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_issued_by,
-    is_pair, newest_pair, next_path, page_tls, peer_expiry, peer_lifetime, peer_name, peer_role, pinned_client_tls,
+    certificate_key, certificate_pem, certificates_of, client_tls, common_name, enrollment_tls, expiry, is_pair,
+    issuer_of, newest_pair, next_path, page_tls, peer_expiry, peer_lifetime, peer_name, peer_role, pinned_client_tls,
     server_tls,
 };
 pub use training::{

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use fl_cli::out;
-use fl_compress::weights::Notes;
 
 use super::task::{BuiltIn, TaskArgs};
 use crate::error::Error;
@@ -38,10 +37,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let values = weights::import(&args.model, &layout).map_err(|e| Error::Config(format!("{e:#}")))?;
     let context = || format!("cannot write {}", args.output.display());
     std::fs::create_dir_all(&args.output).with_context(context)?;
-    // PEFT refuses files without this note.
-    let notes = Notes::from([("format".to_owned(), "pt".to_owned())]);
     let adapters = args.output.join("adapter_model.safetensors");
-    weights::export_with(&adapters, &layout, &values, &notes).with_context(context)?;
+    weights::export(&adapters, &layout, &values).with_context(context)?;
     weights::replace(&args.output.join("adapter_config.json"), &description).with_context(context)?;
     out::line(format_args!(
         "{}: adapter_model.safetensors, {} values in {} tensors, and adapter_config.json",

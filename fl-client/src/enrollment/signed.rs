@@ -23,11 +23,7 @@ pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Finge
         ));
     }
     let certificate = fl_proto::certificate_pem(&signed.certificate);
-    let is_signed = signed.authorities.iter().any(|der| {
-        let authority = fl_proto::certificate_pem(der);
-        fl_proto::is_issued_by(&certificate, &authority).unwrap_or(false)
-    });
-    if !is_signed {
+    if fl_proto::issuer_of(&certificate, &signed.authorities).is_err() {
         return Err(wrong("none of the federation's authorities signed it"));
     }
     if fl_proto::certificate_key(&signed.certificate).ok() != Some(key.key()) {

@@ -62,7 +62,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let raw = raw
         .collect::<Result<Vec<_>, _>>()
         .context("the frozen tensors of the run")?;
-    let plan = FilePlan::new(&layout, &frozen, &Notes::new()).context("the model cannot be written as safetensors")?;
+    // Loaders of `transformers` refuse a file that names no format.
+    let notes = Notes::from([("format".to_owned(), "pt".to_owned())]);
+    let plan = FilePlan::new(&layout, &frozen, &notes).context("the model cannot be written as safetensors")?;
     let mut bytes = vec![0; plan.len()];
     plan.write(&values, &raw, &mut bytes)
         .context("the model cannot be written as safetensors")?;

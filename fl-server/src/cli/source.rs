@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use fl_proto::{
-    Fingerprint, Issued, certificate_pem, certificates_of, is_issued_by, make_private_folder, next_path, open_regular,
-    server_tls,
+    Fingerprint, Issued, certificates_of, issuer_of, make_private_folder, next_path, open_regular, server_tls,
 };
 use fl_report::Report;
 
@@ -92,7 +91,8 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
     issuer(&authority, &own.certificate)
         .with_context(|| {
             format!(
-                "{} was not issued by {}: no client would accept this server; use the files of one federation",
+                "{0} does not lead to an authority of {1}, so no client would accept this server; use the files of one federation, and \
+                 append the certificates of the authorities in between to {0}",
                 config.certificate.display(),
                 config.authority.display()
             )
@@ -132,12 +132,7 @@ pub(super) fn signer(config: &ServerConfig) -> Signer {
 /// # Errors
 /// If none did.
 pub(super) fn issuer(authorities: &str, certificate: &str) -> anyhow::Result<Fingerprint> {
-    for der in certificates_of(authorities)? {
-        if is_issued_by(certificate, &certificate_pem(&der))? {
-            return Ok(Fingerprint::of(&der));
-        }
-    }
-    Err(anyhow!("another authority issued it"))
+    Ok(Fingerprint::of(issuer_of(certificate, &certificates_of(authorities)?)?))
 }
 
 /// Token, certificate and key of the page of a run at `address`, checked together. A page on loopback needs none.

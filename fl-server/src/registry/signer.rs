@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fl_proto::{
     Authority, ClientId, Fingerprint, Issued, Lifetime, Role, SignedCertificate, SigningRequest, certificate_pem,
-    certificates_of, is_issued_by, open_regular,
+    certificates_of, issuer_of, open_regular,
 };
 use time::{Date, OffsetDateTime};
 use zeroize::Zeroizing;
@@ -81,7 +81,7 @@ impl Signer {
                 continue;
             };
             let signed = authority.sign(request, name, role, at, valid)?;
-            if !is_issued_by(&certificate_pem(&signed), &pem)? {
+            if issuer_of(&certificate_pem(&signed), std::slice::from_ref(der)).is_err() {
                 continue;
             }
             let fingerprint = Fingerprint::of(&signed);
@@ -117,10 +117,11 @@ impl Signer {
         if keys.is_empty() {
             return Err(SignError::NoKey(self.key.clone()));
         }
-        for pem in self.authorities()?.iter().map(|der| certificate_pem(der)) {
-            if present.is_some_and(|present| !is_issued_by(present, &pem).unwrap_or(false)) {
+        for der in self.authorities()?.chunks(1) {
+            if present.is_some_and(|present| issuer_of(present, der).is_err()) {
                 continue;
             }
+            let pem = certificate_pem(&der[0]);
             for key in &keys {
                 let Ok(authority) = authority_of(&pem, key) else {
                     continue;
@@ -134,7 +135,7 @@ impl Signer {
                     });
                 }
                 let own = authority.issue_server(now, validity(lifetime))?;
-                if is_issued_by(&own.certificate, &pem)? {
+                if issuer_of(&own.certificate, der).is_ok() {
                     return Ok(own);
                 }
             }
@@ -159,10 +160,9 @@ impl Signer {
 
     /// Fingerprint of the authority that issued a certificate, DER; `None` if that is none of these.
     pub(crate) fn issuer_of(&self, certificate: &[u8]) -> Option<Fingerprint> {
-        let certificate = certificate_pem(certificate);
-        let mut authorities = self.authorities().ok()?.into_iter();
-        let issuer = authorities.find(|der| is_issued_by(&certificate, &certificate_pem(der)).unwrap_or(false));
-        issuer.map(|der| Fingerprint::of(&der))
+        let authorities = self.authorities().ok()?;
+        let issuer = issuer_of(&certificate_pem(certificate), &authorities);
+        issuer.ok().map(Fingerprint::of)
     }
 
     /// Whether the key is here.

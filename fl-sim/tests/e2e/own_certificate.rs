@@ -329,3 +329,63 @@ fn a_certificate_of_ten_years_works_and_one_command_makes_it_renew_itself() {
     let lifetime = Lifetime::of_pem(&pair(&fed.path("fed")).certificate).unwrap();
     assert_eq!(lifetime.expires - lifetime.issued, time::Duration::days(90));
 }
+
+/// The certificate of an authority, and one that it issued.
+fn root_and_issuing() -> (String, Issued) {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    let params = |name: &str| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    };
+    let (above, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let root = params("Acme root").self_signed(&above).unwrap().pem();
+    let above = Issuer::new(params("Acme root"), above);
+    let issuing = Issued {
+        certificate: params("Acme issuing").signed_by(&key, &above).unwrap().pem(),
+        key: key.serialize_pem(),
+    };
+    (root, issuing)
+}
+
+#[test]
+fn an_own_authority_with_another_below_it_works_on_both_sides_and_a_missing_link_is_named() {
+    let fed = found();
+    let ((root, issuing), now) = (root_and_issuing(), OffsetDateTime::now_utc());
+    let (authority, days) = (Authority::from_pem(&issuing).unwrap(), time::Duration::days(30));
+    let server = authority.issue_server(now, days).unwrap();
+    let anna = authority.issue_client(&"anna".parse().unwrap(), now, days).unwrap();
+    let write = |file: &str, text: &str| std::fs::write(fed.path(file), text).unwrap();
+    for (file, text) in [
+        ("fed/authority.pem", &root),
+        ("fed/server.pem", &server.certificate),
+        ("fed/server.key", &server.key),
+        ("anna/authority.pem", &root),
+        ("anna/client.pem", &anna.certificate),
+        ("anna/client.key", &anna.key),
+    ] {
+        write(file, text);
+    }
+    std::fs::remove_file(fed.path("fed/authority.key")).unwrap();
+    let named = [
+        "server.pem does not lead to an authority of",
+        "append",
+        "CN=Acme issuing",
+    ];
+    fails(fed.serve(&[]), 2, &named);
+    write("fed/server.pem", &(server.certificate.clone() + &issuing.certificate));
+    let (sender, lines) = channel();
+    let _server = Process::start(fed.serve(&[]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `walk` on");
+    fails(
+        fed.client("anna"),
+        3,
+        &["append the certificates of the authorities above it"],
+    );
+    write("anna/client.pem", &(anna.certificate.clone() + &issuing.certificate));
+    connects(&fed);
+    let checked = done(fed.sim(&["client", "check", "anna/client.toml", "--online"]));
+    assert!(checked.contains("belongs to the authority `Acme root`"), "{checked}");
+}

@@ -42,6 +42,9 @@ pub enum TlsError {
         /// What is wrong with the text.
         why: String,
     },
+    /// The certificate of the authority that issued another is missing: its subject.
+    #[error("`{0}` issued it, and its certificate is not here")]
+    Issuer(String),
     /// Certificate, key and authority do not fit together.
     #[error("certificate and key: {0}")]
     Unusable(#[from] rustls::Error),
@@ -210,19 +213,29 @@ pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
     peer_expiry(&pem.contents)
 }
 
-/// Whether the first certificate of one PEM text is signed by the first certificate of the other, which is an authority.
+/// The authority at the end of a chain: one that signed the first certificate of a PEM text, or signed another one of the text that
+/// leads to the first. DER.
 ///
 /// # Errors
-/// `NotACertificate`.
-pub fn is_issued_by(certificate: &str, authority: &str) -> Result<bool, TlsError> {
-    let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).map(|(_, pem)| pem);
-    let (own, authority) = (
-        pem(certificate).map_err(TlsError::not_one)?,
-        pem(authority).map_err(TlsError::not_one)?,
-    );
-    let own = own.parse_x509().map_err(TlsError::not_one)?;
-    let authority = authority.parse_x509().map_err(TlsError::not_one)?;
-    Ok(authority.is_ca() && own.verify_signature(Some(authority.public_key())).is_ok())
+/// `Issuer` if it is none of `authorities`; `NotACertificate`, `Pem`.
+pub fn issuer_of<'a>(chain: &str, authorities: &'a [Vec<u8>]) -> Result<&'a [u8], TlsError> {
+    let mut others = certificates_of(chain)?;
+    let mut own = others.remove(0);
+    loop {
+        let (_, last) = X509Certificate::from_der(&own).map_err(TlsError::not_one)?;
+        let signed = |der: &&Vec<u8>| {
+            let issuer = X509Certificate::from_der(der);
+            issuer.is_ok_and(|(_, by)| by.is_ca() && last.verify_signature(Some(by.public_key())).is_ok())
+        };
+        if let Some(found) = authorities.iter().find(signed) {
+            return Ok(found);
+        }
+        // Each is used once, so a circle ends.
+        let Some(at) = others.iter().position(|der| signed(&der)) else {
+            return Err(TlsError::Issuer(last.issuer().to_string()));
+        };
+        own = others.swap_remove(at);
+    }
 }
 
 #[cfg(test)]
@@ -293,12 +306,55 @@ mod tests {
         let days = time::Duration::days(30);
         let [(ours, root), (_, other)] = [(); 2].map(|()| Authority::create("fed", now(), days).unwrap());
         let own = ours.issue_server(now(), days).unwrap();
-        assert!(is_issued_by(&own.certificate, &root.certificate).unwrap());
-        assert!(!is_issued_by(&own.certificate, &other.certificate).unwrap());
+        let [root, other] = [root, other].map(|one| certificates_of(&one.certificate).unwrap());
+        let both = [other.clone(), root.clone()].concat();
+        assert_eq!(issuer_of(&own.certificate, &both).unwrap(), root[0]);
+        let missing = |authorities: &[Vec<u8>]| match issuer_of(&own.certificate, authorities) {
+            Err(TlsError::Issuer(name)) => name,
+            found => panic!("{found:?}"),
+        };
+        assert_eq!(missing(&other), "CN=fed authority");
+        let itself = certificates_of(&own.certificate).unwrap();
+        assert_eq!(missing(&itself), "CN=fed authority", "it is no authority");
+        assert!(issuer_of("nothing", &root).is_err());
+    }
+
+    #[test]
+    fn a_chain_leads_to_its_last_authority_in_any_order_and_a_missing_link_is_named() {
+        use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+        let keys: Vec<KeyPair> = (0..4).map(|_| KeyPair::generate().unwrap()).collect();
+        let params = |at: usize| {
+            let mut params = CertificateParams::default();
+            params
+                .distinguished_name
+                .push(DnType::CommonName, format!("authority {at}"));
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params
+        };
+        let root = params(0).self_signed(&keys[0]).unwrap().pem();
+        let signed = |at: usize, by: usize| {
+            let issuer = Issuer::new(params(by), &keys[by]);
+            params(at).signed_by(&keys[at], &issuer).unwrap().pem()
+        };
+        let [one, two, leaf] = [signed(1, 0), signed(2, 1), signed(3, 2)];
+        let roots = certificates_of(&root).unwrap();
+        for chain in [format!("{leaf}{two}{one}"), format!("{leaf}{one}{two}{root}")] {
+            assert_eq!(issuer_of(&chain, &roots).unwrap(), roots[0]);
+        }
+        // A circle ends.
+        for chain in [
+            format!("{leaf}{two}"),
+            format!("{leaf}{two}{}{}", signed(1, 2), signed(2, 1)),
+        ] {
+            let missing = issuer_of(&chain, &roots).unwrap_err().to_string();
+            assert!(missing.contains("authority "), "{missing}");
+        }
         assert!(
-            !is_issued_by(&own.certificate, &own.certificate).unwrap(),
-            "it is no authority"
+            issuer_of(&leaf, &roots)
+                .unwrap_err()
+                .to_string()
+                .contains("CN=authority 2")
         );
-        assert!(is_issued_by("nothing", &root.certificate).is_err());
     }
 }

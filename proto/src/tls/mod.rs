@@ -16,8 +16,8 @@ mod signing_request;
 pub use authority::Authority;
 pub(crate) use certificate::{HTTP2, SERVER_NAME};
 pub use certificate::{
-    Issued, TlsError, certificate_key, certificate_pem, certificates_of, common_name, expiry, is_issued_by,
-    peer_expiry, peer_lifetime, peer_name, peer_role,
+    Issued, TlsError, certificate_key, certificate_pem, certificates_of, common_name, expiry, issuer_of, peer_expiry,
+    peer_lifetime, peer_name, peer_role,
 };
 pub use lifetime::Lifetime;
 pub use pair::{PairFiles, newest_pair, next_path};

@@ -67,7 +67,7 @@ impl ServerCertVerifier for Pinned {
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
         verifier
-            .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             .map_err(|error| match error {
                 // The server may send any authority's certificate; its own must be issued by it.
                 rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {

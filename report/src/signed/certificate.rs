@@ -1,27 +1,39 @@
 //! X.509 certificates: names, fingerprints, and who issued them.
 
 use x509_parser::certificate::X509Certificate;
-use x509_parser::pem::{Pem, parse_x509_pem};
+use x509_parser::pem::Pem;
 
 use crate::signed::hex::hex;
 
-/// A parsed certificate.
+/// A parsed certificate, and those after it: of the authorities between it and the one that is trusted.
 pub(super) struct Certificate {
     pem: Pem,
+    between: Vec<Self>,
 }
 
 impl Certificate {
-    /// Parses the first certificate of a PEM text.
+    /// Parses the certificates of a PEM text.
     ///
     /// # Errors
-    /// Why the text is not a certificate, for a person.
+    /// Why the text is not one of certificates, for a person.
     pub(super) fn read(pem: &str) -> Result<Self, String> {
-        let (_, pem) = parse_x509_pem(pem.as_bytes()).map_err(|_| "it is not PEM".to_owned())?;
-        let read = Self { pem };
-        match read.pem.parse_x509() {
-            Ok(_) => Ok(read),
-            Err(why) => Err(format!("it is not an X.509 certificate: {why}")),
-        }
+        // What else is in the text, such as a key, follows the first.
+        let is_one =
+            |(at, pem): &(usize, Result<Pem, _>)| *at == 0 || pem.as_ref().is_ok_and(|pem| pem.label == "CERTIFICATE");
+        let all = Pem::iter_from_buffer(pem.as_bytes())
+            .enumerate()
+            .filter(is_one)
+            .map(|(_, pem)| {
+                let pem = pem.map_err(|_| "it is not PEM".to_owned())?;
+                let why = pem.parse_x509().err();
+                why.map_or(Ok(()), |why| Err(format!("it is not an X.509 certificate: {why}")))?;
+                let between = Vec::new();
+                Ok(Self { pem, between })
+            });
+        let mut all = all.collect::<Result<Vec<_>, String>>()?.into_iter();
+        let first = all.next().ok_or("it is not PEM")?;
+        let between = all.collect();
+        Ok(Self { between, ..first })
     }
 
     fn x509(&self) -> Option<X509Certificate<'_>> {
@@ -63,8 +75,19 @@ impl Certificate {
         })
     }
 
-    /// Whether `issuer` is an authority and issued this certificate.
+    /// Whether `issuer` is an authority and issued this certificate, or that of the last of the authorities after it.
     pub(super) fn is_issued_by(&self, issuer: &Self) -> bool {
+        let mut own = self;
+        for next in &self.between {
+            if own.is_signed_by(issuer) || !own.is_signed_by(next) {
+                break;
+            }
+            own = next;
+        }
+        own.is_signed_by(issuer)
+    }
+
+    fn is_signed_by(&self, issuer: &Self) -> bool {
         let (Some(own), Some(theirs)) = (self.x509(), issuer.x509()) else {
             return false;
         };
@@ -79,14 +102,17 @@ impl Certificate {
     }
 }
 
-/// The first certificate of a PEM text, without the text around it, such as a private key.
-pub(super) fn block(pem: &str) -> Option<String> {
+/// The certificates of a PEM text, each without the text around it, such as a private key.
+pub(super) fn blocks(pem: &str) -> impl Iterator<Item = String> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
-    let start = pem.find(BEGIN)?;
-    let len = pem[start..].find(END)? + END.len();
-    let lines = pem[start..start + len].lines().map(str::trim);
-    Some(lines.fold(String::new(), |text, line| text + line + "\n"))
+    let begun = pem.match_indices(BEGIN).map(|(start, _)| &pem[start..]);
+    let whole = begun.filter_map(|text| Some(&text[..text.find(END)? + END.len()]));
+    whole.map(|block| {
+        block
+            .lines()
+            .fold(String::new(), |text, line| text + line.trim() + "\n")
+    })
 }
 
 #[cfg(test)]
@@ -97,8 +123,12 @@ mod tests {
     fn of_a_file_with_a_key_only_the_certificate_is_taken() {
         let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let key = "-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n";
-        assert_eq!(block(&format!("{key}{certificate}{key}")).as_deref(), Some(certificate));
-        assert_eq!(block(&certificate.replace('\n', "\r\n")).as_deref(), Some(certificate));
-        assert_eq!(block(key), None);
+        let blocks = |text: &str| blocks(text).collect::<Vec<_>>();
+        assert_eq!(
+            blocks(&format!("{key}{certificate}{key}{certificate}")),
+            [certificate; 2]
+        );
+        assert_eq!(blocks(&certificate.replace('\n', "\r\n")), [certificate]);
+        assert!(blocks(key).is_empty() && blocks(&certificate[..40]).is_empty());
     }
 }

@@ -7,7 +7,7 @@ use ring::signature::{
 };
 use x509_parser::pem::parse_x509_pem;
 
-use crate::signed::certificate::{Certificate, block};
+use crate::signed::certificate::{Certificate, blocks};
 use crate::signed::chain::Seal;
 use crate::signed::hex::{hex, unhex};
 
@@ -40,16 +40,20 @@ enum Key {
 }
 
 impl Signer {
-    /// Makes a signer. All arguments are PEM; of the first two only the first certificate is used.
+    /// Makes a signer. All arguments are PEM; of the first only the first certificate is used. After the server's certificate may be those
+    /// of the authorities between it and the first.
     ///
     /// # Errors
     /// `Key` if the key is of another kind or does not belong to the certificate. `Certificate` if a certificate cannot be
     /// parsed, or if the server's was not issued by the authority or is not for servers.
     pub fn from_pem(authority: &str, certificate: &str, key: &str) -> Result<Self, SignError> {
         let bad = SignError::Certificate;
-        let taken = |what: &str, pem| block(pem).ok_or_else(|| bad(format!("the {what} is not a certificate in PEM")));
-        let authority = taken("authority", authority)?;
-        let certificate = taken("server's certificate", certificate)?;
+        let none = |what: &str| bad(format!("the {what} is not a certificate in PEM"));
+        let authority = blocks(authority).next().ok_or_else(|| none("authority"))?;
+        let certificate: String = blocks(certificate).collect();
+        if certificate.is_empty() {
+            return Err(none("server's certificate"));
+        }
         let issuer = Certificate::read(&authority).map_err(|why| bad(format!("the authority: {why}")))?;
         let own = Certificate::read(&certificate).map_err(|why| bad(format!("the server's certificate: {why}")))?;
         if !own.is_issued_by(&issuer) {

@@ -150,7 +150,8 @@ impl Parser<'_> {
         let (number, rest) = self.0.split_at(digits);
         let value = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
         let value = value.ok_or_else(|| format!("expected an extent at `{}`", self.shown()))?;
-        self.0 = rest;
+        // Python 2 wrote long integers so.
+        self.0 = rest.strip_prefix(b"L").unwrap_or(rest);
         Ok(value)
     }
 

@@ -179,6 +179,20 @@ impl Authority {
         }
     }
 
+    /// An authority that this one issued.
+    pub(crate) fn under(&self, name: &str) -> Self {
+        let key = KeyPair::generate_for(self.algorithm).unwrap();
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+            algorithm: self.algorithm,
+        }
+    }
+
     pub(crate) fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> Issued {
         let key = KeyPair::generate_for(self.algorithm).unwrap();
         let mut params = params(name);

@@ -80,6 +80,29 @@ fn a_report_signed_under_another_authority_is_refused_by_name() {
 }
 
 #[test]
+fn a_server_of_an_authority_below_the_federations_signs_with_both_certificates() {
+    let root = Authority::new("root");
+    let issuing = root.under("issuing");
+    let server = issuing.issue("fl-server", ServerAuth);
+    let refused = Signer::from_pem(&root.certificate, &server.certificate, &server.key).unwrap_err();
+    assert!(
+        refused.to_string().contains("was not issued by the authority"),
+        "{refused}"
+    );
+    let chain = server.certificate + &issuing.certificate;
+    let signer = Signer::from_pem(&root.certificate, &chain, &server.key).unwrap();
+    let file = fl_report::signed::write(&report(1, 1), &signer).unwrap();
+    let verified = verify(file.as_bytes(), Some(&root.certificate), NOW).unwrap();
+    assert_eq!(
+        (verified.signer.as_str(), verified.authority.as_str(), verified.trusted),
+        ("fl-server", "root", true)
+    );
+    let other = Authority::new("root");
+    let error = verify(file.as_bytes(), Some(&other.certificate), NOW).unwrap_err();
+    assert!(matches!(error, VerifyError::OtherAuthority { .. }), "{error}");
+}
+
+#[test]
 fn a_client_cannot_sign_a_report() {
     let authority = Authority::new("a");
     let client = authority.issue("camera-07", ClientAuth);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fl_cli::findings::Line;
 use fl_proto::{
-    CONNECT_TIMEOUT, Dial, Fingerprint, Handshaken, certificate_pem, certificates_of, common_name, is_issued_by,
+    CONNECT_TIMEOUT, Dial, Fingerprint, Handshaken, certificate_pem, certificates_of, common_name, issuer_of,
 };
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
@@ -146,10 +146,9 @@ fn valid_time(error: &rustls::Error, server: &str) -> Option<(UnixTime, String)>
 /// Which of this client's authorities has issued the server's certificate.
 fn whose(config: &ClientConfig, connection: &Handshaken) -> Line {
     let server = connection.server_certificates();
-    let server = server.first().map(|der| certificate_pem(der)).unwrap_or_default();
+    let server: String = server.iter().map(|der| certificate_pem(der)).collect();
     let authorities = certificates_of(&config.authority).unwrap_or_default();
-    let issued = |der: &&Vec<u8>| is_issued_by(&server, &certificate_pem(der)).unwrap_or(false);
-    let whose = authorities.iter().find(issued).map(|der| {
+    let whose = issuer_of(&server, &authorities).ok().map(|der| {
         let name = common_name(der).unwrap_or_else(|_| "without a name".to_owned());
         format!("`{name}` ({})", Fingerprint::of(der))
     });
