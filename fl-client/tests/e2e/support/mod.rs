@@ -22,8 +22,6 @@ use tokio::task::JoinHandle;
 
 pub const RUN: &str = "test-run";
 pub const TASK: &str = "arithmetic";
-/// The header of `memory` with a pending frame.
-const HEAD: usize = 47 + 72 + 4 + 4;
 
 pub fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("a.weight", vec![8, 5]), ("b.bias", vec![3])]).unwrap())
@@ -95,7 +93,8 @@ impl Client {
 /// The residual in the state folder, after the pending frame is settled by `verdict`.
 pub fn residual(state: &Path, verdict: Ack) -> Vec<f32> {
     let bytes = std::fs::read(state.join("runs").join(RUN).join("memory")).unwrap();
-    let (mut encoder, pending) = Encoder::load(layout(), &spec(), &bytes[HEAD..]).unwrap();
+    let head = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
+    let (mut encoder, pending) = Encoder::load(layout(), &spec(), &bytes[head..]).unwrap();
     encoder.settle(&pending.unwrap(), verdict).unwrap();
     encoder.residual().unwrap().to_vec()
 }

@@ -219,7 +219,8 @@ impl Federation for Service {
                     service.world().called(Call::Reports(availability.try_into().unwrap()));
                     continue;
                 }
-                let reply = match service.world().pushes {
+                let pushes = service.world().pushes;
+                let reply = match pushes {
                     true => service.take(update.unwrap(), &frame),
                     false => wire::UpdateReply::default(),
                 };
