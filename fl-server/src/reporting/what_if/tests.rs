@@ -422,7 +422,7 @@ fn the_answer_says_what_it_is_and_tables_are_columns() {
     let text = super::text::text(&answer, "top-k.toml", took);
     for words in [
         "top-k.toml",
-        "as the server got them",
+        "the steps are encoded by the asked spec too",
         "nothing is trained again",
         "anna",
         "million a second",

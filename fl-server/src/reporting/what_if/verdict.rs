@@ -255,5 +255,21 @@ mod tests {
         let decay = memory("{ error-feedback = { decay = 0.5 } }");
         let found = differences(&run(decay), &asked, (feedback, feedback));
         assert!(found[0].contains("the run had error-feedback with decay 0.5, the replay has error-feedback"));
+        let lossy = Compression {
+            uplink: Spec {
+                memory: cafe,
+                ..asked.clone()
+            },
+            downlink: Spec::exact(),
+        };
+        let found = differences(&lossy, &asked, (cafe, feedback));
+        assert!(
+            found[0].starts_with("the updates are as the server got them"),
+            "{found:?}"
+        );
+        assert!(
+            found[1].starts_with("the steps are encoded by the asked spec too"),
+            "{found:?}"
+        );
     }
 }

@@ -25,7 +25,8 @@ fn reports_signed_in_the_past_are_verified() {
     }
 }
 
-/// How the files were generated. An existing file is never regenerated: it stands for programs of its time.
+/// How the files were generated. From the first release on, an existing file is never regenerated: it stands for programs of its
+/// time.
 #[test]
 #[ignore = "makes golden files that are missing"]
 fn make_golden_files_that_are_missing() {
