@@ -35,38 +35,11 @@ pub fn kinds(notes: &Notes) -> Result<Kinds, Error> {
 }
 
 /// Ends of paths that frameworks give to state that is averaged: PyTorch and Flax, Keras, EMA codebooks.
-const LEAVES: [&str; 11] = [
-    "mean",
-    "var",
-    "variance",
-    "min_val",
-    "max_val",
-    "amax",
-    "cluster_size",
-    "embed_avg",
-    "embed_sum",
-    "count",
-    "counts",
-];
+const LEAVES: &str = "mean var variance min_val max_val amax cluster_size embed_avg embed_sum count counts";
 /// Words of a name that mark a running value, in whatever framework.
-const RUNNING: [&str; 4] = ["running", "moving", "renorm", "ema"];
+const RUNNING: &str = "running moving renorm ema";
 /// Words of statistics, which a name has by chance, too.
-const DOUBTFUL: [&str; 14] = [
-    "mean",
-    "var",
-    "variance",
-    "std",
-    "stddev",
-    "min",
-    "max",
-    "avg",
-    "average",
-    "count",
-    "stat",
-    "stats",
-    "statistics",
-    "usage",
-];
+const DOUBTFUL: &str = "mean var variance std stddev min max avg average count stat stats statistics usage";
 
 impl Role {
     /// The role of a tensor for which a run says nothing. The framework's word counts before names that are known. `is_base`:
@@ -94,24 +67,24 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
     parts.skip_while(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn has_word(part: &str, words: &[&str]) -> bool {
-    part.split('_').any(|word| words.contains(&word))
+fn is_one_of(word: &str, words: &str) -> bool {
+    words.split(' ').any(|other| other == word)
+}
+
+fn has_word(part: &str, words: &str) -> bool {
+    part.split('_').any(|word| is_one_of(word, words))
 }
 
 /// Whether frameworks give this name to running statistics, ranges of quantizers, or counts of codebooks.
 fn is_statistic(name: &str) -> bool {
     let mut parts = parts(name);
     let (leaf, parent) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let is_observed = |part: &str| {
-        ["quant", "observer", "activation_post_process"]
-            .iter()
-            .any(|of| part.contains(of))
-    };
-    LEAVES.contains(&leaf)
-        || has_word(leaf, &RUNNING)
-        || ["hidden", "average"].contains(&leaf) && has_word(parent, &RUNNING)
+    let of_quantizer = ["quant", "observer", "activation_post_process"];
+    is_one_of(leaf, LEAVES)
+        || has_word(leaf, RUNNING)
+        || is_one_of(leaf, "hidden average") && has_word(parent, RUNNING)
         || name.split(['.', '/']).any(|part| part == "batch_stats")
-        || has_word(leaf, &["scale", "zero", "min", "max"]) && name.split(['.', '/']).any(is_observed)
+        || has_word(leaf, "scale zero min max") && of_quantizer.iter().any(|part| name.contains(part))
 }
 
 /// The names of the first trained tensors of `layout` that may be statistics, by their framework's word or else by their names;
@@ -119,7 +92,7 @@ fn is_statistic(name: &str) -> bool {
 pub fn doubtful(layout: &Layout, kinds: &Kinds) -> String {
     let may_be_statistic = |name: &String| match kinds.get(name) {
         Some(kind) => *kind == Kind::Buffer,
-        None => is_statistic(name) || parts(name).next().is_some_and(|leaf| has_word(leaf, &DOUBTFUL)),
+        None => is_statistic(name) || parts(name).next().is_some_and(|leaf| has_word(leaf, DOUBTFUL)),
     };
     let trained = layout.tensors().iter().filter(|tensor| tensor.role == Role::Trained);
     let names = trained.map(|tensor| &tensor.name).filter(|name| may_be_statistic(name));

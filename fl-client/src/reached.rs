@@ -1,7 +1,7 @@
 //! Whether a training reached the model that the learner was given. A framework that trains a copy returns the loaded weights
 //! in every round: without this check, such rounds look like good ones.
 
-use fl_compress::{Dtype, Layout};
+use fl_compress::{Dtype, Layout, Role};
 
 use crate::learner::{Fit, FitPlan};
 
@@ -28,22 +28,18 @@ pub(crate) fn expect_change(
         *last = now;
         return Ok(None);
     }
-    let trained = || {
-        layout
-            .tensors()
-            .iter()
-            .filter(|tensor| layout.trained().contains(&tensor.offset))
-    };
+    let tensors = layout.tensors().iter();
+    let trained: Vec<_> = tensors.filter(|tensor| tensor.role == Role::Trained).collect();
     let is_half = |dtype| matches!(dtype, Dtype::F16 | Dtype::Bf16);
     let why = match fit.unchanged_ok {
         Some(true) => "its learner reports this as right",
         _ if plan.training.learning_rate_in(plan.round, plan.rounds) == 0.0 => "the learning rate of the round is 0",
         _ if fit.loss == 0.0 => "its loss is 0",
-        None if trained().all(|tensor| is_half(tensor.dtype)) => "16 bits may round every step to nothing",
+        None if trained.iter().all(|tensor| is_half(tensor.dtype)) => "16 bits may round every step to nothing",
         None if *last > 0.0 && *last <= NEARLY_NONE * largest(&loaded[layout.trained()]) => "it has converged",
         None if largest(&change[layout.buffers()]) > 0.0 => "running statistics changed",
         _ => {
-            let first = trained().next().map_or("", |tensor| tensor.name.as_str());
+            let first = trained.first().map_or("", |tensor| tensor.name.as_str());
             anyhow::bail!(
                 "the training did not reach the model: {} examples and loss {}, but all {} trained tensors, such as `{first}`, \
                  equal the loaded weights to the bit. Train the tensors that were loaded, or copy the result into them \
@@ -51,7 +47,7 @@ pub(crate) fn expect_change(
                  an earlier round. Where an unchanged model is right, report `unchanged_ok`",
                 fit.examples,
                 fit.loss,
-                trained().count()
+                trained.len()
             )
         }
     };
@@ -60,7 +56,7 @@ pub(crate) fn expect_change(
 
 #[cfg(test)]
 mod tests {
-    use fl_compress::{Role, TensorSpec};
+    use fl_compress::TensorSpec;
     use fl_proto::{Schedule, Training};
 
     use super::*;

@@ -44,7 +44,8 @@ pub(super) async fn has_base(bound: &Bound, hello: &Hello, folder: &Path) -> Res
     let state = match integers.is_empty() {
         true => String::new(),
         false => format!(
-            "; if {} differ from client to client, as the state of a random generator or a counter does, name them in `local` there",
+            "; integers that differ from client to client, such as the state of a random generator or a counter, belong in `local` there; \
+             the run has {}",
             integers.join(", ")
         ),
     };

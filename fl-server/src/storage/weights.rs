@@ -259,7 +259,7 @@ mod tests {
             (vec![buffer, trained, trained, trained], "`w.var_of_site`".to_owned())
         );
         let all = Roles {
-            trained: Some(vec!["*".to_owned()]),
+            trained: Some(names.map(str::to_owned).to_vec()),
             ..Roles::default()
         };
         assert_eq!(read(&notes, &all).1, "`loss.pos_weight`, `w.var_of_site`");

@@ -85,9 +85,12 @@ impl Roles {
             }
             found = Some((role, pattern.as_str()));
         }
-        let Some((role, pattern)) = found else {
-            let kind = kinds.get(name).copied();
-            return Ok(Role::by_default(tensor, kind, self.trained.is_some()));
+        let kind = kinds.get(name).copied();
+        let (role, pattern) = match found {
+            None => return Ok(Role::by_default(tensor, kind, self.trained.is_some())),
+            // Of many names, statistics and integers stay what they are.
+            Some((Role::Trained, pattern)) if pattern.contains('*') => return Ok(Role::by_default(tensor, kind, false)),
+            Some(found) => found,
         };
         let suits = match role {
             Role::Trained | Role::Buffer => dtype.is_float(),
@@ -267,6 +270,8 @@ mod tests {
     fn batch_normalization_is_known_and_a_list_of_trained_tensors_freezes_the_others() {
         assert_eq!(assigned("").unwrap(), "tcbbttf");
         assert_eq!(assigned("trained = ['fc.*']").unwrap(), "fcbbftf");
+        assert_eq!(assigned("trained = ['bn.*', 'm*']").unwrap(), "tcbbfff");
+        assert_eq!(assigned("trained = ['bn.running_var']").unwrap(), "fcbtfff");
         assert_eq!(assigned("local = ['bn.*']").unwrap(), "llllttf");
         let text = "trained = ['*.weight']\nfrozen = ['*running*']\ncounter = ['mask']";
         assert_eq!(assigned(text).unwrap(), "fcffttc");
@@ -284,8 +289,8 @@ mod tests {
                 "`fc.weight` matches both `fc.*` of `model.local` and `*.weight` of `model.frozen`; change one",
             ),
             (
-                "trained = ['bn.*']",
-                "`bn.num_batches_tracked` is I64, an integer type, and cannot be trained (pattern `bn.*` of `model.trained`); \
+                "trained = ['bn.num_batches_tracked']",
+                "`bn.num_batches_tracked` is I64, an integer type, and cannot be trained (pattern `bn.num_batches_tracked` of `model.trained`); \
                  name it in `model.counter` or `model.frozen`",
             ),
             (
