@@ -15,68 +15,72 @@ pub const MAX_DIMS: usize = 8;
 /// Longest tensor name in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// Type of a tensor's values where the model is used. In a layout's flat vector, every value is `f32`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Dtype {
+/// Each row is a type: its name in the header of a safetensors file, which the `safetensors` crate has for it too, and its bytes
+/// per value. Their order is that of their numbers in stored and sent layouts.
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $dtype:ident = $name:ident, $width:literal;)*) => {
+        /// Type of a tensor's values where the model is used. In a layout's flat vector, every value is `f32`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+        pub enum Dtype {
+            $($(#[$doc])* $dtype,)*
+        }
+
+        impl Dtype {
+            /// Every type, in the order of their numbers in stored and sent layouts.
+            pub const ALL: [Self; [$($width),*].len()] = [$(Self::$dtype),*];
+
+            /// Name, as in the header of a safetensors file.
+            pub fn name(self) -> &'static str {
+                [$(stringify!($name)),*][self as usize]
+            }
+
+            /// Bytes per value.
+            pub fn width(self) -> usize {
+                [$($width),*][self as usize]
+            }
+
+            /// The type of the `safetensors` crate.
+            pub(crate) fn stored(self) -> safetensors::Dtype {
+                [$(safetensors::Dtype::$name),*][self as usize]
+            }
+        }
+    };
+}
+
+dtypes! {
     /// IEEE 754 single precision.
     #[default]
-    F32,
+    F32 = F32, 4;
     /// IEEE 754 half precision.
-    F16,
+    F16 = F16, 2;
     /// bfloat16: the upper half of an `f32`.
-    Bf16,
+    Bf16 = BF16, 2;
     /// IEEE 754 double precision.
-    F64,
+    F64 = F64, 8;
     /// 64-bit signed integer.
-    I64,
+    I64 = I64, 8;
     /// 32-bit signed integer.
-    I32,
+    I32 = I32, 4;
     /// 8-bit unsigned integer.
-    U8,
+    U8 = U8, 1;
     /// One byte, 0 or 1.
-    Bool,
+    Bool = BOOL, 1;
+    /// 8-bit signed integer.
+    I8 = I8, 1;
+    /// 16-bit signed integer.
+    I16 = I16, 2;
+    /// 16-bit unsigned integer.
+    U16 = U16, 2;
+    /// 32-bit unsigned integer.
+    U32 = U32, 4;
+    /// 64-bit unsigned integer.
+    U64 = U64, 8;
 }
 
 impl Dtype {
-    /// Every type, in the order of their numbers in stored and sent layouts.
-    pub const ALL: [Self; 8] = [
-        Self::F32,
-        Self::F16,
-        Self::Bf16,
-        Self::F64,
-        Self::I64,
-        Self::I32,
-        Self::U8,
-        Self::Bool,
-    ];
-
-    /// Name, as in the header of a safetensors file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Bf16 => "BF16",
-            Self::F64 => "F64",
-            Self::I64 => "I64",
-            Self::I32 => "I32",
-            Self::U8 => "U8",
-            Self::Bool => "BOOL",
-        }
-    }
-
     /// The type with this [`Dtype::name`].
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
-    }
-
-    /// Bytes per value.
-    pub fn width(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::U8 | Self::Bool => 1,
-        }
     }
 
     /// Whether the type is a floating-point type.

@@ -66,6 +66,7 @@ mod snapshot;
 mod space;
 mod spec;
 mod stages;
+pub mod text;
 mod threads;
 pub mod weights;
 pub mod wire;

@@ -98,6 +98,13 @@ pub enum Event {
         /// The result.
         evaluation: Evaluation,
     },
+    /// The client could not evaluate a model version, and why. If the server asks for an update too, the client still trains.
+    NotEvaluated {
+        /// The version.
+        version: u64,
+        /// Why.
+        why: String,
+    },
     /// The client does not take part in this round, and why.
     LeftRound {
         /// The round.

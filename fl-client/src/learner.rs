@@ -7,6 +7,7 @@ use std::time::Duration;
 use fl_compress::{Digest, Layout, SpaceSpec, TensorSpec};
 use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
 
+use crate::data::ClassNames;
 use crate::optimizer_state::OptimizerState;
 pub use crate::progress::Progress;
 
@@ -159,6 +160,12 @@ pub trait Learner: Send {
     /// Names and shapes of the model's tensors.
     fn layout(&self) -> Arc<Layout>;
 
+    /// What the numbers of the classes or tokens in this client's data mean; `None` if the learner has none or does not know. The
+    /// server refuses a client whose classes differ from those of the others.
+    fn classes(&self) -> Option<ClassNames> {
+        None
+    }
+
     /// Prepares for a run with these tensors.
     ///
     /// # Errors
@@ -216,7 +223,7 @@ pub trait Learner: Send {
         Ok(())
     }
 
-    /// Evaluates the current weights on this client's held-out examples; `None` if it has none.
+    /// Evaluates the current weights on this client's held-out examples; `None`, or 0 examples, if it has none.
     ///
     /// # Errors
     /// As [`Learner::load`].

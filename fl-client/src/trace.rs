@@ -126,6 +126,7 @@ fn marks_of(event: &Event) -> Vec<Mark> {
         | Event::Round { .. }
         | Event::Traffic { .. }
         | Event::Evaluated { .. }
+        | Event::NotEvaluated { .. }
         | Event::Failed { .. }
         | Event::Done { .. } => Vec::new(),
     }

@@ -162,6 +162,9 @@ impl Demo {
                 if let fl_client::Event::LeftRound { round, why } = event {
                     display.eprintln(&format!("{name} left round {round}: {why}"));
                 }
+                if let fl_client::Event::NotEvaluated { version, why } = event {
+                    display.eprintln(&format!("{name} did not evaluate version {version}: {why}"));
+                }
                 display.note(name, event);
             }
         })

@@ -29,6 +29,8 @@ pub struct JoinRequest {
     pub device: String,
     /// The run that an earlier reply told of.
     pub known: Option<RunDigest>,
+    /// For each of `tasks`, a digest of the names of its classes; 0 if the client does not know them. May be shorter.
+    pub classes: Vec<u64>,
 }
 
 impl From<JoinRequest> for wire::JoinRequest {
@@ -41,6 +43,7 @@ impl From<JoinRequest> for wire::JoinRequest {
             software: request.software,
             device: request.device,
             known: request.known.map_or(0, |known| known.0),
+            classes: request.classes,
         }
     }
 }
@@ -51,7 +54,12 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
     fn try_from(request: wire::JoinRequest) -> Result<Self, ProtocolError> {
         check_version(request.protocol_major, request.protocol_minor)?;
         check_tasks(&request.tasks)?;
+        if request.classes.len() > request.tasks.len() {
+            let why = format!("{} digests for {} tasks", request.classes.len(), request.tasks.len());
+            return Err(ProtocolError::invalid("classes", why));
+        }
         Ok(Self {
+            classes: request.classes,
             tasks: request.tasks,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
             software: printable(&request.software),

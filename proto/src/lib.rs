@@ -7,6 +7,7 @@
 //! alike, and sends them.
 
 mod availability;
+mod caught;
 mod chunk;
 mod codec;
 mod enrollment;
@@ -37,6 +38,7 @@ mod update;
 pub mod wire;
 
 pub use availability::Availability;
+pub use caught::caught;
 pub use chunk::{Assembler, chunks};
 pub use enrollment::{Enrolled, EnrollmentLine, LineError, Secret, SignedCertificate, approval_words};
 pub use error::ProtocolError;

@@ -41,9 +41,10 @@ Evaluator = Callable[[Any], Mapping[str, Any]]
 TYPES = {
     "F32": ("float32", "f", 4), "F16": ("float16", "e", 2), "BF16": ("bfloat16", "H", 2), "F64": ("float64", "d", 8),
     "I64": ("int64", "q", 8), "I32": ("int32", "i", 4), "U8": ("uint8", "B", 1), "BOOL": ("bool", "?", 1),
+    "I8": ("int8", "b", 1), "I16": ("int16", "h", 2), "U16": ("uint16", "H", 2), "U32": ("uint32", "I", 4), "U64": ("uint64", "Q", 8),
 }  # fmt: skip
-# numpy has no bfloat16; a C `long` has 8 bytes
-_NAMES = {"uint16": "BF16", "l": "I64", **{word: dtype for dtype, names in TYPES.items() for word in names[:2]}}
+# numpy has no bfloat16, so a raw buffer of 16 bits is an integer; a C `long` has 8 bytes
+_NAMES = {"l": "I64", "L": "U64", **{word: dtype for dtype, names in TYPES.items() for word in names[:2]}}
 BEFORE = "before.safetensors"  # in the work folder: local tensors as they were before the round
 COMPILED = "_orig_mod."  # in a name, of a module that `torch.compile` wraps
 NAME, METRICS = 64, 32  # longest name of a metric in bytes, and most metrics of an answer

@@ -15,10 +15,11 @@ class Numpy(unittest.TestCase):
 import numpy as np
 import fl
 coef = np.asfortranarray(np.zeros((2, 3)))
-model = {"coef": coef, "big": np.zeros(2, ">f4"), "brain": np.zeros(1, np.uint16), "n": np.array(5), "flag": np.array([False])}
+model = {"coef": coef, "big": np.zeros(2, ">f4"), "n": np.array(5), "flag": np.array([False])}
+model.update(index=np.zeros(1, np.uint16), codes=np.zeros(2, np.int8))
 for job in fl.rounds(model):
     assert coef[0].tolist() == [1, 2, 3] and coef[1].tolist() == [4, 5, 6], coef
-    assert model["big"].tolist() == [1, 2] and model["brain"][0] == 0x3F80 and model["n"] == 7 and model["flag"][0]
+    assert model["big"].tolist() == [1, 2] and model["index"][0] == 0x3F80 and model["n"] == 7 and model["flag"][0]
     coef += 1
     model["n"] += 1
     job.done(examples=np.int64(3), loss=np.float32(0.5), f1=np.array(0.25))
@@ -28,7 +29,8 @@ for job in fl.rounds(model):
             expected = {
                 "coef": ("F64", [2, 3]),
                 "big": ("F32", [2]),
-                "brain": ("BF16", [1]),
+                "index": ("U16", [1]),
+                "codes": ("I8", [2]),
                 "n": ("I64", []),
                 "flag": ("BOOL", [1]),
             }
@@ -36,7 +38,8 @@ for job in fl.rounds(model):
             values = {
                 "coef": struct.pack("<6d", 1, 2, 3, 4, 5, 6),
                 "big": struct.pack("<2f", 1, 2),
-                "brain": b"\x80\x3f",
+                "index": b"\x80\x3f",
+                "codes": b"\xff\x7f",
             }
             values.update(n=struct.pack("<q", 7), flag=b"\x01")
             client.weights(values)

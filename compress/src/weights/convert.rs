@@ -13,15 +13,26 @@ pub(crate) fn read(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::F16 => each(bytes, out, |b| half::f16::from_le_bytes(b).to_f32()),
         Dtype::Bf16 => each(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
         Dtype::F64 => each(bytes, out, |b| f64::from_le_bytes(b) as f32),
-        Dtype::I64 => each(bytes, out, |b| {
-            i64::from_le_bytes(b).clamp(-(MAX_INTEGER as i64), MAX_INTEGER as i64) as f32
-        }),
-        Dtype::I32 => each(bytes, out, |b| {
-            i32::from_le_bytes(b).clamp(-(MAX_INTEGER as i32), MAX_INTEGER as i32) as f32
-        }),
-        Dtype::U8 => each(bytes, out, |[b]| f32::from(b)),
-        Dtype::Bool => each(bytes, out, |[b]| f32::from(u8::from(b != 0))),
+        _ => {
+            let stored = bytes.chunks_exact(dtype.width());
+            out.iter_mut()
+                .zip(stored)
+                .for_each(|(out, bytes)| *out = number(dtype, bytes));
+        }
     }
+}
+
+/// An integer, saturated to those that a flat vector can hold.
+fn number(dtype: Dtype, bytes: &[u8]) -> f32 {
+    let signed = matches!(dtype, Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8);
+    let negative = signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut word = [if negative { 0xff } else { 0 }; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    let value = match signed {
+        true => i64::from_le_bytes(word).clamp(-(MAX_INTEGER as i64), MAX_INTEGER as i64) as f32,
+        false => u64::from_le_bytes(word).min(MAX_INTEGER as u64) as f32,
+    };
+    integer(dtype, value)
 }
 
 fn each<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
@@ -37,10 +48,14 @@ pub(crate) fn write(dtype: Dtype, values: &[f32], out: &mut [u8]) {
         Dtype::F16 => put(values, out, |v| f16(v).to_le_bytes()),
         Dtype::Bf16 => put(values, out, |v| bf16(v).to_le_bytes()),
         Dtype::F64 => put(values, out, |v| f64::from(v).to_le_bytes()),
-        Dtype::I64 => put(values, out, |v| (integer(v) as i64).to_le_bytes()),
-        Dtype::I32 => put(values, out, |v| (integer(v) as i32).to_le_bytes()),
-        Dtype::U8 => put(values, out, |v| [unsigned(v, 255.0) as u8]),
-        Dtype::Bool => put(values, out, |v| [unsigned(v, 1.0) as u8]),
+        _ => {
+            let stored = out.chunks_exact_mut(dtype.width());
+            stored.zip(values).for_each(|(out, &value)| {
+                // The integers of all types, as a flat vector has them, fit.
+                let word = (integer(dtype, value) as i64).to_le_bytes();
+                out.copy_from_slice(&word[..out.len()]);
+            });
+        }
     }
 }
 
@@ -52,15 +67,14 @@ fn put<const N: usize>(values: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u
 /// Replaces values by the nearest ones that `dtype` can represent, ties to even; values beyond its range by its largest
 /// finite ones.
 pub(crate) fn round(dtype: Dtype, values: &mut [f32]) {
-    let of: fn(f32) -> f32 = match dtype {
-        Dtype::F32 | Dtype::F64 => return,
-        Dtype::F16 => |v| f16(v).to_f32(),
-        Dtype::Bf16 => |v| bf16(v).to_f32(),
-        Dtype::I64 | Dtype::I32 => integer,
-        Dtype::U8 => |v| unsigned(v, 255.0),
-        Dtype::Bool => |v| unsigned(v, 1.0),
+    let of = |value| match dtype {
+        Dtype::F16 => f16(value).to_f32(),
+        Dtype::Bf16 => bf16(value).to_f32(),
+        _ => integer(dtype, value),
     };
-    values.iter_mut().for_each(|value| *value = of(*value));
+    if !matches!(dtype, Dtype::F32 | Dtype::F64) {
+        values.iter_mut().for_each(|value| *value = of(*value));
+    }
 }
 
 fn f16(value: f32) -> half::f16 {
@@ -73,12 +87,18 @@ fn bf16(value: f32) -> half::bf16 {
     half::bf16::from_f32(value.clamp(-most, most))
 }
 
-fn integer(value: f32) -> f32 {
-    value.round_ties_even().clamp(-MAX_INTEGER, MAX_INTEGER)
-}
-
-fn unsigned(value: f32, most: f32) -> f32 {
-    value.round_ties_even().clamp(0.0, most)
+/// The nearest integer of `dtype` that a flat vector can hold.
+fn integer(dtype: Dtype, value: f32) -> f32 {
+    let (least, most) = match dtype {
+        Dtype::Bool => (0.0, 1.0),
+        Dtype::U8 => (0.0, 255.0),
+        Dtype::I8 => (-128.0, 127.0),
+        Dtype::U16 => (0.0, 65_535.0),
+        Dtype::I16 => (-32_768.0, 32_767.0),
+        Dtype::U32 | Dtype::U64 => (0.0, MAX_INTEGER),
+        _ => (-MAX_INTEGER, MAX_INTEGER),
+    };
+    value.round_ties_even().clamp(least, most)
 }
 
 #[cfg(test)]

@@ -116,29 +116,9 @@ pub fn read_notes(mut file: impl Read) -> Result<Notes, Error> {
     Ok(header.notes)
 }
 
-/// The types that a layout knows, and their names in the `safetensors` crate.
-const TYPES: [(layout::Dtype, Dtype); 8] = [
-    (layout::Dtype::F32, Dtype::F32),
-    (layout::Dtype::F16, Dtype::F16),
-    (layout::Dtype::Bf16, Dtype::BF16),
-    (layout::Dtype::F64, Dtype::F64),
-    (layout::Dtype::I64, Dtype::I64),
-    (layout::Dtype::I32, Dtype::I32),
-    (layout::Dtype::U8, Dtype::U8),
-    (layout::Dtype::Bool, Dtype::BOOL),
-];
-
 /// The type of a layout that equals `dtype`, if there is one.
 pub(crate) fn own_type(dtype: Dtype) -> Option<layout::Dtype> {
-    let found = TYPES.iter().find(|(_, stored)| *stored == dtype);
-    found.map(|(own, _)| *own)
-}
-
-impl layout::Dtype {
-    /// The type of the `safetensors` crate.
-    pub(crate) fn stored(self) -> Dtype {
-        TYPES[self as usize].1
-    }
+    layout::Dtype::ALL.into_iter().find(|own| own.stored() == dtype)
 }
 
 /// Finds the first duplicate key of a map.

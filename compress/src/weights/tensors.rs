@@ -115,7 +115,17 @@ impl<'a> TensorFile<'a> {
     /// Also `NotFinite`, naming the tensor and the index within it.
     pub fn raw_finite(&self, tensor: &TensorSpec) -> Result<&'a [u8], Error> {
         let bytes = self.raw(tensor)?;
-        expect_finite_bytes(&tensor.name, tensor.dtype, bytes)?;
+        expect_finite_bytes(&tensor.name, tensor.dtype, bytes, false)?;
+        Ok(bytes)
+    }
+
+    /// As [`TensorFile::raw_finite`], but values may be infinite: those of a mask are.
+    ///
+    /// # Errors
+    /// `NotFinite` for NaN.
+    pub fn raw_or_infinite(&self, tensor: &TensorSpec) -> Result<&'a [u8], Error> {
+        let bytes = self.raw(tensor)?;
+        expect_finite_bytes(&tensor.name, tensor.dtype, bytes, true)?;
         Ok(bytes)
     }
 
@@ -147,16 +157,15 @@ impl<'a> TensorFile<'a> {
     }
 }
 
-/// Succeeds if no value is NaN or infinite.
+/// Succeeds if no value is NaN, nor infinite unless the values may be `infinite`.
 ///
 /// # Errors
 /// `NotFinite`, naming the tensor and the index within it.
-fn expect_finite_bytes(name: &str, dtype: Dtype, bytes: &[u8]) -> Result<(), Error> {
+fn expect_finite_bytes(name: &str, dtype: Dtype, bytes: &[u8], infinite: bool) -> Result<(), Error> {
+    let is_bad = |value: f64| value.is_nan() || !infinite && value.is_infinite();
     let double = |bytes: &[u8]| {
         let values = bytes.as_chunks().0.iter();
-        values
-            .map(|value| f64::from_le_bytes(*value))
-            .position(|value| !value.is_finite())
+        values.map(|value| f64::from_le_bytes(*value)).position(is_bad)
     };
     let bad = match dtype {
         // Through `f32`, a large double would become infinite.
@@ -167,7 +176,7 @@ fn expect_finite_bytes(name: &str, dtype: Dtype, bytes: &[u8]) -> Result<(), Err
             blocks.into_iter().find_map(|(at, bytes)| {
                 let values = &mut block[..bytes.len() / dtype.width()];
                 convert::read(dtype, bytes, values);
-                let bad = || values.iter().position(|value| !value.is_finite());
+                let bad = || values.iter().position(|value| is_bad(f64::from(*value)));
                 (!all_finite(values)).then(bad).flatten().map(|bad| at * 4096 + bad)
             })
         }

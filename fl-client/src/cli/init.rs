@@ -104,13 +104,20 @@ fn trainer(args: &Args, file: &ClientFile, task: &str) -> anyhow::Result<()> {
     let bytes = trainer.own_weights_file(&hello, u64::MAX)?.with_context(|| {
         format!("the trainer of task `{task}` has no first weights: its `hello` names no file in `weights`")
     })?;
-    let values = check_weights(&bytes, &hello).context("the trainer's first weights")?;
+    let (values, infinite) = check_weights(&bytes, &hello).context("the trainer's first weights")?;
     replace(&args.output, &bytes).context("the model was not written")?;
     out::line(format_args!(
         "{}: {} tensors, {values} values of the trainer of task {task}",
         args.output.display(),
         hello.tensors.len()
-    ))
+    ))?;
+    match infinite.is_empty() {
+        true => Ok(()),
+        false => out::line(format_args!(
+            "infinite values cannot be trained: set `frozen = {infinite:?}` in [model] of run.toml, or `local` where each client \
+             has its own"
+        )),
+    }
 }
 
 /// Three extents above 0 and below 2^16, joined by `x`.

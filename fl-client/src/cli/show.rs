@@ -102,6 +102,10 @@ impl Show {
                 );
                 None
             }
+            Event::NotEvaluated { version, why } => {
+                tracing::warn!(version, why, "not evaluated");
+                None
+            }
             Event::LeftRound { round, why } => {
                 tracing::warn!(round, why, "leaving this round");
                 None

@@ -64,7 +64,8 @@ fn averaged(run: &Run, version: u64, newest: &[f32]) -> Result<Option<Vec<f32>>,
 fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> Result<Option<Evaluation>, Error> {
     let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
     learner.load(values).map_err(failed)?;
-    let Some(evaluation) = learner.evaluate_with(plan).map_err(failed)? else {
+    let evaluation = learner.evaluate_with(plan).map_err(failed)?;
+    let Some(evaluation) = evaluation.filter(|evaluation| evaluation.examples > 0) else {
         return Ok(None);
     };
     let Evaluation {
@@ -73,7 +74,7 @@ fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> 
         correct,
         ..
     } = evaluation;
-    if examples == 0 || correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
+    if correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
         let correct = correct.map_or(String::new(), |correct| format!("{correct} correct, "));
         return Err(Error::Learner(format!(
             "its evaluation is impossible: {examples} examples, {correct}loss {loss}"

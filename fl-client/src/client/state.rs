@@ -10,6 +10,7 @@ use super::pending_update::PendingUpdate;
 use super::run::{Run, bind, same_run};
 use crate::base::BaseStore;
 use crate::config::ClientConfig;
+use crate::data::ClassNames;
 use crate::error::Error;
 use crate::event::Sink;
 use crate::state::{Disk, StateDir};
@@ -106,6 +107,14 @@ impl ClientState {
             self.run()?;
         }
         Ok(self.pending_update())
+    }
+
+    /// The classes of the data of `task`, if its learner knows them. Builds the learner if necessary.
+    ///
+    /// # Errors
+    /// `Config` or `Learner` if the client cannot do the task.
+    pub(crate) fn classes(&mut self, task: &str) -> Result<Option<ClassNames>, Error> {
+        Ok(self.tasks.learner(task)?.classes())
     }
 
     /// Installs the server's answer to the pending update: on disk first, then in the encoder's memory.

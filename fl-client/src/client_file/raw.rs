@@ -1,7 +1,7 @@
 //! `client.toml` as it is written.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use fl_proto::MAX_TASKS;
@@ -96,16 +96,8 @@ pub(super) fn collector_of(otlp: &str) -> Result<Option<Collector>, String> {
 }
 
 pub(super) fn text(path: &Path) -> Result<String, Error> {
-    let failed = |why: String| Error::Config(format!("{}: {why}", path.display()));
-    let len = fs::metadata(path)
-        .map_err(|e| failed(format!("cannot read: {e}")))?
-        .len();
-    if len > MAX_FILE {
-        return Err(failed(format!(
-            "{len} bytes are more than the {MAX_FILE} that such a file can have"
-        )));
-    }
-    fs::read_to_string(path).map_err(|e| failed(format!("cannot read: {e}")))
+    let text = File::open(path).and_then(|file| fl_compress::text::read(file, MAX_FILE));
+    text.map_err(|e| Error::Config(format!("{}: cannot read: {e}", path.display())))
 }
 
 pub(super) fn max_update_bytes(given: Option<&toml::Value>) -> Result<Option<u64>, String> {

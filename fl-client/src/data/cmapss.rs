@@ -189,7 +189,7 @@ type Engine = Vec<[f32; SENSORS as usize]>;
 /// `Malformed`, naming the line, if it has another number of columns, a field is no finite number, or engines or cycles are
 /// not counted from 1.
 fn engines(path: &Path) -> Result<Vec<Engine>, Error> {
-    let (bytes, path) = DataFile::open(path, HINT)?.all(MAX_FILE)?;
+    let (bytes, path) = DataFile::open(path, HINT)?.text(MAX_FILE)?;
     let mut engines: Vec<Engine> = Vec::new();
     for (at, line) in utf8(&bytes, &path)?.lines().enumerate() {
         let wrong = |why: String| Error::malformed(&path, format!("line {}: {why}", at + 1));
@@ -237,7 +237,7 @@ fn is_number(field: &str) -> bool {
 
 /// The remaining life of each test engine, in cycles.
 fn lives(path: &Path) -> Result<Vec<u32>, Error> {
-    let (bytes, path) = DataFile::open(path, HINT)?.all(MAX_FILE)?;
+    let (bytes, path) = DataFile::open(path, HINT)?.text(MAX_FILE)?;
     let lines = utf8(&bytes, &path)?.lines().enumerate();
     let life = |(at, line): (usize, &str)| {
         let wrong = |_| Error::malformed(&path, format!("line {}: `{line}` is no number of cycles", at + 1));

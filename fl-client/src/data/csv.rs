@@ -16,8 +16,8 @@ use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::shared::shared;
 pub use classes::Classes;
-pub(super) use classes::check_names;
 use classes::{Texts, check_classes};
+pub(super) use classes::{check_names, sorted};
 
 shared_set! {
     /// Examples in rows of a CSV file whose first line names the columns.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::class_names::ClassNames;
 use super::dataset::Dataset;
 use super::error::Error;
 use super::features::Features;
-use super::input::Input;
+use super::input::{Input, Target};
 use super::rng::Rng;
 
 /// Some examples of a set that several clients may share. Cheap to clone.
@@ -77,6 +78,19 @@ impl Examples {
     /// Name of each class or token; empty if they are numbers.
     pub fn class_names(&self) -> &[String] {
         self.set.class_names()
+    }
+
+    /// What the numbers of classes or tokens mean: their names, or the numbers themselves; `None` if numbers are predicted.
+    pub fn named_classes(&self) -> Option<ClassNames> {
+        let input = self.input();
+        match (input.target, self.class_names()) {
+            (Target::Numbers, _) => None,
+            (_, []) => {
+                let numbers: Vec<String> = (0..input.classes).map(|class| class.to_string()).collect();
+                Some(ClassNames::of(&numbers))
+            }
+            (_, names) => Some(ClassNames::of(names)),
+        }
     }
 
     /// Whether neighbors in the set share measurements, as windows of one recording do.

@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use fl_compress::text::unmarked;
+use fl_proto::caught;
+
 use super::error::Error;
 
 /// Bytes that are read and converted at once. A multiple of the size of every number.
@@ -102,6 +105,18 @@ impl DataFile {
         }
     }
 
+    /// As [`DataFile::all`], without a byte order mark.
+    ///
+    /// # Errors
+    /// As [`DataFile::all`], and `Malformed` if the mark is not that of UTF-8.
+    pub(super) fn text(self, most: u64) -> Result<(Vec<u8>, PathBuf), Error> {
+        let (bytes, path) = self.all(most)?;
+        match unmarked(bytes) {
+            Ok(text) => Ok((text, path)),
+            Err(why) => Err(Error::malformed(&path, why)),
+        }
+    }
+
     /// The next `len` bytes in pieces, which `each` converts; all but the last are [`PIECE`] long. Refuses a file that is not
     /// compressed and too short before the first piece.
     ///
@@ -169,9 +184,18 @@ impl Read for DataFile {
     }
 }
 
+/// A decompressor, whose panic on a damaged file is an error.
+struct Guarded<R>(R);
+
+impl<R: Read> Read for Guarded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        caught(|| self.0.read(out)).unwrap_or_else(|why| Err(io::Error::new(io::ErrorKind::InvalidData, why)))
+    }
+}
+
 fn decoder(path: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Ok(Box::new(flate2::bufread::GzDecoder::new(file))),
+        Some("gz") => Ok(Box::new(Guarded(flate2::bufread::GzDecoder::new(file)))),
         Some("xz") => xz(path, file),
         _ => Ok(Box::new(file)),
     }
@@ -179,7 +203,7 @@ fn decoder(path: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
 
 #[cfg(feature = "xz")]
 fn xz(_: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
-    Ok(Box::new(lzma_rust2::XzReader::new(file, false)))
+    Ok(Box::new(Guarded(lzma_rust2::XzReader::new(file, false))))
 }
 
 #[cfg(not(feature = "xz"))]

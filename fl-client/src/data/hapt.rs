@@ -12,6 +12,8 @@ use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
 use super::shared::shared;
+use super::text::MAX_TEXT;
+use super::vocabulary::utf8;
 
 /// Six channels of 128 samples at 50 Hz; six activities and six transitions between postures.
 const INPUT: Input = Input::of_classes([6, 1, 128], 12);
@@ -63,13 +65,8 @@ pub struct HaptWindows {
 /// `Missing`, `Io`; `Malformed` if a line does not begin with start, user and a known activity.
 pub fn read_hapt_windows(dir: &Path) -> Result<HaptWindows, Error> {
     let path = dir.join("windows.tsv");
-    let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::Missing {
-            path: path.clone(),
-            hint: HINT.to_owned(),
-        },
-        _ => Error::io(&path, &error),
-    })?;
+    let (bytes, path) = DataFile::open(&path, HINT)?.text(MAX_TEXT)?;
+    let text = utf8(&bytes, &path)?;
     let mut windows = HaptWindows::default();
     for (at, line) in text.lines().enumerate().skip(1) {
         let Some((start, user, activity @ 1..=12)) = window(line) else {

@@ -110,6 +110,11 @@ pub(super) fn with_seed(roles: &Roles, _: u64) -> Roles {
 pub(super) fn load(roles: &Roles) -> Result<ClientData, Error> {
     let (bytes, path) = text_file(&roles.dir)?.all(MAX_TEXT)?;
     let text = utf8(&bytes, &path)?;
+    if text.starts_with('\u{feff}') {
+        let why =
+            format!("begins with a byte order mark, which `{SPEECHES}` may count or not; save the text without it");
+        return Err(Error::malformed(&path, why));
+    }
     let speeches = speeches(&roles.dir, text)?;
     let mine = chosen(roles, &speeches)?;
 

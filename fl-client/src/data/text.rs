@@ -104,7 +104,7 @@ pub(super) fn load(text: &Text) -> Result<ClientData, Error> {
 
 /// Reads the file at `path`. A held-out text has the vocabulary of the text to train on.
 fn read(text: &Text, path: &Path, hint: &str, train: Option<&Arc<Dataset>>) -> Result<Dataset, Error> {
-    let (bytes, path) = DataFile::open(path, hint)?.all(MAX_TEXT)?;
+    let (bytes, path) = DataFile::open(path, hint)?.text(MAX_TEXT)?;
     let own = match train {
         Some(_) => None,
         None => Some(

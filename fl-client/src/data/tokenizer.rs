@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use fl_proto::caught;
+use tokenizers::ModelWrapper;
+
 use super::error::Error;
 use super::files::DataFile;
 use super::tokens::{MAX_VOCABULARY, Tokens};
@@ -26,9 +29,22 @@ impl Tokenizer {
         } else {
             path.to_owned()
         };
-        let (bytes, path) = DataFile::open(&path, "`vocabulary.tokenizer` names it")?.all(MAX_FILE)?;
-        let inner = tokenizers::Tokenizer::from_bytes(&bytes);
-        let inner = inner.map_err(|error| Error::malformed(&path, format!("not a tokenizer: {error}")))?;
+        let (bytes, path) = DataFile::open(&path, "`vocabulary.tokenizer` names it")?.text(MAX_FILE)?;
+        let mut inner = guarded(&path, "not a tokenizer", || tokenizers::Tokenizer::from_bytes(&bytes))?;
+        // What fine-tuning leaves in the file is for batches of short inputs: a text would lose all after its first tokens, or be
+        // filled up with others.
+        inner
+            .with_truncation(None)
+            .map_err(|error| Error::malformed(&path, error.to_string()))?;
+        inner.with_padding(None);
+        // It draws another tokenization of the same text at each start.
+        if let ModelWrapper::BPE(model) = inner.get_model()
+            && model.dropout.is_some()
+        {
+            let mut model = model.clone();
+            model.dropout = None;
+            inner.with_model(model);
+        }
         Ok(Self { inner, path })
     }
 
@@ -47,16 +63,20 @@ impl Tokenizer {
 
     /// The ids of a text, without the marks that the tokenizer can add at its ends.
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let encoding = self.inner.encode_fast(text, false);
-        let encoding = encoding.map_err(|error| Error::malformed(&self.path, error.to_string()))?;
+        let encoding = guarded(&self.path, "cannot read a text", || self.inner.encode_fast(text, false))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of some ids.
     pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
-        let text = self.inner.decode(ids, true);
-        text.map_err(|error| Error::malformed(&self.path, error.to_string()))
+        guarded(&self.path, "cannot write a text", || self.inner.decode(ids, true))
     }
+}
+
+/// What the library returns. It panics on some files: those of normalizers above all.
+fn guarded<T>(path: &Path, what: &str, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+    let result = caught(|| call().map_err(|error| error.to_string())).unwrap_or_else(Err);
+    result.map_err(|why| Error::malformed(path, format!("{what}: {why}")))
 }
 
 /// The token of each id of the tokenizer at `path`.
@@ -95,6 +115,60 @@ mod tests {
         let mut ids = Vec::new();
         tokens.append(0..tokens.len(), &mut ids);
         assert_eq!(ids, [2, 1]);
+    }
+
+    /// Every fine-tuned model has such a file.
+    #[test]
+    fn settings_for_batches_of_short_inputs_change_no_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let ids = |file: &str, text: &str| {
+            std::fs::write(&path, file).unwrap();
+            Tokenizer::read(&path).unwrap().ids(text).unwrap()
+        };
+        let truncation =
+            r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}"#;
+        let padding = r#""padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": 8, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": "<unk>"}"#;
+        let marks = r#""post_processor": {"type": "TemplateProcessing", "special_tokens": {"<s>": {"id": "<s>", "ids": [1],
+            "tokens": ["to"]}}, "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]}"#;
+        for (plain, tuned) in [
+            (r#""truncation": null"#, truncation),
+            (r#""padding": null"#, padding),
+            (r#""post_processor": null"#, marks),
+        ] {
+            let file = WORDS.replace(plain, tuned);
+            assert_ne!(file, WORDS);
+            assert_eq!(ids(&file, "to be or\nnot"), [1, 2, 4, 0], "{tuned}");
+        }
+        let bpe = |dropout: &str| {
+            let model = format!(
+                r#""model": {{"type": "BPE", "dropout": {dropout}, "unk_token": null, "fuse_unk": false, "vocab": {{"a": 0, "b": 1, "ab": 2,
+                "abab": 3}}, "merges": ["a b", "ab ab"]}}"#
+            );
+            format!("{}{model}}}", WORDS.split(r#""model""#).next().unwrap())
+        };
+        assert_eq!(ids(&bpe("null"), "abab abab"), [3, 3]);
+        assert_eq!(ids(&bpe("1.0"), "abab abab"), [3, 3], "dropout would merge nothing");
+    }
+
+    #[test]
+    fn a_panic_of_the_library_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let lacks_map = r#"{"type": "Precompiled", "precompiled_charsmap": null}"#;
+        let no_map = r#"{"type": "Precompiled", "precompiled_charsmap": "!"}"#;
+        let inner = format!(r#"{{"type": "Sequence", "normalizers": [{lacks_map}]}}"#);
+        for normalizer in [lacks_map, no_map, &inner] {
+            let file = WORDS.replace(r#""normalizer": null"#, &format!(r#""normalizer": {normalizer}"#));
+            std::fs::write(&path, file).unwrap();
+            let why = Tokenizer::read(&path).err().unwrap().to_string();
+            assert!(
+                why.contains("tokenizer.json: not a tokenizer") && why.contains("Precompiled"),
+                "{why}"
+            );
+        }
     }
 
     #[test]

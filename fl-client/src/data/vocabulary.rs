@@ -152,7 +152,7 @@ fn by_frequency(counts: HashMap<&str, u64>, size: Option<usize>) -> Vec<String> 
 
 /// The words of the vocabulary file at `path`.
 fn listed(path: &Path) -> Result<Names, Error> {
-    let (bytes, path) = DataFile::open(path, "`vocabulary.file` names it")?.all(MAX_FILE)?;
+    let (bytes, path) = DataFile::open(path, "`vocabulary.file` names it")?.text(MAX_FILE)?;
     let mut words: Vec<String> = Vec::new();
     let mut lines: HashMap<&str, usize> = HashMap::new();
     for (at, line) in utf8(&bytes, &path)?.lines().enumerate() {

@@ -1,10 +1,10 @@
 //! The device on which a model is trained.
 
 use std::fmt;
-use std::panic::UnwindSafe;
 use std::str::FromStr;
 
 use candle_core::Device;
+use fl_proto::caught;
 use serde::{Deserialize, Serialize};
 
 /// The `device` key of a client's configuration.
@@ -51,19 +51,10 @@ fn cuda(at: usize) -> Result<Device, String> {
 
 /// What `open` returns, or a one-line reason. A library of CUDA that is opened at run time and lacks a function is a panic in
 /// candle, and must not end the client; candle's errors end with a backtrace where the system asks for backtraces.
-fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T> + UnwindSafe) -> Result<T, String> {
+fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T>) -> Result<T, String> {
     let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
     // The text of an error comes from the library too.
-    match std::panic::catch_unwind(|| open().map_err(|error| error.to_string())) {
-        Ok(opened) => opened.map_err(first),
-        Err(panic) => {
-            let text = panic.downcast::<String>().map(|text| *text);
-            let text = text.or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
-            Err(first(
-                text.unwrap_or_else(|_| "CUDA's libraries cannot be used".to_owned()),
-            ))
-        }
-    }
+    caught(|| open().map_err(|error| first(error.to_string()))).unwrap_or_else(Err)
 }
 
 impl DeviceChoice {

@@ -13,6 +13,7 @@ use fl_compress::{Digest, Layout, Role, Space, TensorSpec};
 use super::local_steps::{self, Gradients};
 use super::trained::Trained;
 use crate::allocator;
+use crate::data::ClassNames;
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 use crate::ops;
 
@@ -63,6 +64,10 @@ impl Learner for InSpace {
             w0,
         });
         Ok(())
+    }
+
+    fn classes(&self) -> Option<ClassNames> {
+        self.inner.classes()
     }
 
     fn initial(&mut self, seed: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {

@@ -15,7 +15,7 @@ use super::init::{self, Init};
 use super::local_steps::{self, Gradients};
 use super::params::Params;
 use crate::allocator;
-use crate::data::{ClientData, Examples, Input};
+use crate::data::{ClassNames, ClientData, Examples, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::{Tape, with_values};
 
@@ -146,6 +146,10 @@ impl Trained {
 impl Learner for Trained {
     fn layout(&self) -> Arc<Layout> {
         self.layout.clone()
+    }
+
+    fn classes(&self) -> Option<ClassNames> {
+        self.data.train.named_classes()
     }
 
     fn initial(&mut self, seed: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {

@@ -242,11 +242,30 @@ impl Connection<'_> {
             }
             self.session.unsettled = false;
         }
+        self.tell_classes().await?;
         fetch_model(&mut self.rpc, self.actor, self.events, &self.joined, state).await?;
         match evaluate {
             true => self.evaluate(state, train).await,
             false => Ok(()),
         }
+    }
+
+    /// Joins again when the data has been read: the server compares its classes with those of the other clients.
+    async fn tell_classes(&mut self) -> Result<(), Error> {
+        let task = self.joined.task.clone();
+        if self.session.classes.as_ref().is_none_or(|(known, _)| *known != task) {
+            let read = task.clone();
+            let classes = self.actor.call(move |client| client.classes(&read)).await??;
+            self.session.classes = Some((task, classes));
+        }
+        let request = self.session.join_request(self.config, None);
+        let classes = request.classes.clone();
+        if classes != self.session.said {
+            let reply = self.rpc.join(request, self.session.told.as_ref()).await;
+            reply.map_err(|error| self.session.not_joined(error))?;
+            self.session.said = classes;
+        }
+        Ok(())
     }
 
     fn start(&mut self, state: &RoundState) {
@@ -347,11 +366,11 @@ impl Connection<'_> {
             }
             Ok(None) => self.skips_evaluation(state, "no held-out examples".to_owned()).await,
             Err(Error::Learner(why)) => {
-                self.skips_evaluation(state, why.clone()).await;
-                self.events.send(Event::LeftRound {
-                    round: state.round,
-                    why,
+                self.events.send(Event::NotEvaluated {
+                    version: state.version,
+                    why: why.clone(),
                 });
+                self.skips_evaluation(state, why).await;
             }
             Err(error) => return Err(error),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_proto::{Departure, JoinRequest};
+use fl_proto::Departure;
 
 use super::connection::{Connection, Served};
 use super::guest::Guest;
@@ -34,14 +34,11 @@ pub(super) async fn serve(
         Some(_) => None,
         None => actor.call(|client| client.pending()).await??,
     };
-    let request = JoinRequest {
-        tasks: session.tasks.clone(),
-        pending: asked.clone(),
-        software: env!("CARGO_PKG_VERSION").to_owned(),
-        device: config.device.clone(),
-        known: session.told.as_ref().map(|told| told.digest),
-    };
-    let (mut joined, digest) = rpc.join(request, session.told.as_ref()).await?;
+    let request = session.join_request(config, asked.clone());
+    let said = request.classes.clone();
+    let reply = rpc.join(request, session.told.as_ref()).await;
+    let (mut joined, digest) = reply.map_err(|error| session.not_joined(error))?;
+    session.said = said;
     session.answered = true;
     // The server has accepted the newest pair.
     if let Some(files) = config

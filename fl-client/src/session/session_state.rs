@@ -4,9 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{EvaluationReport, Joined};
+use fl_proto::{EvaluationReport, JoinRequest, Joined, UpdateId};
 
 use super::training::Training;
+use crate::config::ClientConfig;
+use crate::data::ClassNames;
+use crate::error::Error;
 use crate::rpc::Told;
 
 /// State that outlives a connection.
@@ -14,6 +17,10 @@ use crate::rpc::Told;
 pub(super) struct SessionState {
     /// Names of the tasks that the client can do.
     pub(super) tasks: Vec<String>,
+    /// A task whose data was read, and the classes of that data.
+    pub(super) classes: Option<(String, Option<ClassNames>)>,
+    /// The digests in the last `Join` that the server took.
+    pub(super) said: Vec<u64>,
     /// Whether the server has answered since this was last cleared.
     pub(super) answered: bool,
     pub(super) joined: Option<Arc<Joined>>,
@@ -46,10 +53,39 @@ impl SessionState {
         }
     }
 
+    /// What the client says when it joins. `pending`: the update that it has pending.
+    pub(super) fn join_request(&self, config: &ClientConfig, pending: Option<UpdateId>) -> JoinRequest {
+        let digest = |task: &String| match &self.classes {
+            Some((known, Some(classes))) if known == task => classes.digest,
+            _ => 0,
+        };
+        JoinRequest {
+            tasks: self.tasks.clone(),
+            pending,
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            device: config.device.clone(),
+            known: self.told.as_ref().map(|told| told.digest),
+            classes: self.tasks.iter().map(digest).collect(),
+        }
+    }
+
+    /// Why the client cannot join: with the names of its classes, which the server knows by their digest alone.
+    pub(super) fn not_joined(&self, error: Error) -> Error {
+        let classes = self.classes.as_ref().and_then(|(_, classes)| classes.as_ref());
+        match (error, classes) {
+            (Error::OtherTask(why), Some(classes)) if why.contains(&format!("{:016x}", classes.digest)) => {
+                Error::OtherTask(format!("{why}; this client has {}", classes.shown))
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Forgets everything about a run that the client is no longer part of.
     pub(super) fn leave_run(&mut self) {
         *self = Self {
             tasks: std::mem::take(&mut self.tasks),
+            classes: self.classes.take(),
+            said: std::mem::take(&mut self.said),
             answered: self.answered,
             clock_offset: self.clock_offset,
             told: self.told.take(),

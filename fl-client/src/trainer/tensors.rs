@@ -112,7 +112,7 @@ impl Tensors {
         let raw = self
             .local
             .iter()
-            .map(|tensor| file.raw_finite(tensor))
+            .map(|tensor| file.raw_or_infinite(tensor))
             .collect::<Result<Vec<_>, _>>()?;
         let mut bytes = Vec::with_capacity(self.local_plan.len());
         self.local_plan.write_to(&[], &raw, &mut bytes)?;
@@ -165,25 +165,29 @@ impl Tensors {
         file.expect_only(self.local.iter().map(|tensor| tensor.name.as_str()))?;
         self.local
             .iter()
-            .try_for_each(|tensor| file.raw_finite(tensor).map(drop))?;
+            .try_for_each(|tensor| file.raw_or_infinite(tensor).map(drop))?;
         Ok(())
     }
 }
 
-/// Checks that a file has exactly the tensors that the trainer has named, and returns the number of their values.
+/// Checks that a file has exactly the tensors that the trainer has named. Returns the number of their values, and the names of
+/// those with infinite ones, which no run can train.
 ///
 /// # Errors
-/// If a tensor is missing, unknown, of another type or shape, or not finite; the error names it.
-pub(crate) fn check_weights(bytes: &[u8], hello: &Hello) -> anyhow::Result<usize> {
+/// If a tensor is missing, unknown, of another type or shape, or has a NaN; the error names it.
+pub(crate) fn check_weights<'a>(bytes: &[u8], hello: &'a Hello) -> anyhow::Result<(usize, Vec<&'a str>)> {
     let file = TensorFile::parse(bytes)?;
     file.expect_only(hello.tensors.iter().map(|tensor| tensor.name.as_str()))?;
-    hello
-        .tensors
-        .iter()
-        .try_for_each(|tensor| file.raw_finite(tensor).map(drop))?;
+    let mut infinite = Vec::new();
+    for tensor in &hello.tensors {
+        file.raw_or_infinite(tensor)?;
+        if file.raw_finite(tensor).is_err() {
+            infinite.push(tensor.name.as_str());
+        }
+    }
     let values = hello.tensors.iter().filter_map(TensorSpec::values).sum();
     ensure!(values > 0, "it has no tensor");
-    Ok(values)
+    Ok((values, infinite))
 }
 
 /// Where the first values of floating-point tensors are in a result. Before the next round they are overwritten with bytes
@@ -349,6 +353,25 @@ mod tests {
         assert!(why.contains("`head.weight`, value 0"), "{why}");
         let why = refused(&|result| result.push((specs()[4].clone(), vec![0; 8])));
         assert!(why.contains("`base.weight` is not expected"), "{why}");
+    }
+
+    #[test]
+    fn infinite_values_are_kept_where_nobody_trains_them_and_named_in_first_weights() {
+        let mut result = result();
+        let head = result.iter().position(|(spec, _)| spec.name == "head.weight").unwrap();
+        result[head].1[..8].copy_from_slice(&f64::NEG_INFINITY.to_le_bytes());
+        let (tensors, bytes) = (tensors(), file(&result));
+        let local = tensors.local_of(&bytes).unwrap().unwrap();
+        tensors.check_local(&local).unwrap();
+        tensors.check(&bytes).unwrap();
+        let hello = Hello {
+            tensors: result.iter().map(|(spec, _)| spec.clone()).collect(),
+            ..Hello::default()
+        };
+        assert_eq!(check_weights(&bytes, &hello).unwrap(), (11, vec!["head.weight"]));
+        result[head].1[..8].copy_from_slice(&f64::NAN.to_le_bytes());
+        let why = check_weights(&file(&result), &hello).unwrap_err().to_string();
+        assert!(why.contains("`head.weight`, value 0"), "{why}");
     }
 
     #[test]

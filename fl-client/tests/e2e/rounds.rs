@@ -6,7 +6,8 @@ use std::sync::{Arc, mpsc};
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
-use fl_client::{Event, Outcome, Sent, Tasks};
+use fl_client::data::ClassNames;
+use fl_client::{Evaluation, Event, Outcome, Sent, Tasks};
 use fl_compress::Layout;
 use fl_proto::{Departure, Metric, Refusal};
 
@@ -246,19 +247,61 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_told_that_a_client_does_not_evaluate_the_last_model() {
-    for missing in [Ok(()), Err("the test set is gone")] {
+    let of_nothing = Evaluation::new(0, f64::NAN, 0);
+    for missing in [Ok(None), Ok(Some(of_nothing)), Err("the test set is gone")] {
         let certificates = Certificates::new("fed");
         let server = evaluating(&certificates);
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
-        learner.no_evaluation = Some(missing);
+        learner.no_evaluation = Some(missing.clone());
         let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let seen = client.seen.clone();
         assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
         let world = server.world();
         let told = |call: &&Call| matches!(call, Call::Leave(_));
         let told: Vec<_> = world.calls.iter().filter(told).collect();
         assert_eq!(told, [&Call::Leave(Departure::Evaluation(1))], "of the last model only");
         assert_eq!((world.accepted.len(), world.evaluations.len()), (1, 0));
+        let seen = seen.lock().unwrap();
+        let failed = |event: &&Event| matches!(event, Event::NotEvaluated { why, .. } if why.contains("is gone"));
+        let failed = seen.iter().filter(failed).count();
+        assert_eq!(failed, if missing.is_err() { 2 } else { 0 });
+        let left = seen.iter().any(|event| matches!(event, Event::LeftRound { .. }));
+        assert!(!left, "an evaluation that is left out leaves no round");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_learns_the_classes_before_the_first_training_and_a_refusal_names_them() {
+    let names = ["cat".to_owned(), "fox".to_owned()];
+    let classes = ClassNames::of(&names);
+    for refused in [false, true] {
+        let certificates = Certificates::new("fed");
+        let server = TestServer::start(&certificates, World::new(1));
+        server.world().refused_classes = refused.then_some(classes.digest);
+        let state = tempfile::tempdir().unwrap();
+        let mut learner = Arithmetic::new();
+        learner.classes = Some(classes.clone());
+        let fits = Arc::clone(&learner.fits);
+        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let ended = client.finish().await;
+        assert_eq!(
+            server.world().classes,
+            [[0], [classes.digest]],
+            "data is read when it is needed"
+        );
+        if refused {
+            let Err(fl_client::Error::OtherTask(why)) = ended else {
+                panic!("{ended:?}");
+            };
+            assert!(
+                why.ends_with("differ from those of the others; this client has `cat`, `fox`"),
+                "{why}"
+            );
+        } else {
+            assert_eq!(ended, Ok(Outcome::Done { round: 1 }));
+        }
+        assert_eq!(fits.load(Ordering::Relaxed), u64::from(!refused));
     }
 }
 

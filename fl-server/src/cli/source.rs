@@ -46,9 +46,9 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// If the file is not a regular one, is too large or is not UTF-8.
 pub(super) fn text(file: &Path) -> Result<String, Failure> {
-    let text = || anyhow::Ok(String::from_utf8(content(file, MAX_BYTES)?)?);
+    let text = open_regular(File::options().read(true), file).and_then(|file| fl_compress::text::read(file, MAX_BYTES));
     let named = || format!("cannot read {}", file.display());
-    text().with_context(named).map_err(Failure::usage)
+    text.with_context(named).map_err(Failure::usage)
 }
 
 /// Content of a file of at most `max` bytes.

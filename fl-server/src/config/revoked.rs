@@ -32,8 +32,7 @@ impl List {
     fn of<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let mut list = Self::default();
         for line in lines {
-            let text = line.trim_start_matches('\u{feff}');
-            let text = text.split('#').next().unwrap_or_default().trim();
+            let text = line.split('#').next().unwrap_or_default().trim();
             if text.is_empty() {
                 continue;
             }
@@ -72,7 +71,9 @@ fn read(path: &Path) -> io::Result<List> {
         // Reading a pipe would wait for a writer.
         return Err(io::Error::other("neither a file nor a folder"));
     }
-    Ok(List::of(std::fs::read_to_string(path)?.lines()))
+    Ok(List::of(
+        fl_compress::text::read(std::fs::File::open(path)?, u64::MAX)?.lines(),
+    ))
 }
 
 /// Whether the list at `path` has the client or its certificate. Logs lines that are neither a name nor a fingerprint.
@@ -143,7 +144,10 @@ mod tests {
                 "{text}"
             );
         }
-        let list = List::of("\u{feff}anna\r\n\n# gone\nberta # stolen".lines());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("revoked");
+        std::fs::write(&path, "\u{feff}anna\r\n\n# gone\nberta # stolen").unwrap();
+        let list = read(&path).unwrap();
         let names = ["anna", "berta"].map(|name| Entry::Name(name.parse().unwrap()));
         assert_eq!((list.entries.as_slice(), list.unknown.len()), (&names[..], 0));
     }

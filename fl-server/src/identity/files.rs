@@ -1,7 +1,6 @@
 //! The files of the server's certificate and key, which are replaced together.
 
 use std::fs::{File, Metadata, Permissions};
-use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -99,12 +98,8 @@ impl OwnFiles {
 const MAX_FILE: u64 = 64 * 1024;
 
 fn text(path: &Path) -> Result<String, DiskError> {
-    let read = || {
-        let mut text = String::new();
-        open_file(path)?.take(MAX_FILE).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    read().map_err(|error| DiskError::new("read", path, &error))
+    let text = open_file(path).and_then(|file| fl_compress::text::read(file, MAX_FILE));
+    text.map_err(|error| DiskError::new("read", path, &error))
 }
 
 const PRIVATE: u32 = 0o600;

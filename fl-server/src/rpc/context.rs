@@ -20,6 +20,7 @@ use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::run_metadata::Aside;
 use crate::registry::actor::RegistryHandle;
 use crate::rpc::admission::{self, Admission};
+use crate::rpc::classes::Classes;
 use crate::rpc::door::Caller;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::peer::{self, Peer};
@@ -56,6 +57,7 @@ pub(crate) struct Service {
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) admission: Admission,
+    pub(crate) classes: Classes,
     pub(crate) registry: RegistryHandle,
     pub(crate) settings: tokio::sync::watch::Receiver<Arc<LiveSettings>>,
     pub(crate) limits: Limits,

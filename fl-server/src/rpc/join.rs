@@ -25,6 +25,11 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         turned_away(reason, status.message());
         return Err(status);
     }
+    let task = asked.tasks.iter().position(|task| *task == service.plan.task);
+    let digest = task.and_then(|at| asked.classes.get(at)).copied();
+    service.classes.note(&peer.client, digest.filter(|digest| *digest != 0));
+    let classes = service.classes.check(&peer.client);
+    classes.inspect_err(|status| turned_away(TurnedFor::Learner, status.message()))?;
     // An outcome that is not known yet is left out: the client asks again with `Offer`.
     let pending = asked
         .pending

@@ -6,6 +6,7 @@ mod buffers;
 mod call_rate;
 pub(crate) mod calls;
 mod chunks;
+pub(crate) mod classes;
 pub(crate) mod context;
 pub(crate) mod door;
 mod download;

@@ -60,7 +60,10 @@ async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, r
         Role::Evaluator => state.view_of_evaluator(&service.plan, client, service.clock.now()),
         _ => state.view(&service.plan, client, service.clock.now()),
     };
-    let admit = || service.admission.admit(client, fingerprint);
+    let admit = || {
+        service.admission.admit(client, fingerprint)?;
+        service.classes.check(client)
+    };
     let followed = Followed {
         state: service.state.clone(),
         stop: service.stopping.clone(),

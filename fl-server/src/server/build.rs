@@ -33,6 +33,7 @@ use crate::registry::Registry;
 use crate::registry::actor::{RegistryHandle, Settings};
 use crate::rpc::admission::Admission;
 use crate::rpc::calls::federation;
+use crate::rpc::classes::Classes;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::rpc::enrollment::{EnrollmentPort, Listening};
@@ -265,6 +266,7 @@ impl Shared {
             events: self.events.clone(),
             clock: self.clock,
             admission: Admission::new(revoked, registry.refused()),
+            classes: Classes::default(),
             registry,
             settings,
             limits: Limits::new(&self.layout, &self.tuning),

@@ -172,7 +172,12 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
     let layout = Layout::of(travelling)?;
     let doubtful = doubtful(&layout, &kinds);
     let mut values = vec![0.0; layout.len()];
-    file.values(&layout, &mut values)?;
+    file.values(&layout, &mut values).map_err(|why| match why {
+        Error::NotFinite(tensor) => Refused::Roles(format!(
+            "{tensor} is not finite and cannot be trained; name the tensor of a mask in `model.frozen`, or in `model.local`"
+        )),
+        other => Refused::File(other),
+    })?;
     Ok(FirstWeights {
         layout,
         values,
@@ -308,6 +313,28 @@ mod tests {
         assert_eq!(read(&[0.0; 6], &other).base.unwrap().digest, base.digest);
         let other = [vec![0, 60, 0, 61], raw[1].clone()];
         assert_ne!(read(&[0.0; 6], &other).base.unwrap().digest, base.digest);
+    }
+
+    #[test]
+    fn a_mask_of_minus_infinity_may_be_frozen_or_local_and_is_not_trained() {
+        let mask = TensorSpec::new("mask", &[2], Dtype::F32, Role::Frozen);
+        let plan = FilePlan::new(&Layout::new([("w", vec![1])]).unwrap(), &[mask], &Notes::new()).unwrap();
+        let mut bytes = vec![0; plan.len()];
+        let raw = [[0f32.to_le_bytes(), f32::NEG_INFINITY.to_le_bytes()].concat()];
+        plan.write(&[1.0], &raw, &mut bytes).unwrap();
+        let read = |role| {
+            from_bytes(&bytes, &move |tensors, _| {
+                let of = |tensor: &TensorSpec| if tensor.name == "w" { Role::Trained } else { role };
+                Ok(tensors.iter().map(of).collect())
+            })
+        };
+        assert_eq!(read(Role::Frozen).unwrap().aside.len(), 1);
+        assert_eq!(read(Role::Local).unwrap().aside.len(), 1);
+        let why = read(Role::Trained).unwrap_err().to_string();
+        assert!(
+            why.contains("tensor `mask`, value 1 is not finite") && why.contains("`model.frozen`"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -34,6 +34,36 @@ async fn memory(fed: &Fed, options: Serve, names: &[&str]) -> Memory {
 }
 
 #[tokio::test]
+async fn a_client_whose_classes_differ_from_those_of_most_is_refused_and_its_watch_ends() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut hands = fed.clients(&server).await;
+    let other = |status: &tonic::Status| {
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+        assert!(status.message().contains("classes of this client's data"), "{status}");
+    };
+    hands[0].join_with(None, Some(7)).await.unwrap();
+    let mut watch = hands[0].watch().await;
+    watch.message().await.unwrap().unwrap();
+    other(&hands[1].join_with(None, Some(8)).await.unwrap_err());
+    // Whoever joins first does not decide for the others.
+    hands[2].join_with(None, Some(8)).await.unwrap();
+    hands[1].join_with(None, Some(8)).await.unwrap();
+    let ended = loop {
+        match watch.message().await {
+            Ok(state) => assert!(state.is_some(), "the watch ended without a reason"),
+            Err(status) => break status,
+        }
+    };
+    other(&ended);
+    other(&hands[0].join_with(None, Some(7)).await.unwrap_err());
+    // Its data was corrected.
+    hands[0].join_with(None, None).await.unwrap();
+    hands[0].join_with(None, Some(8)).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_begins_with_the_number_of_registered_clients_and_keeps_what_it_decided() {
     let fed = Fed::new();
     let everyone = Memory::Auto.resolved(true);

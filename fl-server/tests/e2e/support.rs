@@ -290,9 +290,15 @@ impl TestClient {
     }
 
     pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
+        self.join_with(pending, None).await
+    }
+
+    /// `classes`: the digest of the names of the classes of the client's data.
+    pub async fn join_with(&mut self, pending: Option<UpdateId>, classes: Option<u64>) -> Result<Joined, Status> {
         let request = wire::JoinRequest::from(JoinRequest {
             tasks: vec!["toy".into()],
             pending,
+            classes: classes.into_iter().collect(),
             ..JoinRequest::default()
         });
         let reply = self.calls.join(request).await?.into_inner();

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use fl_client::Event;
 use fl_compress::Digest;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -97,10 +98,15 @@ impl Trial {
     pub(super) async fn run(&self, point: &Point, dir: &Path, place: &Place, build: String) -> anyhow::Result<Record> {
         let (tell, mut failures) = mpsc::unbounded_channel();
         let news = move |news: News<'_>| {
-            if let News::Client(name, fl_client::Event::LeftRound { round, why }) = news {
-                // The receiver is gone only if another client failed first.
-                let _ = tell.send(format!("{name} left round {round}: {why}"));
-            }
+            let failure = match news {
+                News::Client(name, Event::LeftRound { round, why }) => format!("{name} left round {round}: {why}"),
+                News::Client(name, Event::NotEvaluated { version, why }) => {
+                    format!("{name} did not evaluate version {version}: {why}")
+                }
+                _ => return,
+            };
+            // The receiver is gone only if another client failed first.
+            let _ = tell.send(failure);
         };
         let ran = point
             .experiment

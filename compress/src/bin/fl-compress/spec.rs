@@ -1,15 +1,20 @@
 //! Spec files: the keys of `[compression.uplink]` of a run.
 
+use std::fs::File;
 use std::path::Path;
 
 use fl_compress::Spec;
 
 use crate::failure::Failure;
 
+/// Longest spec file, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// Reads the spec file at `path`; `budget` replaces its own.
 pub(crate) fn read(path: &Path, budget: Option<&str>) -> Result<Spec, Failure> {
     let usage = |why: &dyn std::fmt::Display| Failure::Usage(format!("spec {}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|why| usage(&why))?;
+    let text = File::open(path).and_then(|file| fl_compress::text::read(file, MAX_BYTES));
+    let text = text.map_err(|why| usage(&why))?;
     let spec: Spec = toml::from_str(&text).map_err(|why| usage(&explained(&text, &why)))?;
     let Some(budget) = budget else { return Ok(spec) };
     // Parses the budget as part of the spec, so that the same checks apply to it.

@@ -1,7 +1,5 @@
 //! What `check` shows of a built-in learner's examples.
 
-use fl_compress::Digest;
-
 use crate::data::{ClientData, Target};
 use crate::learners::LearnerChoice;
 
@@ -18,9 +16,13 @@ pub(super) fn examples(learner: &LearnerChoice, data: &ClientData, task: &str) -
         Target::NextToken => format!(
             "texts of {width} tokens, a vocabulary of {}{}",
             input.classes,
-            vocabulary(data)
+            digest(data)
         ),
-        Target::Class => format!("examples of {shape}, {}", counted(input.classes, "class", "classes")),
+        Target::Class => format!(
+            "examples of {shape}, {}{}",
+            counted(input.classes, "class", "classes"),
+            digest(data)
+        ),
         Target::Numbers => format!(
             "examples of {shape}, {} to predict",
             counted(input.classes, "number", "numbers")
@@ -51,14 +53,13 @@ pub(super) fn examples(learner: &LearnerChoice, data: &ClientData, task: &str) -
     lines
 }
 
-/// The beginning of the digest of the vocabulary, which is the same on every client of a run; nothing if bytes are the tokens.
-fn vocabulary(data: &ClientData) -> String {
-    let names = data.train.class_names();
-    if names.is_empty() {
-        return String::new();
+/// The digest of the vocabulary or of the names of the classes, which is the same on every client of a run; nothing if they have no
+/// names.
+fn digest(data: &ClientData) -> String {
+    match data.train.named_classes() {
+        Some(names) if !data.train.class_names().is_empty() => format!(" (digest {:016x})", names.digest),
+        _ => String::new(),
     }
-    let digest = Digest::of(names.join("\n").as_bytes()).to_string();
-    format!(" (digest {})", &digest[..16])
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {
@@ -104,6 +105,8 @@ fn classes(data: &ClientData) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
+    use fl_compress::Digest;
+
     use super::*;
     use crate::data::{Dataset, Examples, Features, Input, Tokens};
 
@@ -120,10 +123,11 @@ mod tests {
 
     #[test]
     fn classes_are_listed_with_their_names_and_counts() {
+        let digest = Digest::of(b"species 0\nspecies 1").short();
         assert_eq!(
             examples(&"mlp".parse().unwrap(), &data(2), ""),
             [
-                "examples of 1x1x2 (channels, height, width), 2 classes",
+                &format!("examples of 1x1x2 (channels, height, width), 2 classes (digest {digest:016x})"),
                 "first weights: fl-client init --learner mlp --input 1x1x2 --classes 2 -o init.safetensors",
                 "class      train  held out",
                 "species 0      2         1",
@@ -159,7 +163,7 @@ mod tests {
             train: Examples::all(named.clone()),
             test: Examples::all(named),
         };
-        let digest = &Digest::of(b"a\nb").to_string()[..16];
+        let digest = format!("{:016x}", Digest::of(b"a\nb").short());
         let lines = examples(&"lstm".parse().unwrap(), &data, "");
         assert!(
             lines[0].ends_with(&format!("a vocabulary of 2 (digest {digest})")),

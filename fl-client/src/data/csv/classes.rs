@@ -87,6 +87,17 @@ pub(crate) fn check_names(names: &[String]) -> Result<(), Error> {
     }
 }
 
+/// The names of classes in their order: numbers by value, so that 2 is before 10, if all are numbers, and texts otherwise.
+pub(crate) fn sorted<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut names: Vec<String> = names.cloned().collect();
+    let number = |name: &String| name.parse::<f64>().ok().filter(|number| number.is_finite());
+    names.sort();
+    if names.iter().all(|name| number(name).is_some()) {
+        names.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
+    }
+    names
+}
+
 /// The different labels of a file, numbered as they come.
 #[derive(Default)]
 pub(super) struct Texts {
@@ -133,7 +144,7 @@ impl Texts {
             Some(Classes::Names(names)) => names.clone(),
             Some(Classes::Count(count)) => return self.integers(Some(usize::from(*count))),
             None if self.numbers.keys().all(|text| text.parse::<i64>().is_ok()) => return self.integers(None),
-            None => self.numbers.keys().cloned().collect(),
+            None => sorted(self.numbers.keys()),
         };
         let mut of_text = vec![0; self.numbers.len()];
         for (text, &number) in &self.numbers {

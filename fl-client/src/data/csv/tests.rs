@@ -53,6 +53,20 @@ fn texts_become_classes_in_sorted_order() {
 }
 
 #[test]
+fn labels_that_are_numbers_are_sorted_by_value() {
+    for (labels, names) in [
+        (["10.0", "2.0", "0.0", "1.0"], ["0.0", "1.0", "2.0", "10.0"]),
+        (["-1.5", "-10.5", "1e1", "2.5"], ["-10.5", "-1.5", "2.5", "1e1"]),
+        (["10.0", "2.0", "none", "1.0"], ["1.0", "10.0", "2.0", "none"]),
+        (["10", "2", "nan", "1.5"], ["1.5", "10", "2", "nan"]),
+    ] {
+        let rows: String = labels.iter().map(|label| format!("1,{label}\n")).collect();
+        let data = read_text(&format!("a,y\n{rows}"), "label = 'y'").unwrap();
+        assert_eq!(data.train.class_names(), names);
+    }
+}
+
+#[test]
 fn a_list_of_classes_gives_their_order_and_columns_can_be_chosen() {
     let keys = "label = 'species'\nfeatures = ['width']\nclasses = ['virginica', 'setosa', 'rose', 'versicolor']";
     let data = read_text(FLOWERS, keys).unwrap();

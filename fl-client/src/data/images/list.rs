@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::data::csv::sorted;
 use crate::data::dataset::MAX_CLASSES;
 use crate::data::error::Error;
 
@@ -42,7 +43,7 @@ pub(super) fn classes(dir: &Path, key: &str, given: Option<&[String]>) -> Result
     }
     let names: Vec<String> = match given {
         Some(names) => names.to_vec(),
-        None => folders.iter().map(|(name, _)| name.clone()).collect(),
+        None => sorted(folders.iter().map(|(name, _)| name)),
     };
     let mut files = Vec::new();
     for (folder, path) in folders {

@@ -12,6 +12,8 @@ mod resize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fl_proto::caught;
+
 use super::csv::check_names;
 use super::dataset::Dataset;
 use super::error::Error;
@@ -153,7 +155,10 @@ fn read_one(images: &Images, path: &Path, wanted: Wanted) -> Result<Image, Error
     // Without `resize`, an image of another size is refused before it is decoded.
     let size = wanted.size.filter(|_| images.resize.is_none());
     let bytes = image::read(path)?;
-    let mut image = decode::decode(&bytes, size).map_err(wrong)?;
+    let decoded = caught(|| decode::decode(&bytes, size));
+    let mut image = decoded
+        .unwrap_or_else(|why| Err(format!("is cut short or damaged ({why})")))
+        .map_err(wrong)?;
     if let Some(channels) = images.channels {
         image = image.with_channels(usize::from(channels));
     } else if let Some(channels) = wanted.channels.filter(|&channels| channels != image.channels) {

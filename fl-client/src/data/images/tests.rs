@@ -189,6 +189,14 @@ fn folders_are_classes_and_images_become_planes() {
 }
 
 #[test]
+fn folders_whose_names_are_numbers_are_sorted_by_value() {
+    let image: &[(&str, &str)] = &[("1.png", "color.png")];
+    let dir = folder(&[("10", image), ("2", image), ("1", image)]);
+    let data = load(&keys(dir.path(), "")).unwrap();
+    assert_eq!(data.train.class_names(), ["1", "2", "10"]);
+}
+
+#[test]
 fn other_sizes_and_colors_are_refused_or_converted() {
     let dir = folder(&[("a", &[("1.png", "color.png"), ("2.png", "gray.png")])]);
     let error = refused(dir.path(), "");

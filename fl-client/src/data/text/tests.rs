@@ -76,6 +76,58 @@ fn a_held_out_text_has_the_vocabulary_of_the_text_to_train_on() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_token() {
+    let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "the": 1, "cat": 2}, "unk_token": "<unk>"}}"#;
+    for vocabulary in [
+        "'bytes'",
+        "'characters'",
+        "'words'",
+        "{ file = 'words.txt' }",
+        "{ tokenizer = 'words.json' }",
+    ] {
+        let seen = |mark: &str| {
+            let marked = |text: &str| format!("{mark}{text}");
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in [
+                ("train.txt", "the cat sat\n the cat\n"),
+                ("test.txt", "cat sat the\n"),
+                ("words.txt", "the\r\ncat\r\n"),
+                ("words.json", words),
+            ] {
+                fs::write(dir.path().join(name), marked(text)).unwrap();
+            }
+            let set = keys(
+                dir.path(),
+                &format!("vocabulary = {vocabulary}\ntest_file = 'test.txt'\nlength = 4"),
+            );
+            let data = load(&set).unwrap();
+            (seen(&data.train), seen(&data.test), data.train.class_names().to_vec())
+        };
+        assert_eq!(seen("\u{feff}"), seen(""), "{vocabulary}");
+    }
+}
+
+#[test]
+fn a_text_in_utf_16_is_named_and_to_be_converted() {
+    for (mark, vocabulary) in [
+        (b"\xff\xfe", "bytes"),
+        (b"\xfe\xff", "words"),
+        (b"\xff\xfe", "characters"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("train.txt"), [&mark[..], b"a\0b\0"].concat()).unwrap();
+        let why = load(&keys(dir.path(), &format!("vocabulary = '{vocabulary}'")));
+        let why = why.unwrap_err().to_string();
+        assert!(
+            why.contains("train.txt: is UTF-16") && why.contains("convert the file to UTF-8"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
 fn the_end_of_a_clients_stretch_is_held_out() {
     let text: String = (0..=200).map(|at| char::from(b'a' + (at * 7 % 26) as u8)).collect();
     let dir = folder(&[("train.txt", &text)]);

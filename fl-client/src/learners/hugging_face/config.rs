@@ -26,12 +26,11 @@ struct Raw {
     max_position_embeddings: Option<usize>,
     rms_norm_eps: Option<f32>,
     hidden_act: Option<String>,
-    #[serde(default)]
-    attention_bias: bool,
-    #[serde(default)]
-    mlp_bias: bool,
-    #[serde(default)]
-    use_sliding_window: bool,
+    // Any key that has a default may be `null`.
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
+    use_sliding_window: Option<bool>,
+    partial_rotary_factor: Option<f64>,
     rope_theta: Option<f64>,
     rope_scaling: Option<Rope>,
     rope_parameters: Option<Rope>,
@@ -43,15 +42,18 @@ struct Raw {
     n_inner: Option<usize>,
     layer_norm_epsilon: Option<f32>,
     activation_function: Option<String>,
-    #[serde(default)]
-    scale_attn_by_inverse_layer_idx: bool,
+    scale_attn_weights: Option<bool>,
+    scale_attn_by_inverse_layer_idx: Option<bool>,
 }
 
 /// Rotary positions of long texts.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Rope {
-    #[serde(alias = "type")]
+    /// The older name of `rope_type`; some versions write both.
+    #[serde(rename = "type")]
+    former_type: Option<String>,
     rope_type: Option<String>,
+    partial_rotary_factor: Option<f64>,
     rope_theta: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
@@ -67,7 +69,10 @@ pub(super) fn parse(text: &str, tokens: usize) -> Result<Shape, String> {
     let raw: Raw = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let shape = match raw.model_type.as_str() {
         "gpt2" => gpt2(&raw)?,
-        "llama" => llama(&raw, tokens, raw.attention_bias, raw.attention_bias)?,
+        "llama" => {
+            let bias = raw.attention_bias == Some(true);
+            llama(&raw, tokens, bias, bias)?
+        }
         "qwen2" => llama(&raw, tokens, true, false)?,
         other => {
             return Err(format!(
@@ -97,9 +102,11 @@ fn need<T>(key: &str, value: Option<T>) -> Result<T, String> {
 fn gpt2(raw: &Raw) -> Result<Shape, String> {
     let (width, heads) = (need("n_embd", raw.n_embd)?, need("n_head", raw.n_head)?);
     let activation = raw.activation_function.as_deref().unwrap_or("gelu_new");
-    if !["gelu_new", "gelu_pytorch_tanh"].contains(&activation) || raw.scale_attn_by_inverse_layer_idx {
+    let scaled = raw.scale_attn_weights == Some(false) || raw.scale_attn_by_inverse_layer_idx == Some(true);
+    if !["gelu_new", "gelu_pytorch_tanh"].contains(&activation) || scaled {
         return Err(format!(
-            "`activation_function` {activation:?} or `scale_attn_by_inverse_layer_idx` is not supported; only \"gelu_new\" is"
+            "`activation_function` {activation:?}, `scale_attn_weights` = false or `scale_attn_by_inverse_layer_idx` is not \
+             supported; only \"gelu_new\" without them is"
         ));
     }
     Ok(Shape {
@@ -126,7 +133,8 @@ fn llama(raw: &Raw, tokens: usize, query_bias: bool, output_bias: bool) -> Resul
         need("num_attention_heads", raw.num_attention_heads)?,
     );
     let activation = raw.hidden_act.as_deref().unwrap_or("silu");
-    if activation != "silu" || raw.mlp_bias || output_bias || raw.use_sliding_window {
+    let other = [raw.mlp_bias, raw.use_sliding_window].contains(&Some(true));
+    if !["silu", "swish"].contains(&activation) || other || output_bias {
         return Err(format!(
             "`hidden_act` {activation:?}, `mlp_bias`, `attention_bias` or `use_sliding_window` is not supported; only \"silu\" \
              without them is"
@@ -156,12 +164,26 @@ fn llama(raw: &Raw, tokens: usize, query_bias: bool, output_bias: bool) -> Resul
 
 /// Frequencies of rotary positions, scaled as Llama 3.1 does where the file says so.
 fn scaled(raw: &Raw, dim: usize) -> Result<Vec<f64>, String> {
-    let rope = raw
-        .rope_parameters
-        .clone()
-        .or_else(|| raw.rope_scaling.clone())
-        .unwrap_or_default();
-    let theta = rope.rope_theta.or(raw.rope_theta).unwrap_or(10_000.0);
+    let given = raw.rope_parameters.as_ref();
+    let rope = given.or(raw.rope_scaling.as_ref()).cloned().unwrap_or_default();
+    let theta = rope.rope_theta.or(raw.rope_theta);
+    if given.is_some() && theta.is_none() {
+        return Err("`rope_parameters` has no `rope_theta`; parameters of each layer are not supported".to_owned());
+    }
+    if let Some(share) = rope.partial_rotary_factor.or(raw.partial_rotary_factor)
+        && share != 1.0
+    {
+        return Err(format!("`partial_rotary_factor` is {share}, but only 1 is supported"));
+    }
+    let kind = match (&rope.rope_type, &rope.former_type) {
+        (Some(kind), Some(former)) if kind != former => {
+            return Err(format!(
+                "`rope_type` is {kind:?} and `type` {former:?}; delete the wrong one"
+            ));
+        }
+        (kind, former) => kind.as_deref().or(former.as_deref()).unwrap_or("default"),
+    };
+    let theta = theta.unwrap_or(10_000.0);
     if !(theta > 1.0 && theta < 1e12) {
         return Err(format!("`rope_theta` is {theta}, but must be above 1 and below 1e12"));
     }
@@ -173,7 +195,7 @@ fn scaled(raw: &Raw, dim: usize) -> Result<Vec<f64>, String> {
             false => Err(format!("`{key}` is {value}, but must be above 0")),
         }
     };
-    match rope.rope_type.as_deref().unwrap_or("default") {
+    match kind {
         "default" => Ok(plain),
         "linear" => {
             let factor = positive("factor", rope.factor)?;
@@ -258,6 +280,29 @@ mod tests {
         assert!(qwen.query_bias);
     }
 
+    /// `transformers` writes all of these for the same model, by its version.
+    #[test]
+    fn keys_in_all_their_spellings_give_the_same_shape() {
+        let linear = with(r#", "rope_scaling": {"type": "linear", "factor": 2.0}"#).unwrap();
+        for rest in [
+            r#", "rope_scaling": {"rope_type": "linear", "factor": 2}"#,
+            r#", "rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 2.0}"#,
+            r#", "rope_scaling": {"type": null, "rope_type": "linear", "factor": 2.0, "low_freq_factor": null}"#,
+            r#", "rope_scaling": null, "rope_parameters": {"rope_theta": 10000, "rope_type": "linear", "factor": 2.0}"#,
+            r#", "rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "type": "linear", "factor": 2.0}"#,
+        ] {
+            assert_eq!(with(rest).unwrap().frequencies, linear.frequencies, "{rest}");
+        }
+        let plain = format!("{:?}", with("").unwrap());
+        for rest in [
+            r#", "attention_bias": null, "mlp_bias": null, "use_sliding_window": null, "rope_scaling": null, "head_dim": null"#,
+            r#", "tie_word_embeddings": null, "rope_theta": null, "hidden_act": "swish", "partial_rotary_factor": 1.0"#,
+            r#", "rope_scaling": {"type": "default", "rope_type": "default"}, "dtype": "bfloat16", "attention_bias": false"#,
+        ] {
+            assert_eq!(format!("{:?}", with(rest).unwrap()), plain, "{rest}");
+        }
+    }
+
     /// As `transformers` scales the frequencies of Llama 3.1: short waves stay, long ones are divided by the factor.
     #[test]
     fn llama_3_stretches_long_waves_only() {
@@ -278,6 +323,15 @@ mod tests {
             (r#", "rope_scaling": {"type": "linear"}"#, "`factor` is missing"),
             (r#", "rope_theta": -1"#, "`rope_theta` is -1"),
             (r#", "attention_bias": true"#, "`attention_bias`"),
+            (
+                r#", "rope_scaling": {"type": "mrope", "rope_type": "default"}"#,
+                "`rope_type` is \"default\" and `type` \"mrope\"",
+            ),
+            (
+                r#", "rope_parameters": {"full_attention": {"rope_theta": 1e6}}"#,
+                "`rope_parameters` has no `rope_theta`",
+            ),
+            (r#", "partial_rotary_factor": 0.5"#, "`partial_rotary_factor` is 0.5"),
         ] {
             let error = with(rest).unwrap_err();
             assert!(error.contains(part), "{rest}: {error}");
@@ -305,6 +359,13 @@ mod tests {
         let text = r#"{"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}"#;
         let shape = parse(text, 64).unwrap();
         assert_eq!((shape.feed_forward, shape.tied, shape.positions), (3072, true, 1024));
+        let nulls = text.replace(
+            '{',
+            r#"{"scale_attn_weights": null, "scale_attn_by_inverse_layer_idx": null, "n_inner": null, "#,
+        );
+        assert_eq!(format!("{:?}", parse(&nulls, 64).unwrap()), format!("{shape:?}"));
+        let unscaled = text.replace('{', r#"{"scale_attn_weights": false, "#);
+        assert!(parse(&unscaled, 64).unwrap_err().contains("`scale_attn_weights`"));
         assert!(
             parse(&text.replace("\"n_head\": 12", "\"n_head\": 7"), 64)
                 .unwrap_err()

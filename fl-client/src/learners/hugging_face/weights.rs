@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use fl_compress::weights::TensorReader;
 use serde::Deserialize;
 
-use super::text::read_text;
+use super::read_text;
 
 /// Longest list of parts, in bytes.
 const MAX_INDEX: u64 = 16 << 20;

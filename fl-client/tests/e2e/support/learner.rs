@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
+use fl_client::data::ClassNames;
 use fl_client::{Evaluation, Fit, FitPlan, Learner, OptimizerState, Progress};
 use fl_compress::Layout;
 use fl_proto::{Metrics, StatePolicy};
@@ -34,10 +35,12 @@ pub struct Arithmetic {
     pub metrics: Metrics,
     /// Whether evaluations count right answers.
     pub classifies: bool,
-    /// Evaluations find no held-out examples, or fail.
-    pub no_evaluation: Option<Result<(), &'static str>>,
+    /// Evaluations find no held-out examples, which `None` or an evaluation of 0 examples says, or fail.
+    pub no_evaluation: Option<Result<Option<Evaluation>, &'static str>>,
     /// Round and steps of the moments with which each training began; they grow by one in each.
     pub moments: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// Names of the classes of its data.
+    pub classes: Option<ClassNames>,
 }
 
 impl Arithmetic {
@@ -57,6 +60,7 @@ impl Arithmetic {
             classifies: true,
             no_evaluation: None,
             moments: Arc::default(),
+            classes: None,
         }
     }
 }
@@ -64,6 +68,10 @@ impl Arithmetic {
 impl Learner for Arithmetic {
     fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout)
+    }
+
+    fn classes(&self) -> Option<ClassNames> {
+        self.classes.clone()
     }
 
     fn initial(&mut self, _: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
@@ -118,8 +126,8 @@ impl Learner for Arithmetic {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        if let Some(missing) = self.no_evaluation {
-            return missing.map(|()| None).map_err(anyhow::Error::msg);
+        if let Some(missing) = &self.no_evaluation {
+            return missing.clone().map_err(anyhow::Error::msg);
         }
         Ok(Some(Evaluation {
             examples: 10,

@@ -166,6 +166,12 @@ impl Federation for Service {
         }
         let pending = request.pending.as_ref().map(|id| self.verdict(id.round, id.digest));
         let mut world = self.world();
+        let refused = world.refused_classes.filter(|digest| request.classes.contains(digest));
+        world.classes.push(request.classes);
+        if let Some(digest) = refused {
+            let why = format!("the classes (digest {digest:016x}) differ from those of the others");
+            return Err(Status::failed_precondition(why));
+        }
         world.called(Call::Join {
             pending: request.pending.map(|id| id.round),
         });

@@ -106,6 +106,9 @@ pub struct World {
     pub ends: bool,
     /// Budget of the client's updates.
     pub budget: Option<u64>,
+    /// The digest of the classes in each `Join`, and the digest that is refused.
+    pub classes: Vec<Vec<u64>>,
+    pub refused_classes: Option<u64>,
     /// Receives every call before it is answered.
     pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
@@ -157,6 +160,8 @@ impl World {
             tamper_pushes: false,
             ends: false,
             budget: None,
+            classes: Vec::new(),
+            refused_classes: None,
             hook: None,
             state: watch::Sender::new(state),
         }
