@@ -1,7 +1,7 @@
 //! Archives (`.flz`): a frame and its layout in one self-contained file.
 //!
 //! ```text
-//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: integer tensors | CRC-32C
+//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | integer tensors | CRC-32C
 //! ```
 
 use crate::error::Error;
@@ -9,11 +9,7 @@ use crate::layout::{Layout, MAX_DIMS, MAX_TENSORS};
 use crate::weights::integers::IntegerTensor;
 use crate::wire::{Reader, Writer, seal, unseal};
 
-const MAJOR: u8 = 1;
-/// The minor version that introduced integer tensors. An archive without any has minor version 0.
-const INTEGERS: u8 = 1;
-/// Offset of the minor version.
-const MINOR_AT: usize = 5;
+const VERSION: [u8; 2] = [1, 0];
 
 /// An archive with a checked checksum and layout; the frame is not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +34,7 @@ impl<'a> Archive<'a> {
         let tensors = 1 + layout.tensors().len() + integers.len();
         let mut out = Vec::with_capacity(frame.len() + integer_bytes + 64 * tensors);
         let mut writer = Writer::new(&mut out);
-        writer.head(Self::MAGIC, MAJOR, if integers.is_empty() { 0 } else { INTEGERS });
+        writer.head(Self::MAGIC, VERSION);
         writer.varint(layout.tensors().len() as u64);
         for tensor in layout.tensors() {
             writer.u8(tensor.name.len() as u8);
@@ -48,10 +44,8 @@ impl<'a> Archive<'a> {
         }
         writer.varint(frame.len() as u64);
         writer.bytes(frame);
-        if !integers.is_empty() {
-            writer.varint(integers.len() as u64);
-            integers.iter().for_each(|tensor| tensor.write(&mut writer));
-        }
+        writer.varint(integers.len() as u64);
+        integers.iter().for_each(|tensor| tensor.write(&mut writer));
         seal(0, &mut out);
         out
     }
@@ -61,7 +55,7 @@ impl<'a> Archive<'a> {
     /// # Errors
     /// `Truncated`, `Corrupt`; `Mismatch` for another version.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let mut reader = unseal(bytes, Self::MAGIC, MAJOR)?;
+        let mut reader = unseal(bytes, Self::MAGIC, VERSION)?;
         let what = "number of tensors";
         let count = reader.varint(what)?;
         if count > MAX_TENSORS as u64 {
@@ -80,11 +74,8 @@ impl<'a> Archive<'a> {
         let len = usize::try_from(reader.varint(what)?).map_err(|_| reader.corrupt(what))?;
         let frame_offset = reader.offset();
         let frame = reader.take(len, "frame")?;
-        let integers = match bytes[MINOR_AT] {
-            0 => Vec::new(),
-            _ => read_integers(&mut reader, &layout)?,
-        };
-        reader.finish("bytes after the frame")?;
+        let integers = read_integers(&mut reader, &layout)?;
+        reader.finish("bytes after the integer tensors")?;
         Ok(Self {
             layout,
             frame,
@@ -98,7 +89,7 @@ impl<'a> Archive<'a> {
 fn read_integers<'a>(reader: &mut Reader<'a>, layout: &Layout) -> Result<Vec<IntegerTensor<'a>>, Error> {
     let what = "number of integer tensors";
     let count = reader.varint(what)?;
-    if count == 0 || count > MAX_TENSORS as u64 {
+    if count > MAX_TENSORS as u64 {
         return Err(reader.corrupt(what));
     }
     let mut tensors: Vec<IntegerTensor<'a>> = Vec::new();
@@ -143,11 +134,7 @@ mod tests {
 
     /// `body` with magic, version and checksum.
     fn sealed(body: &[u8]) -> Vec<u8> {
-        sealed_as(0, body)
-    }
-
-    fn sealed_as(minor: u8, body: &[u8]) -> Vec<u8> {
-        let mut bytes = [Archive::MAGIC, &[MAJOR, minor][..], body].concat();
+        let mut bytes = [Archive::MAGIC, &VERSION[..], body].concat();
         seal(0, &mut bytes);
         bytes
     }
@@ -170,20 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_version_1_0() {
+    fn the_bytes_are_those_of_the_format() {
         let layout = Layout::new([("bias", vec![3]), ("weight", vec![4, 300])]).unwrap();
-        let expected = b"FLCZ\x01\x00\x02\x04bias\x01\x03\x06weight\x02\x04\xac\x02\x05frame";
+        let expected = b"FLCZ\x01\x00\x02\x04bias\x01\x03\x06weight\x02\x04\xac\x02\x05frame\x00";
         let bytes = Archive::write(&layout, b"frame", &[]);
         assert_eq!(&bytes[..bytes.len() - 4], expected);
         assert_eq!(bytes, sealed(&expected[6..]));
     }
 
     #[test]
-    fn the_bytes_with_integers_are_those_of_version_1_1() {
+    fn the_bytes_with_integers_are_those_of_the_format() {
         let file = batch_norm();
         let weights = crate::weights::Weights::parse(&file).unwrap();
         let bytes = Archive::write(weights.layout(), b"frame", weights.integers());
-        let expected = b"FLCZ\x01\x01\x01\x01w\x01\x01\x05frame\
+        let expected = b"FLCZ\x01\x00\x01\x01w\x01\x01\x05frame\
             \x02\x06bn.num\x07\x00\x05\x01\0\0\0\0\0\0\x04mask\x00\x01\x03\x01\x00\x01";
         assert_eq!(&bytes[..bytes.len() - 4], expected);
         let archive = Archive::parse(&bytes).unwrap();
@@ -198,19 +185,18 @@ mod tests {
     fn integers_that_a_checksum_cannot_rule_out_are_refused() {
         let refused = |tensors: &[u8]| {
             let body = [&[1, 1, b'w', 1, 1, 0][..], tensors].concat();
-            Archive::parse(&sealed_as(1, &body)).unwrap_err().to_string()
+            Archive::parse(&sealed(&body)).unwrap_err().to_string()
         };
         assert!(refused(&[]).contains("truncated"));
-        assert!(refused(&[0]).contains("number of integer tensors"));
+        assert!(refused(&[0x80, 0x80, 4]).contains("number of integer tensors"));
         assert!(refused(&[1, 1, b'w', 1, 1, 1, 9]).contains("duplicate name"));
         assert!(refused(&[2, 1, b'b', 1, 0, 9, 1, b'a', 1, 0, 9]).contains("order of the integer tensors"));
         assert!(refused(&[1, 1, b'a', 9, 0, 9]).contains("type of a tensor"));
-        assert!(refused(&[1, 1, b'a', 1, 1, 0]).contains("shape [0]"));
         assert!(refused(&[1, 1, b'a', 1, 1, 0xff, 0xff, 0xff, 0xff, 15, 9]).contains("truncated"));
         assert!(
             refused(&[1, 1, b'a', 8, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("dimension")
         );
-        assert!(refused(&[1, 1, b'a', 1, 0, 9, 9]).contains("bytes after the frame"));
+        assert!(refused(&[1, 1, b'a', 1, 0, 9, 9]).contains("bytes after the integer tensors"));
     }
 
     #[test]
@@ -222,7 +208,6 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // A changed minor version is accepted as a newer one, but the checksum then fails.
             assert!(Archive::parse(&bytes).is_err(), "bit {bit}");
         }
     }
@@ -234,12 +219,11 @@ mod tests {
         assert!(refused(&[1, 0, 0, 0]).contains("1 to 255 bytes"));
         assert!(refused(&[1, 1, 0xff, 0, 0]).contains("name"));
         assert!(refused(&[1, 1, b'a', 9]).contains("number of dimensions"));
-        assert!(refused(&[1, 1, b'a', 1, 0, 0]).contains("shape [0]"));
         assert!(refused(&[1, 1, b'a', 2, 0xff, 0xff, 0xff, 0xff, 15, 2, 0]).contains("larger than"));
         assert!(refused(&[2, 1, b'b', 0, 1, b'a', 0, 0]).contains("order of the tensors"));
         assert!(refused(&[2, 1, b'a', 0, 1, b'a', 0, 0]).contains("order of the tensors"));
         assert!(refused(&[1, 1, b'a', 0, 1]).contains("truncated"));
         assert!(refused(&[1, 1, b'a', 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("frame"));
-        assert!(refused(&[1, 1, b'a', 0, 0, 0]).contains("bytes after the frame"));
+        assert!(refused(&[1, 1, b'a', 0, 0, 0, 0]).contains("bytes after the integer tensors"));
     }
 }

@@ -152,8 +152,7 @@ impl TensorSpec {
 
     /// Number of values: the product of `shape`; `None` if it exceeds [`MAX_VALUES`].
     pub fn values(&self) -> Option<usize> {
-        let len = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        len.filter(|&len| len <= MAX_VALUES)
+        product(&self.shape).filter(|&len| len <= MAX_VALUES)
     }
 
     /// Succeeds if name and shape are within the limits of a layout, also where the role does not travel.
@@ -188,12 +187,20 @@ pub(crate) fn check_name_and_shape(name: &str, shape: &[usize]) -> Result<(), Er
             "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
         )));
     }
-    if shape.len() > MAX_DIMS || shape.contains(&0) {
+    if shape.len() > MAX_DIMS {
         return Err(Error::Usage(format!(
-            "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
+            "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions"
         )));
     }
     Ok(())
+}
+
+/// Number of values of a tensor, whatever the order of its dimensions; `None` if it exceeds a `usize`.
+pub(crate) fn product(shape: &[usize]) -> Option<usize> {
+    match shape.contains(&0) {
+        true => Some(0),
+        false => shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)),
+    }
 }
 
 /// One tensor of a [`Layout`].
@@ -209,7 +216,7 @@ pub struct Tensor {
     pub role: Role,
     /// Index of the tensor's first value in the flat vector.
     pub offset: usize,
-    /// Number of values: the product of `shape`.
+    /// Number of values: the product of `shape`. A tensor without values has a place in the layout, and no section in a frame.
     pub len: usize,
 }
 
@@ -234,7 +241,7 @@ impl Shape {
 impl Tensor {
     pub(crate) fn matrix(&self) -> Shape {
         match self.shape.as_slice() {
-            [rows, _, ..] => Shape {
+            [rows, _, ..] if self.len > 0 => Shape {
                 rows: *rows,
                 cols: self.len / rows,
             },
@@ -243,7 +250,7 @@ impl Tensor {
     }
 
     /// Values for each pair of an output and an input of a convolution: the product of the dimensions after the second; 1 if
-    /// there are none.
+    /// there are none. Of a tensor with values.
     pub(crate) fn places(&self) -> usize {
         self.shape.iter().skip(2).product()
     }
@@ -276,7 +283,7 @@ impl Layout {
     /// Builds a layout from tensors, in any order.
     ///
     /// # Errors
-    /// `Usage` if a name is empty, too long or given twice, a dimension is zero, a limit is exceeded, the role does not
+    /// `Usage` if a name is empty, too long or given twice, a limit is exceeded, the role does not
     /// travel, or the type does not suit the role: trained tensors and buffers are floating-point, counters are integers.
     pub fn of(tensors: impl IntoIterator<Item = TensorSpec>) -> Result<Self, Error> {
         let mut names = BTreeSet::new();

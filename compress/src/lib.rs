@@ -32,6 +32,8 @@
 //!
 //! This crate uses no socket, clock or source of randomness: seeds are arguments.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod archive;
 mod average;
 mod budget;
@@ -50,6 +52,7 @@ mod frame;
 pub mod internals;
 mod kind;
 mod layout;
+pub mod math;
 mod memory;
 mod pending;
 mod quantize;

@@ -32,7 +32,6 @@ pub struct Pending {
     /// Target size under the budget, if the spec has one. The frame is larger if the budget also bounds the error and fewer
     /// bytes would exceed that bound, or if tensors without a step or a density take more.
     pub asked: Option<u64>,
-    /// How much of the update each section carries, in the order of [`crate::Frame::sections`]. Empty if the frame was read
-    /// from a state file of an older version.
+    /// How much of the update each section carries, in the order of [`crate::Frame::sections`].
     pub fidelity: Vec<Fidelity>,
 }

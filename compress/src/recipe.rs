@@ -38,12 +38,6 @@ impl Recipe {
         self.reduce.is_zero() || (self.reduce == Reduce::KEEP && is_dead_zone)
     }
 
-    /// The minor format version that introduced this recipe.
-    pub(crate) fn minor(&self) -> u8 {
-        let slots = [self.reduce.minor(), self.quantize.minor(), self.code.entry().minor];
-        slots.into_iter().max().unwrap_or_default()
-    }
-
     /// Appends the tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the parameters of each slot.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         out.u8(self.reduce.tag() | self.quantize.tag() << 2 | self.code.tag() << 5);

@@ -4,7 +4,7 @@ use crate::code::method::CodeSpec;
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::frame::groups::{TensorGroup, tensor_groups};
-use crate::frame::header::{Extras, FrameHeader, FrameKind, MINOR_AT, OVERHEAD, ROUNDED};
+use crate::frame::header::{Extras, FrameHeader, FrameKind, OVERHEAD};
 use crate::layout::{Layout, Role};
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
@@ -32,7 +32,7 @@ pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>
 }
 
 /// As [`snapshot`], and as exact, but a tensor that was rounded (see [`crate::ModelRounding`]) takes the coded levels of its
-/// grid. Programs that know no rounded models refuse such a frame. Uses up to `threads` threads, with the same bytes.
+/// grid. Uses up to `threads` threads, with the same bytes.
 ///
 /// # Errors
 /// As [`snapshot`].
@@ -112,7 +112,6 @@ fn write(
     .write(layout, groups.len(), Extras::default(), &mut frame);
     for (group, section) in groups.iter().zip(sections) {
         if let Some(section) = section {
-            frame[MINOR_AT] = ROUNDED;
             frame.extend_from_slice(&section);
             continue;
         }

@@ -3,16 +3,19 @@
 //! Every read names its field, and the error repeats that name with the offset at which the read failed. No other
 //! module computes offsets into bytes from a peer or a disk.
 //!
+//! A file or frame begins with its format version, `[major, minor]`. A reader refuses another major version. It reads a newer
+//! minor version as far as it knows what it meets, and names what it does not know.
+//!
 //! ```
 //! use fl_compress::wire::{Writer, seal, unseal};
 //!
 //! let mut file = Vec::new();
 //! let mut writer = Writer::new(&mut file);
-//! writer.head(b"DEMO", 1, 0);
+//! writer.head(b"DEMO", [1, 0]);
 //! writer.u64(7);
 //! seal(0, &mut file);
 //!
-//! let mut reader = unseal(&file, b"DEMO", 1)?;
+//! let mut reader = unseal(&file, b"DEMO", [1, 0])?;
 //! assert_eq!(reader.u64("round")?, 7);
 //! reader.finish("bytes after the round")?;
 //! # Ok::<(), fl_compress::Error>(())
@@ -31,12 +34,18 @@ pub const CHECKSUM_BYTES: usize = 4;
 pub struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
+    /// If the version of the bytes has a newer minor than that of the reader: both versions.
+    newer: Option<[[u8; 2]; 2]>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, offset: 0 }
+        Self {
+            bytes,
+            offset: 0,
+            newer: None,
+        }
     }
 
     /// Number of bytes read so far; in a sub-reader, counted from the start of the outermost reader.
@@ -49,32 +58,41 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.offset
     }
 
-    /// Reads magic and version, with which a file begins. Accepts a newer minor version.
+    /// Whether the bytes have a newer minor version than the reader.
+    pub fn is_newer(&self) -> bool {
+        self.newer.is_some()
+    }
+
+    /// Reads magic and version, with which a file begins. `version` is the newest that the caller knows.
     ///
     /// # Errors
     /// `Truncated`; `Corrupt` for another magic; `Mismatch` for another major version.
-    pub fn head(&mut self, magic: &[u8; 4], major: u8) -> Result<(), Error> {
+    pub fn head(&mut self, magic: &[u8; 4], version: [u8; 2]) -> Result<(), Error> {
         if self.take(magic.len(), "magic")? != magic {
             return Err(Error::Corrupt {
                 what: "magic".to_owned(),
                 offset: 0,
             });
         }
-        let (found, minor) = (self.u8("version")?, self.u8("version")?);
-        if found != major {
+        let (found, [major, minor]) = (self.array::<2>("version")?, version);
+        if found[0] != major {
             return Err(Error::Mismatch(format!(
-                "format version {found}.{minor}; only version {major} is supported"
+                "format version {}.{}; this program reads version {major}.{minor}: use the program of that version",
+                found[0], found[1]
             )));
         }
+        self.newer = (found[1] > minor).then_some([found, version]);
         Ok(())
     }
 
     /// The next `len` bytes.
     pub fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Error> {
         let rest = &self.bytes[self.offset..];
-        let taken = rest.get(..len).ok_or_else(|| Error::Truncated {
-            what: what.to_owned(),
-            offset: self.bytes.len(),
+        let taken = rest.get(..len).ok_or_else(|| {
+            self.unknown(what, self.bytes.len()).unwrap_or(Error::Truncated {
+                what: what.to_owned(),
+                offset: self.bytes.len(),
+            })
         })?;
         self.offset += len;
         Ok(taken)
@@ -92,7 +110,11 @@ impl<'a> Reader<'a> {
         let offset = self.offset;
         self.take(len, what)?;
         let bytes = &self.bytes[..self.offset];
-        Ok(Reader { bytes, offset })
+        Ok(Reader {
+            bytes,
+            offset,
+            newer: self.newer,
+        })
     }
 
     /// One byte.
@@ -195,12 +217,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error for an invalid value of the field just read.
+    /// The error for an invalid value of the field just read: `Corrupt`, or `Mismatch` in a newer minor version, which may have
+    /// other fields and values.
     pub fn corrupt(&self, what: &str) -> Error {
-        Error::Corrupt {
+        self.unknown(what, self.offset).unwrap_or(Error::Corrupt {
             what: what.to_owned(),
             offset: self.offset,
-        }
+        })
+    }
+
+    fn unknown(&self, what: &str, offset: usize) -> Option<Error> {
+        let [found, known] = self.newer?.map(|[major, minor]| format!("{major}.{minor}"));
+        Some(Error::Mismatch(format!(
+            "format version {found} has at byte {offset} what version {known} does not know ({what}); update this program"
+        )))
     }
 }
 
@@ -292,9 +322,9 @@ impl<'a> Writer<'a> {
     }
 
     /// Magic and version, with which a sealed file begins.
-    pub fn head(&mut self, magic: &[u8; 4], major: u8, minor: u8) {
+    pub fn head(&mut self, magic: &[u8; 4], version: [u8; 2]) {
         self.bytes(magic);
-        self.bytes(&[major, minor]);
+        self.bytes(&version);
     }
 }
 
@@ -324,17 +354,18 @@ pub fn checked(bytes: &[u8]) -> Result<Reader<'_>, Error> {
     Ok(Reader::new(body))
 }
 
-/// Verifies magic, major version and checksum of a sealed file; returns a reader of the bytes between version and
-/// checksum. Accepts a newer minor version.
+/// Verifies magic, version and checksum of a sealed file; returns a reader of the bytes between version and
+/// checksum. `version` is the newest that the caller knows.
 ///
 /// # Errors
 /// `Truncated`; `Corrupt` for another magic or a wrong checksum; `Mismatch` for another major version.
-pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], major: u8) -> Result<Reader<'a>, Error> {
+pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], version: [u8; 2]) -> Result<Reader<'a>, Error> {
     let mut reader = Reader::new(bytes);
-    reader.head(magic, major)?;
+    reader.head(magic, version)?;
     reader.clone().take(CHECKSUM_BYTES, "checksum")?;
     let mut body = checked(bytes)?;
     body.take(reader.offset(), "version")?;
+    body.newer = reader.newer;
     Ok(body)
 }
 
@@ -375,7 +406,7 @@ mod tests {
     fn every_form_reads_back_what_was_written() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
-        writer.head(b"TEST", 3, 1);
+        writer.head(b"TEST", [3, 1]);
         writer.i16(-2);
         writer.f32(0.5);
         writer.f64(-0.25);
@@ -383,7 +414,7 @@ mod tests {
         writer.text("tensor");
         writer.block(|out| out.extend([7, 8, 9]));
         seal(0, &mut bytes);
-        let mut reader = unseal(&bytes, b"TEST", 3).unwrap();
+        let mut reader = unseal(&bytes, b"TEST", [3, 1]).unwrap();
         assert_eq!((reader.offset(), reader.i16("i16")), (6, Ok(-2)));
         assert_eq!((reader.f32("f32"), reader.f64("f64")), (Ok(0.5), Ok(-0.25)));
         assert_eq!(reader.f32s(2, "values").unwrap().collect::<Vec<_>>(), [1.0, -2.0]);
@@ -393,16 +424,48 @@ mod tests {
         let mut cut = bytes.clone();
         cut.truncate(8);
         assert!(matches!(
-            unseal(&cut, b"TEST", 3),
+            unseal(&cut, b"TEST", [3, 1]),
             Err(Error::Truncated { offset: 8, .. })
         ));
         assert!(matches!(
-            unseal(&bytes, b"ELSE", 3),
+            unseal(&bytes, b"ELSE", [3, 1]),
             Err(Error::Corrupt { offset: 0, .. })
         ));
-        assert!(matches!(unseal(&bytes, b"TEST", 2), Err(Error::Mismatch(_))));
+        assert!(matches!(unseal(&bytes, b"TEST", [2, 0]), Err(Error::Mismatch(_))));
         bytes[10] ^= 1;
         assert!(matches!(checked(&bytes), Err(Error::Corrupt { what, .. }) if what == "checksum"));
+    }
+
+    #[test]
+    fn a_newer_minor_version_is_read_and_what_is_unknown_in_it_is_named() {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).head(b"TEST", [1, 1]);
+        Writer::new(&mut bytes).bytes(&[1, 7]);
+        seal(0, &mut bytes);
+        let read = |version: [u8; 2]| {
+            let mut reader = unseal(&bytes, b"TEST", version)?;
+            reader.flag("first")?;
+            assert_eq!(reader.is_newer(), version == [1, 0]);
+            let mut rest = reader.sub(1, "rest")?;
+            rest.clone().flag("second").and(rest.u16("third").map(drop))
+        };
+        let refusal = |what: &str| {
+            Error::Mismatch(format!(
+                "format version 1.1 has at byte 8 what version 1.0 does not know ({what}); update this program"
+            ))
+        };
+        assert_eq!(read([1, 0]), Err(refusal("second")));
+        assert!(matches!(read([1, 1]), Err(Error::Corrupt { .. })));
+        assert!(matches!(read([2, 0]), Err(Error::Mismatch(why)) if why.contains("reads version 2.0")));
+        // The other way, a program of version 1.1 reads 1.0 and finds what 1.0 has.
+        let mut older = b"TEST\x01\x00\x01".to_vec();
+        seal(0, &mut older);
+        let mut reader = unseal(&older, b"TEST", [1, 1]).unwrap();
+        assert!(!reader.is_newer() && reader.flag("first").unwrap() && reader.finish("end").is_ok());
+        // A flipped bit of the version is damage, not a newer version.
+        let mut damaged = bytes.clone();
+        damaged[5] = 9;
+        assert!(matches!(unseal(&damaged, b"TEST", [1, 0]), Err(Error::Corrupt { .. })));
     }
 
     #[test]

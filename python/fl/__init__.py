@@ -194,6 +194,7 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
     """Copies tensors into the model."""
     named = _named(model)
     state = _state(model, named)
+    slots = {name: slot for name, slot in slots.items() if math.prod(slot.shape)}
     for name, slot in slots.items():
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
             raise ValueError(f"tensor `{name}` of the run, {slot.dtype} {list(slot.shape)}, is not in the model")

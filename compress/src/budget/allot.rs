@@ -13,6 +13,7 @@
 use std::borrow::Borrow;
 
 use crate::budget::curve::{Curve, Point};
+use crate::math;
 
 /// Bisection steps over multipliers: to 120 / 2^20 octaves.
 const HALVINGS: usize = 20;
@@ -75,7 +76,7 @@ impl Allotment {
 /// `target` bits, the second more, if such points exist.
 fn neighbors(curves: &[&Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
-        let lambda = log.exp2();
+        let lambda = math::exp2(log);
         let cost = |point: &Point| point.weighted + lambda * point.bits;
         let least = |curve: &&Curve| {
             let points = curve.points.iter().copied();
@@ -84,10 +85,8 @@ fn neighbors(curves: &[&Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
         curves.iter().filter_map(least).collect()
     };
     let most = curves.iter().flat_map(|curve| curve.points.first());
-    let most = most
-        .fold(f64::MIN_POSITIVE, |most, point| most.max(point.weighted))
-        .log2()
-        + 1.0;
+    let most = most.fold(f64::MIN_POSITIVE, |most, point| most.max(point.weighted));
+    let most = math::log2(most) + 1.0;
     // Above the first multiplier only the coarsest points are chosen, below the second only the finest.
     let (mut fits, mut passes) = (most, most - 120.0);
     let (mut best, mut next) = (choose(fits), choose(passes));
@@ -114,7 +113,7 @@ fn between(curves: &[&Curve], fits: &[Point], passes: &[Point], target: f64) -> 
             if fits.knob == passes.knob {
                 return *fits;
             }
-            curve.best_at(fits.knob * (passes.knob / fits.knob).powf(share))
+            curve.best_at(fits.knob * math::pow(passes.knob / fits.knob, share))
         };
         pairs.map(point).collect()
     };
@@ -128,7 +127,7 @@ fn finer(curves: &[&Curve], fits: &[Point], target: f64) -> Vec<Point> {
     let any = curves.iter().zip(fits).any(sends);
     let at = |octaves: f64| -> Vec<Point> {
         let point = |(curve, point): (&&Curve, &Point)| match !any || sends((curve, point)) {
-            true => curve.best_at(point.knob * (-octaves).exp2()),
+            true => curve.best_at(point.knob * math::exp2(-octaves)),
             false => *point,
         };
         curves.iter().zip(fits).map(point).collect()
@@ -142,7 +141,7 @@ fn equal(curves: &[&Curve], target: f64) -> Vec<Point> {
     let most = curves.iter().map(|curve| coarsest(curve).knob);
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
     let at = |octaves: f64| -> Vec<Point> {
-        let knob = most * (-octaves).exp2();
+        let knob = most * math::exp2(-octaves);
         let point = |curve: &&Curve| match coarsest(curve) {
             point if point.knob <= knob => point,
             _ => curve.best_at(knob),

@@ -1,6 +1,7 @@
 //! The largest section that a codec without a knob makes of a tensor, whatever the values are.
 
 use crate::layout::Shape;
+use crate::math;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::method::Quantizer;
 use crate::quantize::uniform::Rounding;
@@ -61,7 +62,7 @@ fn part_bytes(part: Part, len: usize, quantize: &dyn Quantizer) -> u64 {
 /// Worst-case bytes of the places of `count` of `len` values, as Rice codes: other coders are used where they are shorter.
 fn index_bytes(count: usize, len: usize) -> u64 {
     let (kept, len) = (count as f64, len.max(count) as f64);
-    let bits = kept * ((len / kept).log2() + INDEX_BITS) + (kept / BLOCK).ceil() * BLOCK_BITS;
+    let bits = kept * (math::log2(len / kept) + INDEX_BITS) + (kept / BLOCK).ceil() * BLOCK_BITS;
     let bytes = (bits / 8.0) as u64 + 1;
     bytes + varint_bytes(2 * bytes + 1)
 }

@@ -1,6 +1,7 @@
 //! The rate-distortion curve of a section: estimated bits and squared error for each value of its knob.
 
 use crate::code::method::CodeSpec;
+use crate::math;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::dead_zone::model::Histogram;
@@ -162,11 +163,11 @@ impl Curve {
 
     /// The next knob of the grid; `None` after the finest.
     fn next_knob(&mut self) -> Option<f64> {
-        let above = (self.first / self.largest()).log2();
+        let above = math::log2(self.first / self.largest());
         if self.passed > PER_OCTAVE * (OCTAVES + above as usize) {
             return None;
         }
-        let knob = self.first * (-(self.passed as f64) / PER_OCTAVE as f64).exp2();
+        let knob = self.first * math::exp2(-(self.passed as f64) / PER_OCTAVE as f64);
         self.passed += 1;
         Some(knob)
     }
@@ -219,7 +220,7 @@ impl Curve {
     /// The finest knob that is worth its bits.
     fn finest(&self) -> f64 {
         match self.knob {
-            Knob::Step { .. } | Knob::Chance(_) => self.largest() * (-DIGITS).exp2(),
+            Knob::Step { .. } | Knob::Chance(_) => self.largest() * math::exp2(-DIGITS),
             Knob::Reach { .. } => 0.0,
         }
     }

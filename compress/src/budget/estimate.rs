@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
 use crate::layout::Role;
+use crate::math;
 use crate::spec::budget::Budget;
 use crate::spec::budget_bandit::MOST_BITS;
 use crate::spec::method::Method;
@@ -122,8 +123,8 @@ impl BudgetEstimate {
 
 /// `number`, rounded up to two significant digits: `0.0131` to `0.014`.
 fn two_digits(number: f64) -> f64 {
-    let decimals = (1 - number.log10().floor() as i32).clamp(0, 300);
-    let up = (number * 10f64.powi(decimals)).ceil();
+    let decimals = (1 - math::log10(number).floor() as i32).clamp(0, 300);
+    let up = (number * math::pow(10.0, decimals.into())).ceil();
     format!("{up}e-{decimals}").parse().unwrap_or(number)
 }
 

@@ -1,5 +1,7 @@
 //! Chooses the next target rate from the coded sizes of earlier attempts.
 
+use crate::math;
+
 /// Searches the target of the curves at which coding gives `goal` bytes: a secant through the last two attempts, within
 /// the bracket of targets known to be too small and too large. All numbers are logarithms.
 #[derive(Debug)]
@@ -16,8 +18,8 @@ pub(crate) struct RateController {
 impl RateController {
     pub(crate) fn new(first: f64, goal: f64) -> Self {
         Self {
-            goal: goal.max(1.0).ln(),
-            next: first.max(1.0).ln(),
+            goal: math::ln(goal.max(1.0)),
+            next: math::ln(first.max(1.0)),
             last: None,
             fits: f64::NEG_INFINITY,
             passes: f64::INFINITY,
@@ -26,12 +28,12 @@ impl RateController {
     }
 
     pub(crate) fn target(&self) -> f64 {
-        self.next.exp()
+        math::exp(self.next)
     }
 
     /// Records the bytes that the last target gave.
     pub(crate) fn missed(&mut self, bytes: f64, fits: bool) {
-        let (asked, given) = (self.next, bytes.max(1.0).ln());
+        let (asked, given) = (self.next, math::ln(bytes.max(1.0)));
         if fits {
             self.fits = self.fits.max(asked);
         } else {

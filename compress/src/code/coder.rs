@@ -7,8 +7,6 @@ use std::fmt::Debug;
 pub(crate) struct Entry {
     /// Name in TOML.
     pub(crate) name: &'static str,
-    /// The minor version of the format that brought the coder.
-    pub(crate) minor: u8,
     /// Appends symbols if that takes fewer than `limit` bytes; returns whether it did.
     pub(crate) encode: fn(&RawPlane<'_>, &mut Vec<u8>) -> bool,
     /// Decodes the bytes of a plane of symbols below `1 << width`; `None` if what precedes the symbols is corrupt.

@@ -9,6 +9,7 @@ use crate::code::method::Code;
 use crate::code::{rice, tokens};
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::math;
 use crate::wire::{Reader, Writer};
 
 /// Appends the plane of `indices`: ascending, below `shape.len()`, not empty.
@@ -43,7 +44,7 @@ pub(crate) fn support_bound(len: usize, kept: usize) -> f64 {
         if count == 0 {
             0.0
         } else {
-            count as f64 * (len as f64 / count as f64).log2()
+            count as f64 * math::log2(len as f64 / count as f64)
         }
     };
     part(kept) + part(len - kept)

@@ -18,7 +18,6 @@ const RUN: usize = 16;
 /// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "huffman",
-    minor: 1,
     encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),
     open: |bytes, width| Some(Box::new(Decoder::new(bytes, width)?)),
     indices: IndexCoding::Tokens,

@@ -7,6 +7,7 @@ use crate::code::method::Code;
 use crate::code::sparse::{self, SparseLevels, SparsePlane};
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::math;
 use crate::wire::{Reader, Writer};
 
 /// Magnitudes below this are counted in a table; larger ones are rare.
@@ -80,7 +81,7 @@ impl Counts {
         self.far.sort_unstable();
         let far = self.far.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
         let counts = self.near.into_iter().chain(far).filter(|&count| count > 0);
-        let bits = counts.map(|count| count as f64 * (self.total as f64 / count as f64).log2());
+        let bits = counts.map(|count| count as f64 * math::log2(self.total as f64 / count as f64));
         bits.sum::<f64>() / 8.0
     }
 }

@@ -10,7 +10,6 @@ pub(crate) fn packed_len(count: usize, width: u32) -> usize {
 /// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "pack",
-    minor: 0,
     // Planes are packed where no coder is shorter, so packing is never an attempt.
     encode: |_, _| false,
     open: |bytes, width| Some(Box::new(Unpacker::new(bytes, width))),

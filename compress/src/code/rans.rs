@@ -15,7 +15,6 @@ const STATE_BYTES: usize = LANES * 4;
 /// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "rans",
-    minor: 0,
     encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),
     open: |bytes, width| Some(Box::new(Decoder::new(bytes, width).ok()?)),
     indices: IndexCoding::Tokens,

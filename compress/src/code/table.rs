@@ -2,6 +2,7 @@
 //! disagree.
 
 use crate::error::Error;
+use crate::math;
 use crate::wire::{Reader, Writer};
 
 /// Frequencies sum to `1 << PRECISION`.
@@ -83,7 +84,7 @@ impl Table {
 
     /// Bits of symbols with this histogram, without the final states of the coder.
     pub(crate) fn cost(&self, counts: &[u64; 256]) -> f64 {
-        let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - f64::from(freq).log2());
+        let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - math::log2(f64::from(freq)));
         counts
             .iter()
             .zip(&self.freqs)
@@ -123,7 +124,7 @@ pub(crate) fn entropy(counts: &[u64; 256]) -> f64 {
     counts
         .iter()
         .filter(|&&count| count > 0)
-        .map(|&count| count as f64 * (total / count as f64).log2())
+        .map(|&count| count as f64 * math::log2(total / count as f64))
         .sum()
 }
 

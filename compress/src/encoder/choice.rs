@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::code::method::CodeSpec;
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::math::square;
 use crate::quantize::numbers::sum_of_squares;
 use crate::reduce::method::TensorValues;
 use crate::rules::rule_state::RuleState;
@@ -79,7 +80,7 @@ fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whol
     Section::read(&mut Reader::new(&bytes), tensor.shape, tensor.rng)?.decode(&mut Set(&mut decoded))?;
     let pairs = tensor.values.iter().zip(decoded);
     let error: f64 = pairs
-        .map(|(value, decoded)| (f64::from(*value) - f64::from(decoded)).powi(2))
+        .map(|(value, decoded)| square(f64::from(*value) - f64::from(decoded)))
         .sum();
     let len = match is_whole || codec.code == CodeSpec::Pack {
         true => bytes.len() as f64,

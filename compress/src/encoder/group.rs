@@ -26,7 +26,11 @@ pub(crate) struct GroupState {
 impl GroupState {
     /// The sections of a frame under `spec`, and the number of values below which tensors are merged.
     pub(crate) fn of(layout: &Layout, spec: &Spec) -> (u32, Vec<Self>) {
-        let small = layout.tensors().iter().filter(|tensor| spec.is_small(tensor)).count();
+        let small = layout
+            .tensors()
+            .iter()
+            .filter(|tensor| tensor.len > 0 && spec.is_small(tensor))
+            .count();
         // A single small tensor is not merged and keeps its place in the layout.
         let merge_below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
         let method = |group: &TensorGroup| {

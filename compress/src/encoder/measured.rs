@@ -3,6 +3,7 @@
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::math::{self, square};
 use crate::quantize::QuantizeSpec;
 use crate::quantize::numbers::sum_of_squares;
 use crate::quantize::recipe::Quantize;
@@ -42,14 +43,14 @@ impl Measured {
         [
             self.peak - 1.5,
             self.kurtosis / 2.0 - 0.8,
-            ((len as f64).ln() - 9.0) / 3.0,
+            (math::ln(len as f64) - 9.0) / 3.0,
         ]
     }
 
     /// What the network predicts: numbers of like size.
     pub(crate) fn targets(&self) -> [f64; 2 * COUNT] {
         std::array::from_fn(|at| match at < COUNT {
-            true => self.errors[at].max(1e-12).ln(),
+            true => math::ln(self.errors[at].max(1e-12)),
             false => self.bits[at - COUNT] * std::f64::consts::LN_2,
         })
     }
@@ -75,7 +76,7 @@ impl Measured {
 }
 
 pub(crate) fn costs(errors: &[f64], bits: &[f64], u: f64) -> [f64; COUNT] {
-    let price = (-u).exp() / 32.0;
+    let price = math::exp(-u) / 32.0;
     std::array::from_fn(|at| errors[at] + price * bits[at])
 }
 
@@ -115,10 +116,9 @@ pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<O
                 bits[at] += cost / len as f64;
             }
         }
-        let moment = |power| -> f64 {
-            let values = sampled.iter().flat_map(|(values, _)| values.iter());
-            values.map(|value| f64::from(value.abs()).powi(power)).sum::<f64>() / len as f64
-        };
+        let squares = sampled.iter().flat_map(|(values, _)| values.iter());
+        let squares = squares.map(|value| f64::from(*value) * f64::from(*value));
+        let fourth = squares.map(|square| square * square).sum::<f64>() / len as f64;
         let largest = sampled
             .iter()
             .flat_map(|(values, _)| values.iter())
@@ -128,9 +128,9 @@ pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<O
         Ok(Some(Measured {
             errors,
             bits,
-            shift: (kept / count as f64 / whole).ln(),
-            peak: (f64::from(largest) / square.sqrt()).ln(),
-            kurtosis: (moment(4) / (square * square)).ln(),
+            shift: math::ln(kept / count as f64 / whole),
+            peak: math::ln(f64::from(largest) / square.sqrt()),
+            kurtosis: math::ln(fourth / (square * square)),
         }))
     };
     if is_kept(input) {
@@ -177,7 +177,7 @@ fn trial(
     plane.open()?.read(&mut out)?;
     let pairs = values.iter().zip(&out);
     let error = pairs
-        .map(|(value, out)| (f64::from(*value) - f64::from(*out)).powi(2))
+        .map(|(value, out)| square(f64::from(*value) - f64::from(*out)))
         .sum();
     let bits = match (is_whole, code) {
         (true, _) => bytes.len() as f64,

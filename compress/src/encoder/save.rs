@@ -21,14 +21,11 @@ use crate::stages::Stages;
 use crate::wire::{Reader, Writer, seal, unseal};
 
 const MAGIC: &[u8; 4] = b"FLCS";
-const MAJOR: u8 = 1;
+const VERSION: [u8; 2] = [1, 0];
 const HAS_MEMORY: u8 = 1;
 const HAS_PENDING: u8 = 2;
-const HAS_LEARNED: u8 = 4;
-const HAS_FIDELITY: u8 = 8;
-const HAS_BITS: u8 = 16;
-const HAS_MORE: u8 = 32;
-const HAS_BUDGET: u8 = 64;
+const HAS_BITS: u8 = 4;
+const HAS_BUDGET: u8 = 8;
 /// More than a state has beside vectors, factors, what it has of each section, and the frame: a network, an agent.
 const MOST_FIXED: u64 = 64 * 1024;
 /// More than a state has of each section beside its factors: a bandit is the longest.
@@ -44,46 +41,28 @@ impl Encoder {
         4 * (vectors + 1) * values + frame + MOST_OF_SECTION * (tensors + 1) + MOST_FIXED
     }
 
-    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
-    /// rules and low rank, frame, ages of the residual, fidelity of the frame, checksum. `pending` must be the pending
-    /// frame of this encoder; any other is omitted. Without it, the loaded encoder has no pending frame, as after
-    /// [`crate::Ack::Dropped`].
+    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, what was learned
+    /// of each section, the frame with its fidelity, checksum. `pending` must be the pending frame of this encoder; any other is
+    /// omitted. Without it, the loaded encoder has no pending frame, as after [`crate::Ack::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
         let kind = self.memory().entry().kind.unwrap_or(0);
         let vectors = self.memory().vectors();
-        let learned = self.groups().iter().any(GroupState::has_learned);
-        let aged = self.groups().iter().any(|group| group.silent > 0);
-        let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
-        let has_more = self.groups().iter().any(|group| group.rule_state.has_more());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
-        let minor = match (kind, faithful) {
-            _ if self.agent().is_some() => 6,
-            _ if self.bits().is_some_and(|bits| bits.minor() > 4) => 5,
-            _ if has_more || self.bits().is_some() => 4,
-            (3.., _) => 3,
-            (_, true) => 2,
-            (0, false) => u8::from(learned),
-            (_, false) => 1,
-        };
-        writer.head(MAGIC, MAJOR, minor);
+        writer.head(MAGIC, VERSION);
         writer.u8(flag(HAS_MEMORY, !vectors.is_empty())
             | flag(HAS_PENDING, pending.is_some())
-            | flag(HAS_LEARNED, learned)
-            | flag(HAS_FIDELITY, faithful)
             | flag(HAS_BITS, self.bits().is_some())
-            | flag(HAS_MORE, has_more)
             | flag(HAS_BUDGET, self.agent().is_some()));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
-        if learned {
-            writer.varint(self.groups().len() as u64);
-            self.groups().iter().for_each(|group| group.write(&mut writer));
-        }
-        if let Some(Pending { frame, stages, .. }) = pending {
+        writer.varint(self.groups().len() as u64);
+        self.groups().iter().for_each(|group| group.write(&mut writer));
+        if let Some(pending) = pending {
+            let stages = &pending.stages;
             let counts = [
                 stages.fp32,
                 stages.reduced,
@@ -92,26 +71,11 @@ impl Encoder {
                 stages.entropy_bound.to_bits(),
             ];
             counts.into_iter().for_each(|count| writer.u64(count));
-            writer.u64(frame.len() as u64);
-            writer.bytes(frame);
-        }
-        if faithful {
-            writer.varint(self.groups().len() as u64);
-            self.groups()
-                .iter()
-                .for_each(|group| writer.varint(group.silent.into()));
-            if let Some(pending) = pending {
-                writer.varint(pending.fidelity.len() as u64);
-                pending.fidelity.iter().for_each(|section| section.write(&mut writer));
-            }
+            writer.u64(pending.frame.len() as u64);
+            writer.bytes(&pending.frame);
+            pending.fidelity.iter().for_each(|section| section.write(&mut writer));
         }
         self.bits().into_iter().for_each(|bits| bits.write(&mut writer));
-        if has_more {
-            writer.varint(self.groups().len() as u64);
-            self.groups()
-                .iter()
-                .for_each(|group| group.rule_state.write_more(&mut writer));
-        }
         self.agent().into_iter().for_each(|agent| agent.write(&mut writer));
         seal(start, out);
     }
@@ -123,12 +87,12 @@ impl Encoder {
     /// `Truncated`, `Corrupt`, `NotFinite`; `Mismatch` for another layout, version or kind of memory; `Usage` as
     /// [`Encoder::new`].
     pub fn load(layout: Arc<Layout>, spec: &Spec, bytes: &[u8]) -> Result<(Self, Option<Pending>), Error> {
-        let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+        let mut reader = unseal(bytes, MAGIC, VERSION)?;
         let flags = reader.u8("flags")?;
         let kind = reader.u8("kind of memory")?;
         let saved_by = METHODS.iter().find(|entry| entry.kind == Some(kind));
         let saved_by = saved_by.ok_or_else(|| reader.corrupt("kind of memory"))?;
-        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS | HAS_MORE | HAS_BUDGET {
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_BITS | HAS_BUDGET {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -152,24 +116,13 @@ impl Encoder {
                 }
             }
         }
-        if flags & HAS_LEARNED != 0 {
-            read_learned(&mut reader, encoder.groups_mut())?;
-        }
+        read_learned(&mut reader, encoder.groups_mut())?;
         let mut pending = match flags & HAS_PENDING {
             0 => None,
             _ => Some(read_pending(&mut reader, &encoder)?),
         };
-        if flags & HAS_FIDELITY != 0 {
-            read_ages(&mut reader, encoder.groups_mut())?;
-            if let Some(pending) = &mut pending {
-                pending.fidelity = read_fidelity(&mut reader, &pending.frame, encoder.layout())?;
-            }
-        }
         if flags & HAS_BITS != 0 {
             BitsController::read(&mut reader, encoder.bits_mut())?;
-        }
-        if flags & HAS_MORE != 0 {
-            read_more(&mut reader, encoder.groups_mut())?;
         }
         if flags & HAS_BUDGET != 0 {
             BudgetAgent::read(&mut reader, encoder.agent_mut())?;
@@ -194,16 +147,13 @@ fn fill(vector: &mut [f32], values: impl Iterator<Item = f32>) -> Result<(), Err
 }
 
 impl GroupState {
-    fn has_learned(&self) -> bool {
-        self.rule_state != RuleState::default() || self.warm.is_some() || self.ratio != 1.0
-    }
-
     fn write(&self, writer: &mut Writer<'_>) {
         writer.f64(self.ratio);
         self.rule_state.write(writer);
         let warm = self.warm.as_deref().unwrap_or_default();
         writer.varint(warm.len() as u64);
         writer.f32s(warm);
+        writer.varint(self.silent.into());
     }
 }
 
@@ -221,29 +171,16 @@ fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<()
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
         let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;
         let values = reader.f32s(len, "factor")?;
+        let silent = read_age(reader)?;
         let group = groups.get_mut(at as usize).filter(|_| fits);
         let Some(group) = group else { continue };
-        (group.ratio, group.rule_state) = (ratio, rule_state);
+        (group.ratio, group.rule_state, group.silent) = (ratio, rule_state, silent);
         group.warm = None;
         if len > 0 && len % group.group.shape.cols == 0 && len <= group.group.shape.len() {
             let mut warm = vec![0.0; len];
             fill(&mut warm, values)?;
             group.warm = Some(warm);
         }
-    }
-    Ok(())
-}
-
-/// Ignores the numbers of a spec with other sections.
-fn read_more(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
-    let count = reader.varint("number of sections")?;
-    let fits = count == groups.len() as u64;
-    for at in 0..count {
-        let mut unused = RuleState::default();
-        let group = groups.get_mut(at as usize).filter(|_| fits);
-        group
-            .map_or(&mut unused, |group| &mut group.rule_state)
-            .read_more(reader)?;
     }
     Ok(())
 }
@@ -266,13 +203,18 @@ fn read_pending(reader: &mut Reader<'_>, encoder: &Encoder) -> Result<Pending, E
     let bytes = reader.take(len, "pending frame")?;
     let frame = Frame::parse(bytes, encoder.layout())?;
     frame.verify()?;
+    let len = |places: &[usize]| {
+        let tensors = encoder.layout().tensors();
+        places.iter().map(|&at| tensors[at].len as u64).sum()
+    };
+    let fidelity = frame.places().map(|places| Fidelity::read(reader, len(places)));
     Ok(Pending {
         header: frame.header(),
         frame: bytes.to_vec(),
         digest: Digest::of(bytes),
         stages,
         asked: encoder.asked(),
-        fidelity: Vec::new(),
+        fidelity: fidelity.collect::<Result<_, _>>()?,
     })
 }
 
@@ -295,37 +237,7 @@ impl Fidelity {
     }
 }
 
-/// Ignores the ages of a spec with other sections.
-fn read_ages(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
-    let count = reader.varint("number of sections")?;
-    let fits = count == groups.len() as u64;
-    for at in 0..count {
-        let age = read_age(reader)?;
-        if let Some(group) = groups.get_mut(at as usize).filter(|_| fits) {
-            group.silent = age;
-        }
-    }
-    Ok(())
-}
-
 fn read_age(reader: &mut Reader<'_>) -> Result<u32, Error> {
     let age = reader.varint("age of a residual")?;
     u32::try_from(age).map_err(|_| reader.corrupt("age of a residual"))
-}
-
-/// Reads the fidelity of all sections of the frame, or of none.
-fn read_fidelity(reader: &mut Reader<'_>, frame: &[u8], layout: &Layout) -> Result<Vec<Fidelity>, Error> {
-    let count = reader.varint("number of sections")?;
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let frame = Frame::parse(frame, layout)?;
-    if count != frame.sections().len() as u64 {
-        return Err(reader.corrupt("number of sections"));
-    }
-    let len = |places: &[usize]| places.iter().map(|&at| layout.tensors()[at].len as u64).sum();
-    frame
-        .places()
-        .map(|places| Fidelity::read(reader, len(places)))
-        .collect()
 }

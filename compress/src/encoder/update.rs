@@ -15,7 +15,7 @@ use crate::encoder::task::EncodeTask;
 use crate::encoder::weight::{self, Weighed};
 use crate::error::Error;
 use crate::fidelity::{Fidelity, Products};
-use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
+use crate::frame::header::{Extras, FrameHeader, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::{Layout, Role};
 use crate::memory::Memory;
@@ -363,7 +363,6 @@ impl Encoder {
         let (mut stages, mut known) = (Stages::default(), Vec::new());
         frame.reserve_exact(sections.iter().map(|section| section.bytes.len()).sum::<usize>() + CHECKSUM_BYTES);
         for section in sections {
-            frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);
             frame.extend_from_slice(&section.bytes);
             stages.add(&section.stages);
             known.push(section.known);

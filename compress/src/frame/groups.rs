@@ -1,5 +1,5 @@
 //! Assigns tensors to the sections of a frame: first all small trained tensors merged into one section, then one section
-//! per other trained tensor, then one section of all buffers, then one of all counters.
+//! per other trained tensor, then one section of all buffers, then one of all counters. Tensors without values have none.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ struct Span {
 pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
     let of = |role| {
         let tensors = layout.tensors().iter().enumerate();
-        tensors.filter(move |(_, tensor)| tensor.role == role)
+        tensors.filter(move |(_, tensor)| tensor.role == role && tensor.len > 0)
     };
     let tensors = || of(Role::Trained);
     let unit = |role, shape, tensors: Vec<usize>| {

@@ -6,16 +6,14 @@ use crate::rounded::ModelRounding;
 use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 
 pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
-pub(crate) const MAJOR: u8 = 1;
+pub(crate) const VERSION: [u8; 2] = [1, 0];
 /// Bytes of a frame without its sections and without optional fields.
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
-/// Offset of the minor version.
-pub(crate) const MINOR_AT: usize = 5;
 const MERGES: u8 = 1;
 const HAS_PREDICTOR: u8 = 2;
 const ROUNDS: u8 = 4;
-/// The minor version that introduced rounded models.
-pub(crate) const ROUNDED: u8 = 6;
+/// Fields of a newer minor version that a reader may skip.
+const HAS_MORE: u8 = 128;
 
 /// The meaning of the values of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,15 +52,9 @@ impl FrameHeader {
     /// Appends everything before the first section.
     pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
         let merges = if extras.merge_below > 0 { MERGES } else { 0 };
-        let rounds = extras.rounding.map_or(0, |_| ROUNDS);
-        let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR) | rounds;
+        let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR) | extras.rounding.map_or(0, |_| ROUNDS);
         let mut out = Writer::new(out);
-        out.bytes(MAGIC);
-        out.u8(MAJOR);
-        out.u8(match rounds {
-            0 => u8::from(flags != 0),
-            _ => ROUNDED,
-        });
+        out.head(MAGIC, VERSION);
         out.u8(match self.kind {
             FrameKind::Update => 0,
             FrameKind::ModelUpdate => 1,
@@ -98,6 +90,7 @@ impl FrameHeader {
             FrameKind::ModelUpdate => MERGES | HAS_PREDICTOR | ROUNDS,
             FrameKind::Snapshot => 0,
         };
+        let allowed = allowed | if reader.is_newer() { HAS_MORE } else { 0 };
         if flags & !allowed != 0 {
             return Err(reader.corrupt("flags"));
         }
@@ -123,6 +116,10 @@ impl FrameHeader {
             let bits = reader.u8("bits of a rounded model")?;
             let rounding = ModelRounding::try_from(bits);
             extras.rounding = Some(rounding.map_err(|_| reader.corrupt("bits of a rounded model"))?);
+        }
+        if flags & HAS_MORE != 0 {
+            let len = reader.varint("length of further fields")?;
+            reader.take(usize::try_from(len).unwrap_or(usize::MAX), "further fields")?;
         }
         Ok((header, extras, sections))
     }

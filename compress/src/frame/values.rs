@@ -316,7 +316,9 @@ impl<'a> Frame<'a> {
             }
         }
         for (at, tensor) in self.layout.tensors().iter().enumerate() {
-            if let Some(&first) = firsts.get(&at) {
+            if tensor.len == 0 {
+                take(tensor, &[])?;
+            } else if let Some(&first) = firsts.get(&at) {
                 take(tensor, &small[first..first + tensor.len])?;
             } else if let Some((_, section)) = alone.next() {
                 decode_alone(section, tensor.len, &mut buffer)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::frame::groups::{TensorGroup, tensor_groups};
-use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
+use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, VERSION};
 use crate::layout::{Layout, Tensor};
 use crate::quantize::method::KnownPlane;
 use crate::recipe::Recipe;
@@ -44,7 +44,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// `Truncated`, `Corrupt`; `Mismatch` for another version or layout.
     pub fn parse(bytes: &'a [u8], layout: &'a Layout) -> Result<Self, Error> {
-        let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+        let mut reader = unseal(bytes, MAGIC, VERSION)?;
         let (header, extras, count) = FrameHeader::read(&mut reader, layout)?;
         let units = tensor_groups(layout, extras.merge_below as usize);
         if count != units.len() {

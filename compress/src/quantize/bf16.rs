@@ -31,7 +31,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 3,
     bytes: None,
-    minor: 1,
     words: |_| "bf16".to_owned(),
     read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
 };

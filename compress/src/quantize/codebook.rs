@@ -79,7 +79,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 7,
     bytes: Some(FIRST_BYTE..=FIRST_BYTE + MOST_BITS as u8 - 1),
-    minor: 3,
     words: |byte| format!("codebook of {} bits", 1 + byte.saturating_sub(FIRST_BYTE)),
     read: |reader, expected| {
         let bits = 1 + u32::from(expected.byte.saturating_sub(FIRST_BYTE));

@@ -22,7 +22,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 0,
     bytes: None,
-    minor: 0,
     words: |_| "exact".to_owned(),
     read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
 };

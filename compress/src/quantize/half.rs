@@ -31,13 +31,12 @@ pub(crate) struct Half;
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "half",
-        about: "16-bit floats with one shared power of two per tensor: relative error at most 2^-11 down to 2^-29 of the largest magnitude.",
+        about: "16-bit floats with one shared power of two per tensor: relative error at most 2^-11 down to 2^-28 of the largest magnitude.",
         examples: &["'half'"],
         leaves_out: false,
     },
     tag: 1,
     bytes: None,
-    minor: 0,
     words: |_| "half".to_owned(),
     read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
 };

@@ -132,8 +132,6 @@ pub(crate) struct Entry {
     pub(crate) tag: u8,
     /// Valid values of the byte after the tag; `None` if there is no such byte.
     pub(crate) bytes: Option<RangeInclusive<u8>>,
-    /// The minor format version that introduced the method.
-    pub(crate) minor: u8,
     /// Describes the parameter byte for reports.
     pub(crate) words: fn(u8) -> String,
     /// Reads the planes of a section.

@@ -9,7 +9,6 @@ pub(crate) mod half;
 pub(crate) mod known;
 #[cfg(test)]
 pub(crate) mod laws;
-pub(crate) mod log2;
 pub(crate) mod method;
 pub(crate) mod natural;
 pub(crate) mod numbers;

@@ -39,7 +39,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 5,
     bytes: None,
-    minor: 1,
     words: |_| "natural".to_owned(),
     read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
 };

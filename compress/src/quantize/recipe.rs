@@ -46,11 +46,6 @@ impl Quantize {
         self.entry().tag
     }
 
-    /// The minor format version that introduced the quantizer.
-    pub(crate) fn minor(self) -> u8 {
-        self.entry().minor
-    }
-
     /// Appends what follows the tag.
     pub(crate) fn write(self, out: &mut Writer<'_>) {
         if self.entry().bytes.is_some() {

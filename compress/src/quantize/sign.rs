@@ -42,7 +42,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 7,
     bytes: Some(1..=2),
-    minor: 1,
     words: |byte| match byte {
         1 => "sign".to_owned(),
         _ => "sign, one magnitude per sign".to_owned(),

@@ -76,7 +76,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 7,
     bytes: Some(0..=0),
-    minor: 1,
     words: |_| "ternary".to_owned(),
     read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
 };

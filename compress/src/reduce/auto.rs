@@ -32,7 +32,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 3,
         second: Some(3),
-        minor: 1,
         numbers: &[RANK],
         words: |[rank, ..], _| format!("{rank} components and the remainder"),
         parts: |[rank, ..], Shape { rows, cols }| {

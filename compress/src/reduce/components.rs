@@ -15,8 +15,8 @@
 use std::ops::RangeInclusive;
 
 use crate::layout::Shape;
+use crate::math::coarse_log2;
 use crate::quantize::dead_zone::WORTH;
-use crate::quantize::log2::log2;
 use crate::quantize::numbers::largest;
 use crate::reduce::low_rank::{Factors, factors, orthonormalize, start};
 use crate::reduce::products::{remainder, times, transposed_times};
@@ -34,7 +34,7 @@ const LEAST_SIDE: usize = 8;
 const LEAST_LEN: usize = 256;
 /// Largest magnitudes of matrices whose products neither overflow nor vanish in `f32`.
 const TAME: RangeInclusive<f32> = 1e-12..=1e12;
-/// `2 pi e`: a Gaussian of variance `v` takes about `log2(1 + 2 pi e v / step^2) / 2` bits.
+/// `2 pi e`: a Gaussian of variance `v` takes about `coarse_log2(1 + 2 pi e v / step^2) / 2` bits.
 const GAUSS: f64 = 17.079_468;
 
 /// Components by falling singular value.
@@ -118,7 +118,7 @@ impl Components {
             let (mut bits, mut error) = (0.0, 0.0);
             for side in [shape.rows as f64, shape.cols as f64] {
                 let variance = component / side;
-                bits += side * 0.5 * log2(1.0 + GAUSS * variance / square);
+                bits += side * 0.5 * coarse_log2(1.0 + GAUSS * variance / square);
                 error += side * variance.min(square / 12.0);
             }
             component - error > WORTH * square * bits

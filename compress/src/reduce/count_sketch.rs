@@ -62,7 +62,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 3,
         second: Some(1),
-        minor: 1,
         numbers: &[
             Number::new("rows of the sketch", Width::Byte, |rows, _, _| is_odd_and_few(rows)),
             Number::new("columns of the sketch", Width::Varint, |cols, [rows, ..], shape| {

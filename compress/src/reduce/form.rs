@@ -24,8 +24,6 @@ pub(crate) struct Form {
     pub(crate) tag: u8,
     /// The byte after the tag, for forms that share it.
     pub(crate) second: Option<u8>,
-    /// The minor version of the format that brought the form.
-    pub(crate) minor: u8,
     pub(crate) numbers: &'static [Number],
     /// The form in words, for a tensor of so many values.
     pub(crate) words: fn(Numbers, usize) -> String,

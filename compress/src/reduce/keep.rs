@@ -22,7 +22,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 0,
         second: None,
-        minor: 0,
         numbers: &[],
         words: |_, _| "keep".to_owned(),
         parts: |_, shape| vec![Part::plain(shape.rows, shape.cols)],

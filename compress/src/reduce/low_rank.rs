@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
+use crate::math;
 use crate::quantize::numbers::sum_of_squares;
 use crate::reduce::form::{Form, K, Number, Numbers, Part, Reduced, ReducedPart, Width};
 use crate::reduce::keep;
@@ -70,7 +71,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 2,
         second: None,
-        minor: 1,
         numbers: &[RANK, K],
         words: |[rank, k, ..], len| match k {
             0 => format!("low rank {rank}"),
@@ -286,10 +286,10 @@ pub(crate) fn start(cols: usize, rank: usize, warm: &[f32], rng: KeyedRng) -> Ve
     out
 }
 
-/// By Box and Muller 1958; only an encoder may use these logarithms and cosines.
+/// By Box and Muller 1958; only an encoder draws these.
 fn gaussian(rng: KeyedRng, index: usize) -> f64 {
     let unit = |at| ((rng.bits(at) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    (-2.0 * unit(2 * index).ln()).sqrt() * (TAU * unit(2 * index + 1)).cos()
+    (-2.0 * math::ln(unit(2 * index))).sqrt() * math::cos(TAU * unit(2 * index + 1))
 }
 
 /// `M q^T` by columns: `[rank, rows]`. Shapes: `q: [rank, cols]`.

@@ -57,7 +57,7 @@ pub(crate) trait Reducer {
     /// Succeeds if a rule can go on from a state that was loaded.
     ///
     /// # Errors
-    /// `Mismatch` for a state that began with another seed, or is of another version.
+    /// `Mismatch` for a state that began with another seed, or does not fit the rule.
     fn accepts(&self, _rule_state: &RuleState) -> Result<(), Error> {
         Ok(())
     }

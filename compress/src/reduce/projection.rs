@@ -56,7 +56,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 3,
         second: Some(2),
-        minor: 1,
         numbers: &[Number::new("k", Width::Varint, |k, _, _| {
             (1..=MOST).contains(&(k as usize))
         })],

@@ -48,7 +48,6 @@ pub(crate) const METHOD: Entry = Entry {
     form: &Form {
         tag: 3,
         second: Some(0),
-        minor: 1,
         numbers: &[K],
         words: |[k, ..], len| format!("random {k} of {len}"),
         parts: |[k, ..], _| vec![Part::plain(1, k as usize)],

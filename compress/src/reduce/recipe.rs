@@ -56,11 +56,6 @@ impl Reduce {
         self.form.tag
     }
 
-    /// The minor version of the format that brought the form.
-    pub(crate) fn minor(&self) -> u8 {
-        self.form.minor
-    }
-
     /// The planes of a section of `shape`, those without a value left out.
     pub(crate) fn parts(&self, shape: Shape) -> Vec<Part> {
         let mut parts = (self.form.parts)(self.numbers, shape);

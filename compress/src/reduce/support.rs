@@ -10,7 +10,6 @@ use crate::threads::both;
 pub(crate) static FORM: Form = Form {
     tag: 1,
     second: None,
-    minor: 0,
     numbers: &[K],
     words: |[k, ..], len| match k {
         0 => "all zero".to_owned(),

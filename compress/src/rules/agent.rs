@@ -95,7 +95,7 @@ impl Agent {
         match *numbers {
             [] => Ok(()),
             _ if numbers.len() != HEAD + 2 * N => Err(Error::Mismatch(format!(
-                "the state's bandit for `{of}` is of another version of this program; start with a new state"
+                "the state's bandit for `{of}` has another number of arms than {N}; start with a new state"
             ))),
             [seed, ..] if seed != f64::from(self.seed) => Err(Error::Mismatch(format!(
                 "the state's bandit for `{of}` began with seed {seed}, the spec requires {}; start with a new state",
@@ -217,7 +217,7 @@ mod tests {
         assert!(agent.accepts::<3>(&numbers, "bits").is_ok() && agent.accepts::<3>(&[], "bits").is_ok());
         let refused = |numbers: &[f64]| agent.accepts::<3>(numbers, "bits").unwrap_err().to_string();
         assert!(refused(&arms.write(8)).contains("`bits` began with seed 8, the spec requires 7"));
-        assert!(refused(&numbers[1..]).contains("`bits` is of another version"));
+        assert!(refused(&numbers[1..]).contains("`bits` has another number of arms than 3"));
         assert!(Arms::<3>::read(&arms.write(8), 7).is_new() && Arms::<4>::read(&numbers, 7).is_new());
     }
 }

@@ -5,6 +5,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
+use crate::math;
 use crate::rules::agent::{Agent, Arms, NAME};
 use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
@@ -89,7 +90,7 @@ impl DensityRule for BanditRule {
 impl BanditRule {
     fn density_of(&self, arm: usize) -> Density {
         let (least, most) = (f64::from(self.range.least), f64::from(self.range.most));
-        let density = least * (most / least).powf(arm as f64 / (ARMS - 1) as f64);
+        let density = least * math::pow(most / least, arm as f64 / (ARMS - 1) as f64);
         Density::new(density.min(1.0)).unwrap_or(self.range.density)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::f64::consts::{E, PI};
 
+use crate::math::{self, square};
 use crate::rng::KeyedRng;
 
 /// Tensors whose sample would be smaller are read whole.
@@ -37,7 +38,7 @@ pub(crate) fn sample(values: &[f32], share: f64, rng: KeyedRng) -> Vec<f64> {
 pub(crate) fn deviation(values: &[f64]) -> f64 {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
-    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
+    (values.iter().map(|value| square(value - mean)).sum::<f64>() / count).sqrt()
 }
 
 impl Estimate {
@@ -48,7 +49,7 @@ impl Estimate {
             return None;
         }
         match self {
-            Self::Gaussian => Some(0.5 * (2.0 * PI * E).ln() + deviation.ln()),
+            Self::Gaussian => Some(0.5 * math::ln(2.0 * PI * E) + math::ln(deviation)),
             Self::Histogram => {
                 let width = reference / PER_DEVIATION;
                 let bins = (2.0 * PER_DEVIATION * DEVIATIONS) as usize;
@@ -59,8 +60,8 @@ impl Estimate {
                 }
                 let count = values.len() as f64;
                 let nonzero = counts.into_iter().filter(|&count| count > 0).map(f64::from);
-                let sum: f64 = nonzero.map(|own| own / count * (own / count).ln()).sum();
-                Some(width.ln() - sum)
+                let sum: f64 = nonzero.map(|own| own / count * math::ln(own / count)).sum();
+                Some(math::ln(width) - sum)
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
+use crate::math;
 use crate::rules::density_range::DensityRange;
 use crate::rules::magnitude::{largest, percentile, reaching};
 use crate::rules::method::{DensityRule, Entry};
@@ -164,7 +165,8 @@ impl Effective {
         };
         rule_state.claim(EFFECTIVE);
         rule_state.observe(now, self.beta, self.warm_up);
-        let wanted = f64::from(self.range.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
+        let wanted =
+            f64::from(self.range.density) * values.len() as f64 * math::exp(rule_state.mean - rule_state.anchor);
         // The factor keeps rounding errors of the logarithms from raising an exact integer by one.
         let k = (wanted * (1.0 - 1e-9)).ceil() as usize;
         Selection::Count(self.range.clamp(k, values.len()))
@@ -210,9 +212,9 @@ pub fn energy_entropy(values: &[f32]) -> Option<f64> {
     for &value in values {
         let square = f64::from(value) * f64::from(value);
         sum += square;
-        weighted += if square > 0.0 { square * square.ln() } else { 0.0 };
+        weighted += if square > 0.0 { square * math::ln(square) } else { 0.0 };
     }
-    (sum > 0.0).then(|| (sum.ln() - weighted / sum).max(0.0))
+    (sum > 0.0).then(|| (math::ln(sum) - weighted / sum).max(0.0))
 }
 
 /// `-sum p ln(p + eps)` with `p = softmax(|v| / (max |v| + eps))`; `None` if all values are zero. Not optimized (two
@@ -223,12 +225,12 @@ fn softmax_entropy(values: &[f32], eps: f64) -> Option<f64> {
     if most == 0.0 {
         return None;
     }
-    let weight = |value: f32| (f64::from(value.abs()) / (most + eps)).exp();
+    let weight = |value: f32| math::exp(f64::from(value.abs()) / (most + eps));
     let total: f64 = values.iter().map(|&value| weight(value)).sum();
     let entropy = values
         .iter()
         .map(|&value| weight(value) / total)
-        .map(|p| -p * (p + eps).ln());
+        .map(|p| -p * math::ln(p + eps));
     Some(entropy.sum())
 }
 

@@ -16,6 +16,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
+use crate::math::{self, square};
 use crate::rules::entropy::by_percentile;
 use crate::rules::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
 use crate::rules::method::{DensityRule, Entry};
@@ -171,7 +172,7 @@ impl FisherRule {
     /// For Laplace-distributed values, `P(v^2 >= kappa mean(v^2)) = exp(-sqrt(2 kappa))`.
     fn kappa(&self) -> f64 {
         match self.form {
-            Form::Scaled { density, .. } => 0.5 * f64::from(density).ln().powi(2),
+            Form::Scaled { density, .. } => 0.5 * square(math::ln(f64::from(density))),
             _ => 1.0,
         }
     }

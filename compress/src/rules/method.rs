@@ -59,7 +59,7 @@ pub(crate) trait DensityRule {
     /// Succeeds if the rule can go on from a state that was loaded.
     ///
     /// # Errors
-    /// `Mismatch` for a state of this rule that began with another seed, or is of another version.
+    /// `Mismatch` for a state of this rule that began with another seed, or does not fit the rule.
     fn accepts(&self, _rule_state: &RuleState) -> Result<(), Error> {
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! order. Only encoders run it, so machines may differ in the last bit of a prediction.
 
 use crate::error::Error;
+use crate::math;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
@@ -46,7 +47,7 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
     }
 
     fn hidden(&self, x: &[f64; IN]) -> [f64; HIDDEN] {
-        std::array::from_fn(|row| affine(&self.weights[row * (IN + 1)..], x).tanh())
+        std::array::from_fn(|row| math::tanh(affine(&self.weights[row * (IN + 1)..], x)))
     }
 
     fn outputs(&self, hidden: &[f64; HIDDEN]) -> [f64; OUT] {
@@ -92,7 +93,7 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
     fn step(&mut self, slope: &[f64]) {
         let mut next = self.clone();
         next.steps = next.steps.saturating_add(1);
-        let correct = DECAY.map(|decay| 1.0 - decay.powf(f64::from(next.steps)));
+        let correct = DECAY.map(|decay| 1.0 - math::pow(decay, f64::from(next.steps)));
         let [first, second] = &mut next.moments;
         let moments = first.iter_mut().zip(second);
         for ((weight, slope), (first, second)) in next.weights.iter_mut().zip(slope).zip(moments) {

@@ -54,49 +54,13 @@ impl RuleState {
         self.mean = before + (1.0 - beta) * (now - before);
     }
 
-    /// Appends 24 bytes: rounds `u32`, kind `u32`, mean `f64`, anchor `f64`.
+    /// Appends rounds `u32`, kind `u32`, mean `f64`, anchor `f64`; a varint, the number of further numbers, and those as `f64`;
+    /// and in the same way the outcome.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         out.u32(self.rounds);
         out.u32(self.kind);
-        out.u64(self.mean.to_bits());
-        out.u64(self.anchor.to_bits());
-    }
-
-    /// Reads the output of [`RuleState::write`]. `is_kind` returns whether a rule has that kind of state.
-    ///
-    /// # Errors
-    /// `Truncated`; `Corrupt` for an unknown kind; `NotFinite`.
-    pub(crate) fn read(reader: &mut Reader<'_>, is_kind: fn(u32) -> bool) -> Result<Self, Error> {
-        let rounds = reader.u32("rounds of a rule")?;
-        let kind = reader.u32("kind of a rule")?;
-        if !is_kind(kind) {
-            return Err(reader.corrupt("kind of a rule"));
-        }
-        let mut number = |what: &str| {
-            let number = f64::from_bits(reader.u64(what)?);
-            if number.is_finite() {
-                Ok(number)
-            } else {
-                Err(Error::NotFinite(what.to_owned()))
-            }
-        };
-        Ok(Self {
-            kind,
-            rounds,
-            mean: number("mean of a rule")?,
-            anchor: number("anchor of a rule")?,
-            more: Vec::new(),
-            outcome: None,
-        })
-    }
-
-    /// Whether there is something for [`RuleState::write_more`].
-    pub(crate) fn has_more(&self) -> bool {
-        !self.more.is_empty() || self.outcome.is_some()
-    }
-
-    /// Appends a varint, the number of further numbers, and those as `f64`, and in the same way the outcome.
-    pub(crate) fn write_more(&self, out: &mut Writer<'_>) {
+        out.f64(self.mean);
+        out.f64(self.anchor);
         let outcome = self.outcome.map(|(kept, bits)| [kept, bits]);
         for numbers in [self.more.as_slice(), outcome.as_ref().map_or(&[], |numbers| numbers)] {
             out.varint(numbers.len() as u64);
@@ -104,31 +68,40 @@ impl RuleState {
         }
     }
 
-    /// Reads the output of [`RuleState::write_more`].
+    /// Reads the output of [`RuleState::write`]. `is_kind` returns whether a rule has that kind of state.
     ///
     /// # Errors
-    /// `Truncated`; `NotFinite`; `Corrupt` for an outcome of other than two numbers.
-    pub(crate) fn read_more(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
-        self.more = read_numbers(reader)?;
-        self.outcome = match *read_numbers(reader)? {
-            [] => None,
-            [kept, bits] => Some((kept, bits)),
-            _ => return Err(reader.corrupt("outcome of a rule")),
-        };
-        Ok(())
+    /// `Truncated`; `Corrupt` for an unknown kind, or an outcome of other than two numbers; `NotFinite`.
+    pub(crate) fn read(reader: &mut Reader<'_>, is_kind: fn(u32) -> bool) -> Result<Self, Error> {
+        let rounds = reader.u32("rounds of a rule")?;
+        let kind = reader.u32("kind of a rule")?;
+        if !is_kind(kind) {
+            return Err(reader.corrupt("kind of a rule"));
+        }
+        Ok(Self {
+            kind,
+            rounds,
+            mean: read_number(reader, "mean of a rule")?,
+            anchor: read_number(reader, "anchor of a rule")?,
+            more: read_numbers(reader)?,
+            outcome: match *read_numbers(reader)? {
+                [] => None,
+                [kept, bits] => Some((kept, bits)),
+                _ => return Err(reader.corrupt("outcome of a rule")),
+            },
+        })
     }
 }
 
 fn read_numbers(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
-    let mut numbers = Vec::new();
-    for _ in 0..reader.varint("numbers of a rule")? {
-        let number = reader.f64("number of a rule")?;
-        if !number.is_finite() {
-            return Err(Error::NotFinite("number of a rule".to_owned()));
-        }
-        numbers.push(number);
-    }
-    Ok(numbers)
+    let count = reader.varint("numbers of a rule")?;
+    (0..count).map(|_| read_number(reader, "number of a rule")).collect()
+}
+
+fn read_number(reader: &mut Reader<'_>, what: &str) -> Result<f64, Error> {
+    let number = reader.f64(what)?;
+    let finite = number.is_finite().then_some(number);
+    finite.ok_or_else(|| Error::NotFinite(what.to_owned()))
 }
 
 #[cfg(test)]
@@ -156,12 +129,11 @@ mod tests {
                 rounds: 7,
                 mean: -0.25,
                 anchor: 1e300,
-                more: Vec::new(),
-                outcome: None,
+                more: vec![0.5; kind as usize],
+                outcome: (kind > 1).then_some((0.75, 2.0)),
             };
             let mut bytes = Vec::new();
             rule_state.write(&mut Writer::new(&mut bytes));
-            assert_eq!(bytes.len(), 24);
             assert_eq!(RuleState::read(&mut Reader::new(&bytes), is_kind), Ok(rule_state));
             for len in 0..bytes.len() {
                 let read = RuleState::read(&mut Reader::new(&bytes[..len]), is_kind);
@@ -172,7 +144,7 @@ mod tests {
             let mut bytes = vec![0; 4];
             bytes.extend(kind.to_le_bytes());
             bytes.extend(mean.to_le_bytes());
-            bytes.extend([0; 8]);
+            bytes.extend([0; 10]);
             RuleState::read(&mut Reader::new(&bytes), is_kind)
         };
         assert!(matches!(read(5, 0.0), Err(Error::Corrupt { .. })));

@@ -4,6 +4,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
+use crate::math;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
@@ -86,7 +87,7 @@ impl Schedule {
         match self.course {
             Course::Steps => from,
             Course::Linear => from + gone * (to - from),
-            Course::Exponential => from * (to / from).powf(gone),
+            Course::Exponential => from * math::pow(to / from, gone),
         }
     }
 

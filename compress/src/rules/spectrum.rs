@@ -8,6 +8,7 @@
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use crate::layout::Shape;
+use crate::math::{self, square};
 
 /// Largest rank of a spec.
 pub const MAX_RANK: u32 = 1024;
@@ -57,19 +58,19 @@ impl RankErrors {
     /// The rank that keeps the absolute error of rank `before` after the entropy fell by `fall` nats:
     /// `g(r1) = e^(H0 - H1) g(r0)`.
     pub(crate) fn rank_after(&self, before: usize, fall: f64) -> usize {
-        self.rank(self.at(before) * fall.exp())
+        self.rank(self.at(before) * math::exp(fall))
     }
 }
 
 /// The quantiles `(i - 1/2) / count`, i from 1 to `count`, of the law for matrices of the aspect `ratio` in (0, 1], rising.
 fn marchenko_pastur(ratio: f64, count: usize) -> Vec<f64> {
-    let (low, high) = ((1.0 - ratio.sqrt()).powi(2), (1.0 + ratio.sqrt()).powi(2));
+    let (low, high) = (square(1.0 - ratio.sqrt()), square(1.0 + ratio.sqrt()));
     // With x = low + (high - low) sin^2, the density has no poles.
-    let at = |angle: f64| low + (high - low) * angle.sin().powi(2);
+    let at = |angle: f64| low + (high - low) * square(math::sin(angle));
     let width = FRAC_PI_2 / STEPS as f64;
     let mass = |step: usize| {
         let angle = (step as f64 + 0.5) * width;
-        (high - low).powi(2) * (angle.sin() * angle.cos()).powi(2) / (PI * ratio * at(angle)) * width
+        square(high - low) * square(math::sin(angle) * math::cos(angle)) / (PI * ratio * at(angle)) * width
     };
     let masses: Vec<f64> = (0..STEPS).map(mass).collect();
     let total: f64 = masses.iter().sum();

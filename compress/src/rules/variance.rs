@@ -9,6 +9,7 @@
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
+use crate::math::{self, square};
 use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::round_context::RoundContext;
@@ -78,9 +79,9 @@ impl DensityRule for VarianceRule {
         rule_state.claim(KIND);
         rule_state.observe(variance(values), self.beta, self.warm_up);
         // A tensor of equal values has no variance, and no ratio then.
-        let ratio = (rule_state.mean / rule_state.anchor).powf(self.alpha);
+        let ratio = math::pow(rule_state.mean / rule_state.anchor, self.alpha);
         let ratio = if ratio.is_finite() { ratio } else { 1.0 };
-        let factor = context.bandwidth.powf(self.gamma);
+        let factor = math::pow(context.bandwidth, self.gamma);
         let factor = factor.clamp(1.0 / MOST_FACTOR, MOST_FACTOR);
         // The last factor keeps a rounding error from raising an exact integer by one.
         let wanted = f64::from(self.range.density) * len as f64 * ratio * factor * (1.0 - 1e-9);
@@ -107,11 +108,7 @@ impl DensityRule for VarianceRule {
 fn variance(values: &[f32]) -> f64 {
     let len = values.len() as f64;
     let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / len;
-    values
-        .iter()
-        .map(|&value| (f64::from(value) - mean).powi(2))
-        .sum::<f64>()
-        / len
+    values.iter().map(|&value| square(f64::from(value) - mean)).sum::<f64>() / len
 }
 
 #[cfg(test)]

@@ -162,7 +162,6 @@ fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encode
     }
     stages.coded = out.len() as u64;
     Encoded {
-        minor: recipe.minor(),
         bytes: out,
         saved,
         known,

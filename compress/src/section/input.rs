@@ -34,6 +34,4 @@ pub(crate) struct Encoded {
     /// What each part decodes to, where that is known.
     pub(crate) known: Vec<Option<Arc<dyn KnownPlane>>>,
     pub(crate) stages: Stages,
-    /// The minor format version that introduced the recipe.
-    pub(crate) minor: u8,
 }

@@ -94,7 +94,11 @@ impl Space {
     /// `Usage` if a trained tensor is not `f32`, or the space does not suit the sizes of the tensors; the error names the key
     /// or the tensor.
     pub fn new(full: Arc<Layout>, spec: SpaceSpec, seed: u64) -> Result<Self, Error> {
-        let trained: Vec<&Tensor> = full.tensors().iter().filter(|t| t.role == Role::Trained).collect();
+        let trained: Vec<&Tensor> = full
+            .tensors()
+            .iter()
+            .filter(|t| t.role == Role::Trained && t.len > 0)
+            .collect();
         if let Some(other) = trained.iter().find(|tensor| tensor.dtype != Dtype::F32) {
             return Err(Error::Usage(format!(
                 "tensor `{}` is {}; `train.space` trains F32 tensors only",

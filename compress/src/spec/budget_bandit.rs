@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::error::Error;
 use crate::forms::rule::Table;
+use crate::math;
 use crate::rules::agent::{Agent, NAME};
 
 /// Most bits per value of any budget.
@@ -51,7 +52,7 @@ impl BudgetBandit {
 
     /// Bits per value of an arm.
     pub(crate) fn bits(&self, arm: usize) -> f64 {
-        self.least * (self.most / self.least).powf(arm as f64 / (ARMS - 1) as f64)
+        self.least * math::pow(self.most / self.least, arm as f64 / (ARMS - 1) as f64)
     }
 }
 

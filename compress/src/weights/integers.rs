@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use safetensors::tensor::{Dtype, TensorInfo};
 
 use crate::error::Error;
-use crate::layout::{MAX_DIMS, check_name_and_shape};
+use crate::layout::{MAX_DIMS, check_name_and_shape, product};
 use crate::wire::{Reader, Writer};
 
 /// The supported types, in the order of their numbers in an archive.
@@ -151,6 +151,5 @@ fn width(dtype: Dtype) -> usize {
 }
 
 fn size(shape: &[usize], dtype: Dtype) -> Option<usize> {
-    let mut extents = shape.iter();
-    extents.try_fold(width(dtype), |size, &extent| size.checked_mul(extent))
+    product(shape)?.checked_mul(width(dtype))
 }

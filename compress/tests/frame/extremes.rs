@@ -158,3 +158,63 @@ fn a_shadow_that_would_overflow_is_refused() {
     }
     assert!(refused && encoder.encode(&mut [0.0; 2], UPDATE).is_ok());
 }
+
+/// `torch.empty(0, 4)` is a tensor of a checkpoint. Its frames are those of the layout without it, but for the fingerprint.
+#[test]
+fn tensors_without_values_change_no_frame() {
+    let of = |tensors: &[(&str, &[usize], Dtype, Role)]| {
+        let tensors = tensors
+            .iter()
+            .map(|(name, shape, dtype, role)| TensorSpec::new(*name, shape, *dtype, *role));
+        Arc::new(Layout::of(tensors).unwrap())
+    };
+    let full = [
+        ("bias", &[3][..], Dtype::F32, Role::Trained),
+        ("weight", &[20, 30], Dtype::F32, Role::Trained),
+        ("mean", &[4], Dtype::F32, Role::Buffer),
+        ("seen", &[], Dtype::I64, Role::Counter),
+    ];
+    let empty = [
+        ("a.cache", &[0, 4][..], Dtype::F32, Role::Trained),
+        ("c.cache", &[0], Dtype::Bf16, Role::Trained),
+        ("z.cache", &[usize::MAX, 2, 0, 7], Dtype::F16, Role::Buffer),
+        ("none", &[3, 0], Dtype::I32, Role::Counter),
+    ];
+    let (plain, with) = (of(&full), of(&[&full[..], &empty].concat()));
+    assert_eq!((with.len(), with.tensors().len()), (plain.len(), 8));
+    let values: Vec<f32> = noise(plain.len() - 1, 4).into_iter().chain([5.0]).collect();
+    for method in some_methods() {
+        for small in ["", "small = { below = 10, use = { quantize = 'half' } }"] {
+            let spec = Spec {
+                memory: Memory::default(),
+                default: method.clone(),
+                ..from_toml(&format!("default = {{}}\n{small}"))
+            };
+            let [plain, with] = [&plain, &with].map(|layout| {
+                let mut encoder = Encoder::new(Arc::clone(layout), &spec).unwrap();
+                let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
+                let mut state = Vec::new();
+                encoder.save(Some(&pending), &mut state);
+                assert_eq!(
+                    Encoder::load(Arc::clone(layout), &spec, &state).unwrap().1.as_ref(),
+                    Some(&pending)
+                );
+                (decode(layout, &pending.frame), pending)
+            });
+            assert_eq!(with.0, plain.0, "{method:?}");
+            assert_eq!(
+                with.1.frame[16..with.1.frame.len() - 4],
+                plain.1.frame[16..plain.1.frame.len() - 4]
+            );
+            assert_eq!(with.1.fidelity, plain.1.fidelity);
+        }
+    }
+    let frame = snapshot(&with, &values, 3).unwrap();
+    assert_eq!(decode(&with, &frame), values);
+    let floats = Layout::new([("cache", vec![0, 4]), ("w", vec![2])]).unwrap();
+    let archive = Archive::write(&floats, b"frame", &[]);
+    assert_eq!(Archive::parse(&archive).unwrap().layout, floats);
+    // A layout of nothing else has frames without sections.
+    let none = Arc::new(Layout::new([("cache", vec![0, 4])]).unwrap());
+    assert_eq!(encode(&none, &Method::default(), &[]).frame.len(), 38);
+}

@@ -11,7 +11,6 @@ mod corruption;
 mod extremes;
 mod fidelity;
 mod golden;
-mod golden_minor;
 mod handed;
 mod laws;
 mod least;

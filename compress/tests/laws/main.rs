@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bounds;
 mod budget;
 mod contraction;
 mod document;

@@ -119,3 +119,29 @@ fn a_duplicate_name_in_the_header_ends_with_3() {
         "{error}"
     );
 }
+
+/// `register_buffer("cache", torch.empty(0, 4))`, as `safetensors.torch.save_file` writes it.
+#[test]
+fn a_checkpoint_with_tensors_without_values_goes_all_the_way() {
+    let place = Place::new();
+    let header = br#"{"cache":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]},"ids":{"dtype":"I64","shape":[2,0],"data_offsets":[0,0]},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let model = |values: [f32; 2]| {
+        let values = values.map(f32::to_le_bytes);
+        [&(header.len() as u64).to_le_bytes(), &header[..], values.as_flattened()].concat()
+    };
+    place.write("exact.toml", b"default = {}");
+    place.write("old", &model([1.0, 2.0]));
+    place.write("new", &model([1.5, -2.0]));
+    place.ok("encode --spec exact.toml new out.flz");
+    place.ok("decode out.flz back");
+    place.ok("diff old new delta");
+    place.ok("encode --spec exact.toml --state state delta delta.flz");
+    place.ok("apply old delta.flz after");
+    place.ok("inspect out.flz");
+    for made in ["back", "after"] {
+        let (made, new) = (place.read(made), place.read("new"));
+        let (made, new) = (Weights::parse(&made).unwrap(), Weights::parse(&new).unwrap());
+        assert_eq!((made.layout(), made.integers()), (new.layout(), new.integers()));
+        assert_eq!(made.values(), new.values());
+    }
+}

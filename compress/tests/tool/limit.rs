@@ -34,7 +34,7 @@ fn a_few_bytes_that_declare_billions_of_values_end_with_4_and_name_the_limit() {
     let place = Place::new();
     // 2^32 - 1 values, the maximum of the format: 16 GiB of zeros.
     let bomb = zeros(&[("w", vec![65_535, 65_537])]);
-    assert!(bomb.len() <= 61, "{}", bomb.len());
+    assert!(bomb.len() <= 62, "{}", bomb.len());
     place.write("bomb.flz", &bomb);
     for (command, rest) in [("decode", "out"), ("inspect", ""), ("apply old.safetensors", "out")] {
         let error = place.fails(4, &format!("{command} --max-values 1000000000 bomb.flz {rest}"));

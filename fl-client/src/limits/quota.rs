@@ -18,8 +18,7 @@ use crate::error::Error;
 use crate::state::Disk;
 
 const MAGIC: &[u8; 4] = b"FLTR";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 const LEN: u64 = (4 + 2 + 4 + 4 + 8 + 8 + CHECKSUM_BYTES) as u64;
 /// Bytes that are reserved with one write of the file.
 const RESERVE: u64 = 256 * 1024;
@@ -221,7 +220,7 @@ fn next_month(now: Moment) -> u64 {
 fn write(count: &Count) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
     let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, MAJOR, MINOR);
+    writer.head(MAGIC, VERSION);
     writer.u32(count.day);
     writer.u32(count.month);
     writer.u64(count.day_bytes);
@@ -231,7 +230,7 @@ fn write(count: &Count) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Result<Count, fl_compress::Error> {
-    let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+    let mut reader = unseal(bytes, MAGIC, VERSION)?;
     let count = Count {
         day: reader.u32("day")?,
         month: reader.u32("month")?,

@@ -13,8 +13,7 @@ use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLVD";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 const LEN: u64 = (4 + 2 + 32 + 1 + CHECKSUM_BYTES) as u64;
 
 impl RunState {
@@ -49,7 +48,7 @@ impl RunState {
 fn write(digest: Digest, verdict: Ack) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
     let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, MAJOR, MINOR);
+    writer.head(MAGIC, VERSION);
     writer.bytes(&digest.0);
     writer.u8(match verdict {
         Ack::Accepted => 1,
@@ -61,7 +60,7 @@ fn write(digest: Digest, verdict: Ack) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Result<(Digest, Ack), fl_compress::Error> {
-    let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+    let mut reader = unseal(bytes, MAGIC, VERSION)?;
     let digest = reader.array("digest").map(Digest)?;
     let verdict = match reader.u8("verdict")? {
         1 => Ack::Accepted,

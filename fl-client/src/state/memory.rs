@@ -20,8 +20,7 @@ use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 /// Magic, version and length of the head.
 const BEGIN: usize = 4 + 1 + 1 + 2;
 /// The rest of a head, but for the metrics.
@@ -60,7 +59,7 @@ impl Head {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BEGIN + FIXED);
         let mut writer = Writer::new(&mut out);
-        writer.head(MAGIC, MAJOR, MINOR);
+        writer.head(MAGIC, VERSION);
         // Known at the end.
         writer.u16(0);
         writer.bytes(&self.instance.0);
@@ -90,12 +89,12 @@ impl Head {
     /// Reads the head from the front of `bytes` and returns the bytes after it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), fl_compress::Error> {
         let mut reader = Reader::new(bytes);
-        reader.head(MAGIC, MAJOR)?;
+        reader.head(MAGIC, VERSION)?;
         let len = usize::from(reader.u16("length of the head")?);
         let mut reader = Reader::new(bytes);
         let head = reader.take(len, "head")?;
         let rest = reader.take(reader.left(), "body")?;
-        let mut reader = unseal(head, MAGIC, MAJOR)?;
+        let mut reader = unseal(head, MAGIC, VERSION)?;
         reader.u16("length of the head")?;
         let head = Self {
             instance: reader.array("instance").map(Digest)?,

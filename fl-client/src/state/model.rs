@@ -12,8 +12,7 @@ use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMD";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 const HEAD: usize = 4 + 2 + 8 + 32;
 
 /// A model version with a verified digest.
@@ -50,7 +49,7 @@ impl RunState {
     pub(crate) fn save_model(&self, version: u64, digest: Digest, values: &[f32]) -> Result<(), Error> {
         let mut out = Vec::with_capacity(HEAD + 4 * values.len());
         let mut writer = Writer::new(&mut out);
-        writer.head(MAGIC, MAJOR, MINOR);
+        writer.head(MAGIC, VERSION);
         writer.u64(version);
         writer.bytes(&digest.0);
         writer.f32s(values);
@@ -63,7 +62,7 @@ impl RunState {
 
 fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, fl_compress::Error> {
     let mut reader = Reader::new(bytes);
-    reader.head(MAGIC, MAJOR)?;
+    reader.head(MAGIC, VERSION)?;
     let (version, digest) = (reader.u64("version")?, reader.array("digest").map(Digest)?);
     let values: Vec<f32> = reader.f32s(len, "values")?.collect();
     reader.finish("bytes after the values")?;

@@ -17,8 +17,7 @@ use crate::error::Error;
 use crate::optimizer_state::OptimizerState;
 
 const MAGIC: &[u8; 4] = b"FLOS";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 /// Everything but name and moments.
 const FIXED: usize = 4 + 2 + 32 + 8 + 32 + 2 + 8 + 8 + CHECKSUM_BYTES;
 
@@ -116,7 +115,7 @@ pub(crate) fn most_moments(layout: &Layout) -> usize {
 fn write(owner: Owner<'_>, update: Digest, state: &OptimizerState) -> Vec<u8> {
     let mut out = Vec::with_capacity(FIXED + state.optimizer.len() + 4 * state.values.len());
     let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, MAJOR, MINOR);
+    writer.head(MAGIC, VERSION);
     writer.bytes(&owner.instance.0);
     writer.u64(owner.layout.fingerprint());
     writer.bytes(&update.0);
@@ -131,7 +130,7 @@ fn write(owner: Owner<'_>, update: Digest, state: &OptimizerState) -> Vec<u8> {
 /// The moments and the digest of their update.
 fn read(bytes: &[u8], owner: Owner<'_>) -> Result<(OptimizerState, Digest), String> {
     let text = |e: fl_compress::Error| e.to_string();
-    let mut reader = unseal(bytes, MAGIC, MAJOR).map_err(text)?;
+    let mut reader = unseal(bytes, MAGIC, VERSION).map_err(text)?;
     if reader.array("instance").map(Digest).map_err(text)? != owner.instance {
         return Err("instance: the moments are of another run".to_owned());
     }

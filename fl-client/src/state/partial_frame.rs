@@ -19,8 +19,7 @@ use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLPF";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 const HEAD: usize = 4 + 2 + 32;
 const FILE: &str = "partial-frame";
 /// Shorter frames are not kept while they are received: the connection is quick to bring them again.
@@ -76,7 +75,7 @@ impl RunState {
         let path = self.path(FILE);
         let mut head = Vec::with_capacity(HEAD);
         let mut writer = Writer::new(&mut head);
-        writer.head(MAGIC, MAJOR, MINOR);
+        writer.head(MAGIC, VERSION);
         writer.bytes(&digest.0);
         self.drop_partial_frame();
         match fl_proto::make_private_file(&path) {
@@ -138,7 +137,7 @@ fn read_into(frame: &mut Assembler, path: &Path, held: u64) -> std::io::Result<F
 
 fn digest(head: &[u8]) -> Result<Digest, fl_compress::Error> {
     let mut reader = Reader::new(head);
-    reader.head(MAGIC, MAJOR)?;
+    reader.head(MAGIC, VERSION)?;
     reader.array("digest").map(Digest)
 }
 

@@ -17,8 +17,7 @@ use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLST";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 const HEAD: usize = 4 + 2 + 32;
 
 impl RunState {
@@ -49,7 +48,7 @@ impl RunState {
 fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + frame.len() + CHECKSUM_BYTES);
     let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, MAJOR, MINOR);
+    writer.head(MAGIC, VERSION);
     writer.bytes(&model.0);
     writer.bytes(frame);
     seal(0, &mut out);
@@ -58,7 +57,7 @@ fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
 
 /// The frame; `None` if it made another model.
 fn parse(bytes: &[u8], layout: &Layout, model: Digest) -> Result<Option<Vec<u8>>, fl_compress::Error> {
-    let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+    let mut reader = unseal(bytes, MAGIC, VERSION)?;
     if reader.array("digest").map(Digest)? != model {
         return Ok(None);
     }

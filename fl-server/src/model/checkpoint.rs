@@ -16,10 +16,7 @@ use crate::config::plan::RunPlan;
 use crate::storage::field::Field as _;
 
 const MAGIC: &[u8; 4] = b"FLGC";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
-/// Place of the minor version.
-const MINOR_AT: usize = 5;
+const VERSION: [u8; 2] = [1, 0];
 
 impl GlobalModel {
     /// The bytes of a checkpoint. Needs as much memory again as model, residual and optimizer state.
@@ -27,7 +24,7 @@ impl GlobalModel {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
         let mut out = Vec::with_capacity(4 * values + 4_096);
         let mut writer = Writer::new(&mut out);
-        writer.head(MAGIC, MAJOR, MINOR);
+        writer.head(MAGIC, VERSION);
         writer.u64(self.layout.fingerprint());
         writer.u64(self.seed);
         writer.u64(self.version);
@@ -54,13 +51,7 @@ impl GlobalModel {
             return Err("not a checkpoint file (bad magic)".to_owned());
         }
         let text = |e: fl_compress::Error| e.to_string();
-        let mut reader = unseal(bytes, MAGIC, MAJOR).map_err(text)?;
-        let minor = bytes.get(MINOR_AT).copied().unwrap_or(0);
-        if minor > MINOR {
-            return Err(format!(
-                "format {MAJOR}.{minor}, this program reads up to {MAJOR}.{MINOR}; use the program that wrote it"
-            ));
-        }
+        let mut reader = unseal(bytes, MAGIC, VERSION).map_err(text)?;
         let (fingerprint, seed) = (reader.u64("layout").map_err(text)?, reader.u64("seed").map_err(text)?);
         let version = reader.u64("model version").map_err(text)?;
         if fingerprint != layout.fingerprint() || seed != plan.seed {

@@ -15,8 +15,7 @@ use crate::failure::Failure;
 use crate::write;
 
 const MAGIC: &[u8; 4] = b"FLCT";
-const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const VERSION: [u8; 2] = [1, 0];
 
 /// The state between two calls.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ impl State {
     }
 
     fn read(layout: Arc<Layout>, spec: &Spec, bytes: &[u8]) -> Result<Self, Error> {
-        let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+        let mut reader = unseal(bytes, MAGIC, VERSION)?;
         let round = reader.u64("round")?;
         let state = reader.take(reader.left(), "state")?;
         let (encoder, _) = Encoder::load(layout, spec, state)?;
@@ -56,7 +55,7 @@ impl State {
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
-        writer.head(MAGIC, MAJOR, MINOR);
+        writer.head(MAGIC, VERSION);
         writer.u64(self.round);
         self.encoder.save(None, &mut bytes);
         seal(0, &mut bytes);

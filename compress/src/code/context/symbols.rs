@@ -12,7 +12,6 @@ const FAR: usize = 3;
 /// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "context",
-    minor: 1,
     encode: |plane, out| {
         encode(plane.symbols, plane.width, plane.center(), out);
         out.len() < plane.limit

@@ -10,7 +10,6 @@ use crate::code::rice::{BLOCK, Decoder as Gaps, encode_block};
 /// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "rice",
-    minor: 1,
     encode: |plane, out| {
         encode(plane.symbols, plane.width, plane.center(), out);
         out.len() < plane.limit

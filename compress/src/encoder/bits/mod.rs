@@ -13,7 +13,6 @@ use crate::rules::bits::BitsRule;
 use crate::section::input::Encoded;
 use crate::wire::{Reader, Writer};
 
-const VERSION: u8 = 1;
 /// Numbers of the controllers in a state file; one more than that of pricing with a network.
 const BANDIT: u8 = 2;
 
@@ -87,17 +86,8 @@ impl BitsController {
         }
     }
 
-    /// The minor version of a state file that has it.
-    pub(crate) fn minor(&self) -> u8 {
-        match self {
-            Self::Priced(_) => 4,
-            Self::Bandit(_) => 5,
-        }
-    }
-
-    /// Appends version, kind and state.
+    /// Appends kind and state.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        out.u8(VERSION);
         match self {
             Self::Priced(pricing) => {
                 out.u8(u8::from(pricing.has_network()));
@@ -114,15 +104,8 @@ impl BitsController {
     /// what does not fit a spec with another rule or other sections.
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`; `Mismatch` for another version, or if both have a network or a bandit of different
-    /// seeds.
+    /// `Truncated`, `Corrupt`; `Mismatch` if both have a network or a bandit of different seeds.
     pub(crate) fn read(reader: &mut Reader<'_>, wanted: Option<&mut Self>) -> Result<(), Error> {
-        let version = reader.u8("version of the rule for bits")?;
-        if version != VERSION {
-            return Err(Error::Mismatch(format!(
-                "the state's rule for `bits` has version {version}, this program {VERSION}; start with a new state"
-            )));
-        }
         match reader.u8("kind of the rule for bits")? {
             kind @ 0..BANDIT => Pricing::read(reader, kind == 1, wanted.and_then(Self::pricing)),
             BANDIT => BitsAgents::read(reader, wanted.and_then(Self::agents)),

@@ -12,6 +12,7 @@
 use crate::encoder::measured::{COUNT, FEATURES, Measured, cheapest, costs, is_kept, measure};
 use crate::encoder::task::EncodeTask;
 use crate::error::Error;
+use crate::math;
 use crate::quantize::numbers::sum_of_squares;
 use crate::rules::bits::{BitsBy, CHOICES, PricedBits};
 use crate::rules::network::Network;
@@ -49,7 +50,7 @@ impl Pricing {
         Self {
             rule,
             frames: 0,
-            log_lambda: (128.0f64).ln() - 2.0 * std::f64::consts::LN_2 * rule.target,
+            log_lambda: math::ln(128.0) - 2.0 * std::f64::consts::LN_2 * rule.target,
             seen: vec![None; count],
             network: (rule.by == BitsBy::Learned).then(|| Network::new(rule.seed.into())),
         }
@@ -73,7 +74,7 @@ impl Pricing {
         let levels: Vec<f64> = ruled
             .iter()
             .zip(&energies)
-            .map(|(task, energy)| (energy / len(task) as f64 / density).ln() - self.log_lambda)
+            .map(|(task, energy)| math::ln(energy / len(task) as f64 / density) - self.log_lambda)
             .collect();
         let (due, limit) = self.due(&ruled, values);
         let inputs: Vec<(usize, &Input<'_>)> = due.into_iter().map(|at| (at, &ruled[at].input)).collect();
@@ -96,7 +97,7 @@ impl Pricing {
                 (Some(seen), Some(network)) if u.is_finite() => {
                     let predicted = network.predict(&seen.features(lens[at]));
                     let (errors, bits) = predicted.split_at(COUNT);
-                    let errors: [f64; COUNT] = std::array::from_fn(|at| errors[at].exp());
+                    let errors: [f64; COUNT] = std::array::from_fn(|at| math::exp(errors[at]));
                     let bits: [f64; COUNT] = std::array::from_fn(|at| bits[at] / std::f64::consts::LN_2);
                     cheapest(&costs(&errors, &bits, u + seen.shift))
                 }
@@ -162,7 +163,7 @@ impl Pricing {
             (bytes + section.bytes.len(), values + len)
         });
         let rate = 8.0 * bytes as f64 / values.max(1) as f64;
-        let change = (GAIN * (rate / self.rule.target).ln()).clamp(-1.0, 1.0);
+        let change = (GAIN * math::ln(rate / self.rule.target)).clamp(-1.0, 1.0);
         if change.is_finite() {
             self.log_lambda = (self.log_lambda + change).clamp(-40.0, 40.0);
         }

@@ -5,6 +5,7 @@
 //! so one addition per value gives counts and sums of magnitudes. Sums of squares assume that a bin is filled uniformly
 //! about its mean.
 
+use crate::math::square;
 use crate::quantize::numbers::largest;
 
 /// Mantissa bits below those that choose the bin.
@@ -187,7 +188,7 @@ impl Class {
         self.plus += part.plus;
         self.minus += part.minus;
         self.first += count * part.mean;
-        self.second += count * (part.mean * part.mean + (part.high - part.low).powi(2) / 12.0);
+        self.second += count * (part.mean * part.mean + square(part.high - part.low) / 12.0);
     }
 
     /// These values without `others`, which are some of them.

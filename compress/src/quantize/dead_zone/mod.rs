@@ -185,7 +185,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 4,
     bytes: None,
-    minor: 1,
     words: |_| "dead zone".to_owned(),
     read: |reader, expected| Ok(Box::new(decode::Plane::read(reader, expected.shape, expected.code)?)),
 };

@@ -1,8 +1,8 @@
 //! Rate-distortion model: estimates the bits and the squared error of a step from a histogram of the values, without
 //! encoding. The time of an estimate grows with the levels that a step has, not with the values.
 
+use crate::math::{coarse_log2, square};
 use crate::quantize::dead_zone::bins::{Bin, Bins, Class};
-use crate::quantize::log2::log2;
 
 /// Stochastic levels below this are counted one by one.
 const LEVELS: f64 = 4096.0;
@@ -82,7 +82,7 @@ impl Histogram {
         }
         for bin in spread {
             known += many(bin, step);
-            let mean = (theta.powi(3) + (1.0 - theta).powi(3)) / 3.0 * step.powi(2);
+            let mean = (theta * square(theta) + (1.0 - theta) * square(1.0 - theta)) / 3.0 * square(step);
             error += (bin.plus + bin.minus) * mean;
         }
         ((product(self.len) - known).max(0.0), error)
@@ -129,7 +129,7 @@ fn many(bin: &Bin, step: f64) -> f64 {
     // Also with fewer values than levels: no coder has a symbol for each level, so a finer level takes more bits.
     let part = |count: f64| {
         if count > 0.0 {
-            count * log2(count / classes)
+            count * coarse_log2(count / classes)
         } else {
             0.0
         }
@@ -141,12 +141,16 @@ fn many(bin: &Bin, step: f64) -> f64 {
 #[inline(always)]
 fn product(count: f64) -> f64 {
     // Differences of sums are not exactly zero.
-    if count > 1e-6 { count * log2(count) } else { 0.0 }
+    if count > 1e-6 { count * coarse_log2(count) } else { 0.0 }
 }
 
 /// Ideal code length in bits of `count` equal symbols among `len`.
 fn cost(count: f64, len: f64) -> f64 {
-    if count > 0.0 { count * log2(len / count) } else { 0.0 }
+    if count > 0.0 {
+        count * coarse_log2(len / count)
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]

@@ -79,7 +79,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 6,
     bytes: Some(0..=3),
-    minor: 1,
     words: |byte| format!("rotated {} bits", byte + 1),
     read: |reader, expected| {
         Ok(Box::new(decode::Plane::read(

@@ -153,7 +153,6 @@ pub(crate) const METHOD: Entry = Entry {
     },
     tag: 2,
     bytes: Some(0..=0x67),
-    minor: 0,
     words: |byte| format!("uniform {} bits, scale per {}", bits(byte), block(byte)),
     read: |reader, expected| {
         Ok(Box::new(decode::Plane::read(

@@ -33,7 +33,7 @@ pub fn archive(data: &[u8]) {
         return;
     };
     let mut again = Archive::write(&archive.layout, archive.frame, &archive.integers);
-    // The writer chooses its own minor version.
+    // A newer minor version is read too.
     again[5] = bytes[5];
     assert_eq!(summed(again), bytes);
     if archive.layout.len() < 100_000

@@ -1,6 +1,8 @@
 //! Keeps a stream of levels near a number of bytes: what a bit is worth rises while the stream runs ahead of its share, and
 //! falls while it runs behind. Only an encoder knows; any stream decodes alike.
 
+use crate::math;
+
 /// Bits that a nonzero level takes, and each unit of its magnitude, in the same unit: shares of the bits of a stream.
 const PLACE: u64 = 4;
 const UNIT: u64 = 1;
@@ -69,7 +71,7 @@ pub(crate) struct RateKeeper {
 impl RateKeeper {
     /// For a stream of levels with these [`share`]s in total, of which a part of `density` is not zero.
     pub(crate) fn new(aim: Aim, shares: u64, density: f64) -> Self {
-        let reacts = SHORTENS * (-FALLS * density).exp();
+        let reacts = SHORTENS * math::exp(-FALLS * density);
         let mut new = Self {
             bits: 8.0 * aim.bytes as f64,
             shares,
@@ -86,13 +88,13 @@ impl RateKeeper {
     }
 
     fn become_shorter(&mut self, by: f64) {
-        let most = MOST.powf(self.reacts);
+        let most = math::pow(MOST, self.reacts);
         self.shorter = by.clamp(1.0 / most, most);
     }
 
     /// The factor of the worth of a bit.
     pub(crate) fn factor(&self) -> f32 {
-        self.shorter.powf(1.0 / self.reacts) as f32
+        math::pow(self.shorter, 1.0 / self.reacts) as f32
     }
 
     /// Records that the levels of `share` were written, and that the stream has `bytes`. Returns the new factor of the worth of

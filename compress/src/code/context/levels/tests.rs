@@ -119,7 +119,6 @@ fn levels_round_trip_in_any_portions() {
     }
 }
 
-/// Golden bytes of format minor version 1.
 #[test]
 fn bytes_are_golden() {
     let shape = Shape { rows: 4, cols: 5 };
