@@ -6,6 +6,8 @@
 
 // Only this workspace uses the crate: a public item has a doc comment where its name does not say enough.
 #![allow(missing_docs)]
+// A replay on another machine gives the same model.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod accounting;
 mod admin;

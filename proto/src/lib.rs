@@ -6,6 +6,9 @@
 //! Nothing here knows about rounds, learners or storage; [`trace`] names the spans of a round, which both sides must do
 //! alike, and sends them.
 
+// Learning rates are the same on every machine.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod availability;
 mod caught;
 mod chunk;

@@ -3,6 +3,9 @@
 //! Examples stay as compact as their file holds them and become `f32` one batch at a time. Nothing here trusts a
 //! file: every size is checked against the bytes that are there, and every error names the file.
 
+// A client has the same examples on every machine.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod array;
 mod batch;
 mod builtin;

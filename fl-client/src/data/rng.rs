@@ -2,6 +2,8 @@
 //!
 //! Each number is a function of the seed and of its position in the sequence, on every machine.
 
+use fl_compress::math;
+
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A seeded sequence of numbers.
@@ -44,15 +46,15 @@ impl Rng {
 
     /// A draw from the standard normal distribution (Box and Muller 1958).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
+        radius * math::cos(std::f64::consts::TAU * self.unit())
     }
 
     /// The natural logarithm of a draw from the gamma distribution of shape `alpha` above 0 and scale 1 (Marsaglia and Tsang
     /// 2000). For a small `alpha`, the draw itself may underflow.
     pub fn ln_gamma_draw(&mut self, alpha: f64) -> f64 {
         if alpha < 1.0 {
-            let boost = (1.0 - self.unit()).ln() / alpha;
+            let boost = math::ln(1.0 - self.unit()) / alpha;
             return self.ln_gamma_draw(alpha + 1.0) + boost;
         }
         let d = alpha - 1.0 / 3.0;
@@ -63,9 +65,9 @@ impl Rng {
             if v <= 0.0 {
                 continue;
             }
-            let ln_v = 3.0 * v.ln();
-            if (1.0 - self.unit()).ln() < 0.5 * x * x + d * (1.0 - v * v * v + ln_v) {
-                return d.ln() + ln_v;
+            let ln_v = 3.0 * math::ln(v);
+            if math::ln(1.0 - self.unit()) < 0.5 * x * x + d * (1.0 - v * v * v + ln_v) {
+                return math::ln(d) + ln_v;
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Seeded first weights.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use fl_compress::Layout;
 
 use crate::data::Rng;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Frame, Layout, Role, SectionInfo, energy_entropy};
+use fl_compress::{Frame, Layout, Role, SectionInfo, energy_entropy, math};
 use fl_proto::SectionFidelity;
 
 use crate::accounting::ledger::{Fidelity, Section};
@@ -65,7 +65,7 @@ pub(super) fn entropies(layout: &Layout, sections: &Sections, value: impl Fn(usi
             .map(|at| value(tensor.offset + at * stride + within(at, stride)))
             .collect();
         let scale = tensor.len as f64 / sample.len() as f64;
-        Some((section.first, energy_entropy(&sample)? + scale.ln()))
+        Some((section.first, energy_entropy(&sample)? + math::ln(scale)))
     };
     sections.0.values().filter_map(entropy).collect()
 }

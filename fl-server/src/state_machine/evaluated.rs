@@ -48,7 +48,7 @@ impl Summed {
     /// The exponential of the mean loss, if the model of some client does not classify. `None` beyond the range of a float.
     pub fn perplexity(&self) -> Option<f64> {
         self.unclassified
-            .then(|| self.loss.exp())
+            .then(|| fl_compress::math::exp(self.loss))
             .filter(|value| value.is_finite())
     }
 }

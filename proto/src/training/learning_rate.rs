@@ -1,5 +1,7 @@
 //! The learning rate from round to round, and from step to step.
 
+use fl_compress::math;
+
 use super::schedule::{Decay, Schedule, Span};
 use super::settings::Training;
 
@@ -24,10 +26,11 @@ impl Training {
             Schedule::Constant => self.learning_rate,
             Schedule::Cosine => {
                 let part = done.min(rounds) as f64 / rounds.max(1) as f64;
-                (f64::from(self.learning_rate) * 0.5 * (1.0 + (std::f64::consts::PI * part).cos())) as f32
+                (f64::from(self.learning_rate) * 0.5 * (1.0 + math::cos(std::f64::consts::PI * part))) as f32
             }
             Schedule::Step { every, factor } => {
-                self.learning_rate * factor.powi((done / u64::from(every.max(1))).min(i32::MAX as u64) as i32)
+                let decays = done / u64::from(every.max(1));
+                (f64::from(self.learning_rate) * math::pow(factor.into(), decays as f64)) as f32
             }
         }
     }
@@ -58,7 +61,7 @@ impl Training {
             Decay::Constant => rate,
             Decay::Linear => (f64::from(rate) * (1.0 - (1.0 - floor) * part)) as f32,
             Decay::Cosine => {
-                let cosine = 0.5 * (1.0 + (std::f64::consts::PI * part).cos());
+                let cosine = 0.5 * (1.0 + math::cos(std::f64::consts::PI * part));
                 (f64::from(rate) * (floor + (1.0 - floor) * cosine)) as f32
             }
         }

@@ -1,5 +1,7 @@
 //! Dirichlet splits by class: one draw a class, which shares its examples out among the clients.
 
+use fl_compress::math;
+
 use super::members::members;
 use crate::data::rng::Rng;
 
@@ -40,7 +42,7 @@ fn by_class(
         let mut draws: Vec<f64> = (0..clients).map(|_| rng.ln_gamma_draw(alpha)).collect();
         adjust(&mut draws, &all);
         let top = draws.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let shares: Vec<f64> = draws.iter().map(|draw| (draw - top).exp()).collect();
+        let shares: Vec<f64> = draws.iter().map(|draw| math::exp(draw - top)).collect();
         let whole: f64 = shares.iter().sum();
         let (mut from, mut sum) = (0, 0.0);
         for (mine, share) in all.iter_mut().zip(&shares) {

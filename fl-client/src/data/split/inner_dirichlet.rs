@@ -1,5 +1,7 @@
 //! Dirichlet split by client: each client draws its proportions of the classes, and all clients have the same size.
 
+use fl_compress::math;
+
 use super::members::members;
 use super::slice::slice;
 use crate::data::rng::Rng;
@@ -53,7 +55,7 @@ impl Taker {
             // Relative to the largest proportion that is left: the others may all have underflowed beside one that is gone.
             let left = || self.ln.iter().zip(pools).filter(|(_, pool)| !pool.is_empty());
             let top = left().map(|(ln, _)| *ln).fold(f64::NEG_INFINITY, f64::max);
-            let share = |(ln, pool): (&f64, &Vec<u32>)| if pool.is_empty() { 0.0 } else { (ln - top).exp() };
+            let share = |(ln, pool): (&f64, &Vec<u32>)| if pool.is_empty() { 0.0 } else { math::exp(ln - top) };
             self.shares = self.ln.iter().zip(pools).map(share).collect();
             self.open = open;
         }
