@@ -132,6 +132,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_names_the_format_of_pytorch_beside_its_notes() {
+        use fl_compress::weights::{SEED, read_notes};
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let layout = Layout::new([("w", vec![2])]).unwrap();
+        let notes = || read_notes(std::fs::File::open(&path).unwrap()).unwrap();
+        export(&path, &layout, &[1.0, 2.0]).unwrap();
+        let format = Notes::from([("format".to_owned(), "pt".to_owned())]);
+        assert_eq!(notes(), format);
+        let seed = Notes::from([(SEED.to_owned(), "3".to_owned())]);
+        export_with(&path, &layout, &[1.0, 2.0], &seed).unwrap();
+        assert_eq!(notes(), format.into_iter().chain(seed).collect());
+    }
+
+    #[test]
     fn tensors_of_other_types_come_back_in_their_own() {
         let spec = |name: &str, dtype, role| TensorSpec::new(name, &[2], dtype, role);
         let layout = Layout::of([

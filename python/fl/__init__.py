@@ -628,7 +628,7 @@ class _Session:
         if hasattr(self.model, "named_buffers"):
             kinds.update({name.replace(COMPILED, ""): "buffer" for name, _ in self.model.named_buffers()})
         if file:
-            self.save(file, state, {"fl.kinds": json.dumps(kinds)})
+            self.save(file, state, {"format": "pt", "fl.kinds": json.dumps(kinds)})
         tensors = [dict(zip(keys, (name, *_describe(name, value), kinds.get(name)))) for name, value in state.items()]
         self.send(type="hello", version=VERSION, tensors=tensors, weights=file, evaluates=_evaluator is not None)
 

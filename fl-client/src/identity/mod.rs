@@ -9,7 +9,7 @@ pub(crate) use pair::{
     discard, is_half_promoted, is_pending, newest, pending_key, promote, save_next_certificate, save_next_key,
 };
 
-use fl_proto::{Issued, expiry};
+use fl_proto::{Issued, TlsError, certificates_of, expiry, issuer_of};
 use time::OffsetDateTime;
 use x509_parser::pem::parse_x509_pem;
 
@@ -24,24 +24,29 @@ pub(crate) fn own_fault(own: &Issued, authority: &str, now: OffsetDateTime) -> O
             ends.date()
         ));
     }
-    let (_, own) = parse_x509_pem(own.certificate.as_bytes()).ok()?;
-    let (_, authority) = parse_x509_pem(authority.as_bytes()).ok()?;
-    let (own, authority) = (own.parse_x509().ok()?, authority.parse_x509().ok()?);
-    let uses = own.extended_key_usage().ok()?;
-    if own.is_ca() || uses.is_some_and(|uses| !uses.value.client_auth && !uses.value.any) {
+    let (_, first) = parse_x509_pem(own.certificate.as_bytes()).ok()?;
+    let first = first.parse_x509().ok()?;
+    let uses = first.extended_key_usage().ok()?;
+    if first.is_ca() || uses.is_some_and(|uses| !uses.value.client_auth && !uses.value.any) {
         return Some(
             "this is not a client's certificate; `certificate` is the client.pem that `fl-server issue` made".into(),
         );
     }
-    let (issuer, name) = (own.issuer().to_string(), authority.subject().to_string());
-    if issuer != name {
-        return Some(format!(
-            "this client's certificate is of `{issuer}`, not of `{name}`; check `certificate`"
-        ));
-    }
+    let Err(TlsError::Issuer(issuer)) = issuer_of(&own.certificate, &certificates_of(authority).ok()?) else {
+        return None;
+    };
+    let (_, authority) = parse_x509_pem(authority.as_bytes()).ok()?;
+    let name = authority.parse_x509().ok()?.subject().to_string();
     // Two federations may have the same name; the authority's key distinguishes them.
-    let foreign = own.verify_signature(Some(authority.public_key())).is_err();
-    foreign.then(|| {
-        format!("this client's certificate is of another authority that is also called `{name}`; check `certificate`")
+    Some(match issuer == name {
+        true => {
+            format!(
+                "this client's certificate is of another authority that is also called `{name}`; check `certificate`"
+            )
+        }
+        false => format!(
+            "this client's certificate is of `{issuer}`, not of `{name}`; check `certificate`, and append the certificates of the \
+             authorities in between to it"
+        ),
     })
 }

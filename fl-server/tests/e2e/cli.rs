@@ -621,6 +621,8 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     let model = founded.path("model.safetensors");
     let model = model.to_str().unwrap();
     assert!(good(&["export", fed, "test", "-o", model]).contains("version 0"));
+    let notes = fl_compress::weights::read_notes(std::fs::File::open(model).unwrap()).unwrap();
+    assert_eq!(notes.get("format").map(String::as_str), Some("pt"));
     assert!(bad(1, &["export", fed, "other", "-o", model]).contains("there is no run `other`; there is: test"));
     assert!(bad(1, &["serve", &format!("{fed}/server.toml"), "--run", &founded.run]).contains("in another process"));
     drop(watch);

@@ -382,7 +382,7 @@ fn an_own_authority_with_another_below_it_works_on_both_sides_and_a_missing_link
     fails(
         fed.client("anna"),
         3,
-        &["append the certificates of the authorities above it"],
+        &["is of `CN=Acme issuing`, not of `CN=Acme root`", "append"],
     );
     write("anna/client.pem", &(anna.certificate.clone() + &issuing.certificate));
     connects(&fed);

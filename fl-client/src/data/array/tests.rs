@@ -222,6 +222,31 @@ fn a_file_cut_short_or_changed_anywhere_is_read_or_refused() {
 }
 
 #[test]
+fn a_shape_of_long_integers_of_python_2_is_read() {
+    let values: Vec<f32> = (0..24).map(|i| i as f32 / 8.0).collect();
+    let (x, y) = (f32_file(&[6, 4], &values), label_file(&[0, 2, 1, 1, 0, 2]));
+    // numpy of Python 2 wrote shapes so where an extent was a `long`.
+    let longs = |shape: &str, long: &str, file: &[u8]| {
+        let at = file
+            .windows(shape.len())
+            .position(|part| part == shape.as_bytes())
+            .unwrap();
+        let mut bytes = [&file[..at], long.as_bytes(), &file[at + shape.len()..]].concat();
+        bytes[8] += (long.len() - shape.len()) as u8;
+        bytes
+    };
+    let dir = folder(&longs("(6, 4,)", "(6L, 4L)", &x), &longs("(6,)", "(6L,)", &y));
+    let read = load(&keys(dir.path(), "x.npy", "y.npy")).unwrap();
+    let plain = folder(&x, &y);
+    assert_eq!(seen(&read), seen(&load(&keys(plain.path(), "x.npy", "y.npy")).unwrap()));
+    for wrong in ["(6l, 4)", "(6LL, 4)", "(L6, 4)", "(6 L, 4)"] {
+        let dir = folder(&longs("(6, 4,)", wrong, &x), &y);
+        let error = refused(&keys(dir.path(), "x.npy", "y.npy"));
+        assert!(error.contains("npy header"), "{wrong}: {error}");
+    }
+}
+
+#[test]
 fn absurd_sizes_are_refused_before_anything_is_allocated() {
     let labels = label_file(&[0]);
     for shape in [&[1u64 << 31, 1 << 27][..], &[u64::MAX, 2], &[1 << 62, 4], &[1 << 30]] {
