@@ -83,7 +83,7 @@ impl Learner for Regression {
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
         let errors: Vec<f32> = self.examples.iter().map(|example| self.error(example)).collect();
         let loss = errors.iter().map(|e| f64::from(e * e)).sum::<f64>() / errors.len() as f64;
-        let correct = errors.iter().filter(|e| e.abs() < 0.1).count() as u64;
+        let correct = errors.iter().filter(|e| e.abs() < 0.1).count() as f64;
         Ok(Some(Evaluation::new(errors.len() as u64, loss, correct)))
     }
 }

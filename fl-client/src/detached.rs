@@ -90,6 +90,7 @@ impl Detached {
             examples: evaluation.examples,
             loss: evaluation.loss,
             correct: evaluation.correct,
+            language: evaluation.language,
             metrics: Arc::new(evaluation.metrics),
         }))
     }

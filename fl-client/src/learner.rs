@@ -103,29 +103,38 @@ pub struct Evaluation {
     pub examples: u64,
     /// Mean loss.
     pub loss: f64,
-    /// Examples classified correctly; `None` if the model does not classify.
-    pub correct: Option<u64>,
+    /// Examples classified correctly, 0 to `examples`: a fraction where examples have weights. `None` if the model does not
+    /// classify.
+    pub correct: Option<f64>,
+    /// Whether `loss` is the mean negative log-likelihood of a token, in nats, so that its exponential is the perplexity of a
+    /// language model.
+    pub language: bool,
     /// Further figures of the evaluation.
     pub metrics: Metrics,
 }
 
 impl Evaluation {
     /// The evaluation of a classifier, without further figures.
-    pub fn new(examples: u64, loss: f64, correct: u64) -> Self {
+    pub fn new(examples: u64, loss: f64, correct: f64) -> Self {
         Self {
             examples,
             loss,
             correct: Some(correct),
+            language: false,
             metrics: Metrics::new(),
         }
     }
 }
 
 impl Evaluation {
-    /// The exponential of the loss, of a model that does not classify; `None` if the metric `rmse` shows that the loss is a
-    /// squared error.
+    /// The share of the examples classified correctly, of a model that classifies.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.correct.map(|correct| correct / self.examples as f64)
+    }
+
+    /// The exponential of the loss, of a language model; `None` beyond the range of a float.
     pub fn perplexity(&self) -> Option<f64> {
-        (self.correct.is_none() && self.metrics.get("rmse").is_none()).then(|| self.loss.exp())
+        Some(self.loss.exp()).filter(|perplexity| self.language && perplexity.is_finite())
     }
 }
 

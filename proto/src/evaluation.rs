@@ -19,8 +19,11 @@ pub struct EvaluationReport {
     pub examples: u64,
     /// Mean loss, finite.
     pub loss: f64,
-    /// Examples classified correctly, at most `examples`; `None` if the model does not classify.
-    pub correct: Option<u64>,
+    /// Examples classified correctly, 0 to `examples`: a fraction where examples have weights. `None` if the model does not
+    /// classify.
+    pub correct: Option<f64>,
+    /// Whether `loss` is of tokens, so that its exponential is the perplexity of a language model.
+    pub language: bool,
     /// Further figures of the evaluation.
     pub metrics: Arc<Metrics>,
 }
@@ -33,6 +36,7 @@ impl From<EvaluationReport> for wire::EvaluationReport {
             examples: report.examples,
             loss: report.loss,
             correct: report.correct,
+            language: report.language,
             metrics: report.metrics.to_wire(),
         }
     }
@@ -49,6 +53,7 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             loss,
             correct,
             metrics,
+            language,
         } = report;
         if examples == 0 || examples > MAX_EXAMPLES {
             return Err(ProtocolError::invalid(
@@ -56,10 +61,10 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
                 format!("{examples} must be 1 to {MAX_EXAMPLES}"),
             ));
         }
-        if let Some(correct) = correct.filter(|correct| *correct > examples) {
+        if let Some(correct) = correct.filter(|correct| !(0.0..=examples as f64).contains(correct)) {
             return Err(ProtocolError::invalid(
                 "correct",
-                format!("{correct} is more than the {examples} examples"),
+                format!("{correct} is not 0 to the {examples} examples"),
             ));
         }
         if !loss.is_finite() {
@@ -71,6 +76,7 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             examples,
             loss,
             correct,
+            language,
             metrics: Metrics::from_wire(metrics)?.into(),
         })
     }
@@ -80,20 +86,21 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
 mod tests {
     use super::*;
 
-    fn report(correct: Option<u64>) -> EvaluationReport {
+    fn report(correct: Option<f64>) -> EvaluationReport {
         EvaluationReport {
             run: "r".parse().unwrap(),
             version: 3,
             examples: 20,
             loss: 2.5,
             correct,
+            language: correct.is_none(),
             metrics: crate::metrics::sample().into(),
         }
     }
 
     #[test]
     fn reports_survive_the_wire_whether_the_model_classifies_or_not() {
-        for correct in [None, Some(0), Some(20)] {
+        for correct in [None, Some(0.0), Some(2.5), Some(20.0)] {
             let sent = wire::EvaluationReport::from(report(correct));
             assert_eq!(EvaluationReport::try_from(sent).unwrap(), report(correct));
         }
@@ -102,14 +109,21 @@ mod tests {
     #[test]
     fn impossible_reports_are_refused_by_field() {
         let refused = |change: fn(&mut wire::EvaluationReport)| {
-            let mut wire = wire::EvaluationReport::from(report(Some(5)));
+            let mut wire = wire::EvaluationReport::from(report(Some(5.0)));
             change(&mut wire);
             EvaluationReport::try_from(wire).unwrap_err().to_string()
         };
         assert!(refused(|r| r.examples = 0).contains("`examples`"));
-        assert!(refused(|r| r.correct = Some(21)).contains("21 is more than"));
+        for correct in [20.5, -0.5, f64::NAN] {
+            let why = refused(match correct {
+                20.5 => |r| r.correct = Some(20.5),
+                -0.5 => |r| r.correct = Some(-0.5),
+                _ => |r| r.correct = Some(f64::NAN),
+            });
+            assert!(why.contains(&format!("{correct} is not 0 to the 20 examples")), "{why}");
+        }
         assert!(refused(|r| r.loss = f64::NAN).contains("`loss`"));
         assert!(refused(|r| r.metrics[0].value = f64::INFINITY).contains("`f1` is inf"));
-        assert!(refused(|r| r.metrics[0].name = "top 5".into()).contains("`top 5` must be"));
+        assert!(refused(|r| r.metrics[0].name = "top\n5".into()).contains("`top\\n5` must be"));
     }
 }

@@ -39,18 +39,17 @@ impl Metrics {
     /// Adds a metric.
     ///
     /// # Errors
-    /// `Invalid`, naming the metric, if the name is not 1 to [`MAX_METRIC_NAME`] letters, digits, `_`, `-`, `.` or `/` with a
-    /// letter first, is given twice or is one of `accuracy`, `correct`, `examples`, `loss`, `perplexity`, `round` and
-    /// `version`; if a number is out of range; or if there are more than [`MAX_METRICS`].
+    /// `Invalid`, naming the metric, if the name is not 1 to [`MAX_METRIC_NAME`] bytes of printable characters, is given twice
+    /// or is one of `accuracy`, `correct`, `examples`, `loss`, `perplexity`, `round` and `version`; if a number is out of range;
+    /// or if there are more than [`MAX_METRICS`]. The metrics are as before then.
     pub fn add(&mut self, name: impl Into<String>, metric: Metric) -> Result<(), ProtocolError> {
         let name = name.into();
         let refused = |why: String| Err(ProtocolError::invalid("metrics", why));
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-        let begins = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic());
-        if !begins || name.len() > MAX_METRIC_NAME || !name.chars().all(plain) {
-            let shown: String = name.chars().take(MAX_METRIC_NAME).collect();
+        if name.is_empty() || name.len() > MAX_METRIC_NAME || !name.chars().all(is_printable) {
+            let shown = name.chars().take(MAX_METRIC_NAME).collect::<String>();
+            let shown = shown.escape_debug();
             return refused(format!(
-                "`{shown}` must be 1 to {MAX_METRIC_NAME} letters, digits, `_`, `-`, `.` or `/`, with a letter first"
+                "the name `{shown}` must be 1 to {MAX_METRIC_NAME} bytes of printable characters"
             ));
         }
         if RESERVED.contains(&name.as_str()) {
@@ -118,6 +117,12 @@ impl Metrics {
     }
 }
 
+/// Whether a character shows in logs, tables and pages, and leaves the order of the others alone.
+fn is_printable(c: char) -> bool {
+    let formats = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c == ' ' || !(formats || c.is_control() || c.is_whitespace())
+}
+
 /// Two metrics for tests of messages.
 #[cfg(test)]
 pub(crate) fn sample() -> Metrics {
@@ -140,9 +145,9 @@ mod tests {
         };
         for (name, metric, expected) in [
             ("", good, "`` must be"),
-            ("9lives", good, "`9lives` must be"),
-            ("top 5", good, "`top 5` must be"),
-            (&"x".repeat(65), good, "must be 1 to 64"),
+            ("top\n5", good, "`top\\n5` must be"),
+            ("\u{202e}5pot", good, "`\\u{202e}5pot` must be"),
+            (&"é".repeat(33), good, "must be 1 to 64 bytes"),
             ("loss", good, "`loss` is computed"),
             (
                 "f1",
@@ -164,6 +169,22 @@ mod tests {
         ] {
             let why = Metrics::new().add(name, metric).unwrap_err().to_string();
             assert!(why.contains(expected), "{why}");
+        }
+        for name in [
+            "9lives",
+            "top 5",
+            "top@5",
+            "metrics/mAP50-95(B)",
+            "dice_%",
+            "préc",
+            "\"<b>\\{}",
+            &"é".repeat(32),
+        ] {
+            assert_eq!(
+                Metrics::new().add(name, good),
+                Ok(()),
+                "names are kept as frameworks give them"
+            );
         }
         let mut metrics = Metrics::new();
         for at in 0..MAX_METRICS {

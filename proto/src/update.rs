@@ -284,7 +284,8 @@ mod tests {
                 version: 1,
                 examples: 5,
                 loss: 0.25,
-                correct: Some(4),
+                correct: Some(4.0),
+                language: false,
                 metrics: Arc::default(),
             }),
         }
@@ -317,7 +318,7 @@ mod tests {
         assert!(refused(|h| h.metrics[1].name = "loss".into()).contains("`loss` is computed"));
         assert!(refused(|h| h.metrics[1].name = "f1".into()).contains("`f1` is given twice"));
         assert!(refused(|h| h.metrics[0].weight = -1.0).contains("weight of `f1`"));
-        assert!(refused(|h| h.evaluation.as_mut().unwrap().correct = Some(6)).contains("`correct`"));
+        assert!(refused(|h| h.evaluation.as_mut().unwrap().correct = Some(6.0)).contains("`correct`"));
         assert!(refused(|h| h.metrics = vec![h.metrics[0].clone(); 5_000]).contains("`metrics`"));
     }
 

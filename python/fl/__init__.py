@@ -364,13 +364,14 @@ def _metric(name: Any, value: Any) -> Any:
     return {"value": _number(value[0]), "weight": _number(value[1])}
 
 
-def _correct(name: str, value: Any, examples: float) -> int:
+def _correct(name: str, value: Any, examples: float) -> float:
     """The number of examples classified correctly, of themselves or of their share."""
     share = _number(value) / (1 if name == "accuracy" else max(examples, 1))
     if not -1e-6 < share < 1 + 1e-6:  # rounded sums of weights may pass 1
         bound = "a share from 0 to 1, not percent" if name == "accuracy" else f"at most the {examples:g} examples"
         raise ValueError(f"is {value}; it is {bound}")
-    return round(min(max(share, 0), 1) * examples)
+    correct = _number(value) * (examples if name == "accuracy" else 1)
+    return min(max(correct, 0), examples)
 
 
 def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -403,7 +404,12 @@ def _evaluated(model: Any) -> dict[str, Any]:
             for module in list(model.modules()):
                 stack.callback(setattr, module, "training", module.training)
                 module.training = False
-        return _answer(_evaluator(model) if _evaluator else {})
+        figures = _evaluator(model) if _evaluator else {}
+        if not isinstance(figures, Mapping) or "perplexity" not in figures:
+            return _answer(figures)
+        # The server computes it from the mean loss of all clients.
+        rest = {name: value for name, value in figures.items() if name != "perplexity"}
+        return {**_answer(rest), "language": True}
 
 
 def _text(error: BaseException) -> str:

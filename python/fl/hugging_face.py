@@ -40,8 +40,10 @@ class HuggingFaceCallback:
     def _evaluate(self, _: Any) -> dict[str, Any]:
         found = {name[5:]: value for name, value in self.trainer.evaluate().items() if name.startswith("eval_")}
         sets = self.trainer.eval_dataset
+        # The loss of a language model is of tokens.
+        language = {"perplexity": None} if getattr(self.trainer.model, "can_generate", bool)() else {}
         if not isinstance(sets, Mapping):
-            return {"examples": _evaluated(sets, found), **_metrics(found)}
+            return {"examples": _evaluated(sets, found), **_metrics(found), **language}
         of_sets, metrics = {}, {}
         for name in sorted(sets, key=len, reverse=True):  # `eval_NAME_loss`, and a name may begin with another
             own = {key[len(name) + 1 :]: found.pop(key) for key in list(found) if key.startswith(f"{name}_")}
@@ -54,7 +56,7 @@ class HuggingFaceCallback:
         means = {
             key: sum(count * own[key] for count, own in of_sets.values()) / max(examples, 1) for key in sorted(shared)
         }
-        return {"examples": examples, **means, **metrics}
+        return {"examples": examples, **means, **metrics, **language}
 
     def run(self, **options: Any) -> None:
         """Trains in every round; `options` are those of `rounds`."""

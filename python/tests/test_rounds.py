@@ -419,7 +419,8 @@ for job in fl.rounds(model):
             )
             client.say(type="evaluate", round=2, weights="model.safetensors")
             answer = client.hear("evaluated")
-            self.assertEqual(answer, {"type": "evaluated", "examples": 10, "loss": 0.5, "metrics": good})
+            expected = {"type": "evaluated", "examples": 10, "loss": 0.5, "metrics": good, "language": True}
+            self.assertEqual(answer, expected)
             self.assertIn("`accuracy` is 87.5; it is a share from 0 to 1, not percent; it is left out", client.stderr())
             self.assertIn("fl: `7` has a name that is not a text", client.stderr())
 
@@ -430,6 +431,7 @@ for job in fl.rounds(model):
             ('"accuracy": 1.0000000000000002', 5),
             ('"accuracy": -0.2', None),
             ('"correct": 3, "accuracy": 1', 3),
+            ('"accuracy": 0.5', 2.5),
         ):
             script = (
                 MODEL

@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             let metrics: BTreeMap<&str, f64> = metrics.collect();
             let perplexity = evaluation.perplexity();
             let result = json!({
-                "accuracy": accuracy(&evaluation), "correct": evaluation.correct, "examples": evaluation.examples,
+                "accuracy": evaluation.accuracy(), "correct": evaluation.correct, "examples": evaluation.examples,
                 "loss": evaluation.loss, "metrics": metrics, "perplexity": perplexity,
             });
             out::line(format_args!("{result}"))
@@ -102,12 +102,6 @@ fn trainer(args: &Args, task: &str, config: TrainerConfig) -> anyhow::Result<Opt
     trainer.evaluate().context("evaluation")
 }
 
-fn accuracy(evaluation: &Evaluation) -> Option<f64> {
-    evaluation
-        .correct
-        .map(|correct| correct as f64 / evaluation.examples as f64)
-}
-
 /// An evaluation for people.
 pub(super) fn text_of(evaluation: &Evaluation) -> String {
     let Evaluation {
@@ -115,13 +109,14 @@ pub(super) fn text_of(evaluation: &Evaluation) -> String {
         loss,
         correct,
         metrics,
+        ..
     } = evaluation;
     let what = if metrics.get("token_accuracy").is_some() {
         "tokens"
     } else {
         "examples"
     };
-    let mut text = match accuracy(evaluation).zip(*correct) {
+    let mut text = match evaluation.accuracy().zip(*correct) {
         Some((accuracy, correct)) => format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
         None => match evaluation.perplexity() {
             Some(perplexity) => format!("loss {loss:.4}, perplexity {perplexity:.4} ({examples} {what})"),

@@ -88,13 +88,10 @@ impl Show {
                 model,
                 evaluation,
             } => {
-                let accuracy = evaluation
-                    .correct
-                    .map(|correct| correct as f64 / evaluation.examples as f64);
                 tracing::info!(
                     version,
                     %model,
-                    accuracy = accuracy.map(four_digits),
+                    accuracy = evaluation.accuracy().map(four_digits),
                     perplexity = evaluation.perplexity().map(four_digits),
                     loss = four_digits(evaluation.loss),
                     examples = evaluation.examples,

@@ -65,20 +65,28 @@ fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> 
     let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
     learner.load(values).map_err(failed)?;
     let evaluation = learner.evaluate_with(plan).map_err(failed)?;
-    let Some(evaluation) = evaluation.filter(|evaluation| evaluation.examples > 0) else {
+    let Some(mut evaluation) = evaluation.filter(|evaluation| evaluation.examples > 0) else {
         return Ok(None);
     };
-    let Evaluation {
-        examples,
-        loss,
-        correct,
-        ..
-    } = evaluation;
-    if correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
-        let correct = correct.map_or(String::new(), |correct| format!("{correct} correct, "));
+    let Evaluation { examples, loss, .. } = evaluation;
+    if !loss.is_finite() {
         return Err(Error::Learner(format!(
-            "its evaluation is impossible: {examples} examples, {correct}loss {loss}"
+            "its evaluation is impossible: {examples} examples, loss {loss}"
         )));
+    }
+    let most = examples as f64;
+    // A sum of weights may pass the number of examples by its rounding.
+    let possible = -1e-6 * most..=most * (1.0 + 1e-6);
+    let correct = evaluation.correct.take();
+    evaluation.correct = correct
+        .filter(|correct| possible.contains(correct))
+        .map(|correct| correct.clamp(0.0, most));
+    if let (Some(correct), None) = (correct, evaluation.correct) {
+        tracing::warn!(
+            correct,
+            examples,
+            "the accuracy is left out: `correct` must be 0 to the number of examples; a share or a percentage is neither"
+        );
     }
     Ok(Some(evaluation))
 }
@@ -95,10 +103,9 @@ fn add(metrics: &mut Metrics, of_average: &Evaluation) {
             },
         )
     };
-    let accuracy = of_average.correct.map(|correct| correct as f64 / examples);
     let own = [
         Some(of_examples("loss", of_average.loss)),
-        accuracy.map(|share| of_examples("accuracy", share)),
+        of_average.accuracy().map(|share| of_examples("accuracy", share)),
     ];
     let further = of_average
         .metrics

@@ -181,7 +181,8 @@ impl Sums {
         Ok(Evaluation {
             examples: self.targets,
             loss,
-            correct: (target == Target::Class).then_some(self.correct),
+            correct: (target == Target::Class).then_some(self.correct as f64),
+            language: target == Target::NextToken,
             metrics,
         })
     }

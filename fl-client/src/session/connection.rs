@@ -179,6 +179,12 @@ impl Connection<'_> {
                 selected: state.selected,
             });
         }
+        if self.session.message != state.message {
+            self.session.message.clone_from(&state.message);
+            if !state.message.is_empty() && state.phase != Phase::Failed {
+                tracing::info!(round = state.round, "the server says: {}", state.message);
+            }
+        }
         match state.phase {
             Phase::Done => self.events.send(Event::Done { round: state.round }),
             Phase::Failed => self.events.send(Event::Failed {
@@ -351,6 +357,7 @@ impl Connection<'_> {
                     examples: evaluation.examples,
                     loss: evaluation.loss,
                     correct: evaluation.correct,
+                    language: evaluation.language,
                     metrics: Arc::new(evaluation.metrics.clone()),
                 };
                 let model = state.model;

@@ -43,6 +43,8 @@ pub(super) struct SessionState {
     pub(super) clock_offset: time::Duration,
     /// Round and selection of the last `Event::Round`.
     pub(super) announced: Option<(u64, bool)>,
+    /// The last `RoundState.message`, which is logged once.
+    pub(super) message: String,
 }
 
 impl SessionState {

@@ -191,7 +191,9 @@ struct RawTensor {
 struct RawResult {
     examples: u64,
     loss: f64,
-    correct: Option<u64>,
+    correct: Option<f64>,
+    #[serde(default)]
+    language: bool,
     #[serde(default)]
     squared_gradients: bool,
     unchanged_ok: Option<bool>,
@@ -204,6 +206,7 @@ struct RawResult {
 enum RawMetric {
     Value(f64),
     Weighted { value: f64, weight: f64 },
+    Other(serde_json::Value),
 }
 
 impl FromTrainer {
@@ -239,7 +242,7 @@ impl FromTrainer {
             },
             Raw::Fitted(result) => Self::Fitted {
                 fit: Fit {
-                    metrics: metrics(result.metrics, result.examples)?,
+                    metrics: metrics(result.metrics, result.examples),
                     unchanged_ok: result.unchanged_ok,
                     ..Fit::new(result.examples, result.loss)
                 },
@@ -249,7 +252,8 @@ impl FromTrainer {
                 examples: result.examples,
                 loss: result.loss,
                 correct: result.correct,
-                metrics: metrics(result.metrics, result.examples)?,
+                language: result.language,
+                metrics: metrics(result.metrics, result.examples),
             }),
             Raw::Failed { message } => Self::Failed(message),
             Raw::Bye => Self::Bye,
@@ -310,8 +314,9 @@ fn plain_name(name: String) -> anyhow::Result<String> {
     Ok(name)
 }
 
-fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> anyhow::Result<Metrics> {
-    let mut metrics = Metrics::new();
+/// The metrics of a message. One that cannot be reported is left out: the training and the other metrics count.
+fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> Metrics {
+    let (mut metrics, mut left_out) = (Metrics::new(), Vec::new());
     for (name, metric) in raw {
         let metric = match metric {
             RawMetric::Value(value) => Metric {
@@ -319,10 +324,24 @@ fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> anyhow::Result<Me
                 weight: examples.max(1) as f64,
             },
             RawMetric::Weighted { value, weight } => Metric { value, weight },
+            RawMetric::Other(value) => {
+                let value = beginning(value.to_string().as_bytes());
+                left_out.push(format!("`{name}` is {value}, not a number"));
+                continue;
+            }
         };
-        metrics.add(name, metric)?;
+        if let Err(error) = metrics.add(name, metric) {
+            left_out.push(error.to_string());
+        }
     }
-    Ok(metrics)
+    if let Some(first) = left_out.first() {
+        tracing::warn!(
+            left_out = left_out.len(),
+            first,
+            "the trainer has metrics that cannot be reported"
+        );
+    }
+    metrics
 }
 
 /// The first characters of a line, for an error.
@@ -437,16 +456,34 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_that_cannot_be_reported_is_left_out_alone() {
+        for kind in ["fitted", "evaluated"] {
+            let kept = |metrics: &str| {
+                let line = format!(r#"{{"type":"{kind}","examples":4,"loss":-0.5,"metrics":{metrics}}}"#);
+                match FromTrainer::parse(line.as_bytes()).unwrap() {
+                    FromTrainer::Fitted { fit, .. } => fit.metrics,
+                    FromTrainer::Evaluated(evaluation) => evaluation.metrics,
+                    other => panic!("{}", other.name()),
+                }
+            };
+            let all = kept(
+                r#"{"top@5":1,"mAP50-95(B)":2,"f1 score":3,"dice_%":4,"préc":5,"loss":6,"tab\t":7,"":8,"none":null,
+                "text":"x","list":[1],"part":{"value":1},"light":{"value":1,"weight":0}}"#,
+            );
+            let names: Vec<&str> = all.iter().map(|(name, _)| name).collect();
+            assert_eq!(names, ["dice_%", "f1 score", "mAP50-95(B)", "préc", "top@5"], "{kind}");
+            let many: Vec<String> = (0..40).map(|at| format!(r#""class {at}":1"#)).collect();
+            assert_eq!(kept(&format!("{{{}}}", many.join(","))).len(), 32, "{kind}");
+        }
+    }
+
+    #[test]
     fn lines_that_are_not_messages_are_refused_with_their_beginning() {
         for (line, named) in [
             ("hello", "`hello` is not a message"),
             (r#"{"type":"greeting"}"#, "greeting"),
             (r#"{"type":"fitted","examples":-1,"loss":0}"#, "not a message"),
             (r#"{"type":"fitted","examples":1,"loss":1e999}"#, "not a message"),
-            (
-                r#"{"type":"fitted","examples":1,"loss":1,"metrics":{"loss":1}}"#,
-                "`loss` is computed by the server",
-            ),
             (
                 r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F8","shape":[1]}]}"#,
                 "tensor `w` is F8",

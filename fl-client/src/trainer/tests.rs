@@ -117,7 +117,7 @@ fn a_trainer_trains_evaluates_and_leaves_nothing_behind() {
     }
     learner.load(&[0.5; 43]).unwrap();
     let evaluation = learner.evaluate_with(&EvaluatePlan::default()).unwrap().unwrap();
-    assert_eq!((evaluation.loss, evaluation.correct), (21.5, Some(7)));
+    assert_eq!((evaluation.loss, evaluation.correct), (21.5, Some(7.0)));
     let mut back = vec![0.0; 43];
     learner.weights(&mut back).unwrap();
     assert_eq!(back, vec![0.5; 43]);

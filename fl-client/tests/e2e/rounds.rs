@@ -211,7 +211,7 @@ async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
         let world = server.world();
         assert_eq!(world.evaluations.len(), 2);
         for report in &world.evaluations {
-            assert_eq!(report.correct, classifies.then_some(7));
+            assert_eq!(report.correct, classifies.then_some(7.0));
             assert_eq!(*report.metrics, metrics);
         }
     }
@@ -247,7 +247,7 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_told_that_a_client_does_not_evaluate_the_last_model() {
-    let of_nothing = Evaluation::new(0, f64::NAN, 0);
+    let of_nothing = Evaluation::new(0, f64::NAN, 0.0);
     for missing in [Ok(None), Ok(Some(of_nothing)), Err("the test set is gone")] {
         let certificates = Certificates::new("fed");
         let server = evaluating(&certificates);

@@ -18,7 +18,7 @@ use crate::identity::{Kind, Ownership, advice, ends_soon};
 use crate::reporting::inspect::{RunStatus, Trained};
 use crate::reporting::moment::Moved;
 use crate::storage::store::Store;
-use crate::telemetry::event::{Listed, time};
+use crate::telemetry::event::{Listed, short, time};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -176,7 +176,7 @@ fn text(standing: &Standing) -> String {
             run.run, run.state, run.closed, run.planned
         );
         if let Some(Trained { round, loss, metrics }) = &run.training {
-            let _ = writeln!(out, "  round {round} trained: loss {loss:.4}{}", Listed(metrics));
+            let _ = writeln!(out, "  round {round} trained: loss {}{}", short(*loss), Listed(metrics));
         }
         if let Some(evaluated) = &run.evaluation {
             let _ = writeln!(out, "  model {} evaluated: {evaluated}", evaluated.version);

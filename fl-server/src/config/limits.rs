@@ -9,10 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Fewer updates have no majority, so their median is not robust.
 const MAJORITY: usize = 3;
-/// Largest factor by which the reference norm changes in a round without a majority.
+/// Largest factor by which the reference norm falls in a round, and rises in one without a majority.
 const DRIFT: f64 = 2.0;
-/// Largest magnitude of a loss that a client may report. Cross-entropy is below 100 unless training diverges.
-pub(crate) const MAX_LOSS: f64 = 1e6;
 /// Largest weight that a metric counts with: more examples, tokens or pixels than any client has.
 const MAX_METRIC_WEIGHT: f64 = 1e18;
 
@@ -52,8 +50,17 @@ impl Default for Limits {
 pub(crate) struct Norms {
     /// One for each update.
     pub(crate) values: Vec<f64>,
-    /// The norm that they are compared with; `None` if all updates of the run were zero.
+    /// The reference norm; `None` while at most half of each round's updates were nonzero.
     pub(crate) reference: Option<f64>,
+}
+
+impl Norms {
+    /// What the norms are compared with. Without a reference that is the smallest nonzero one, which exceeds no honest nonzero
+    /// norm; infinite if all are zero.
+    pub(crate) fn limit(&self) -> f64 {
+        let nonzero = self.values.iter().copied().filter(|norm| *norm > 0.0);
+        self.reference.unwrap_or_else(|| nonzero.fold(f64::INFINITY, f64::min))
+    }
 }
 
 /// The weight of one update in its round, under the plan's limits.
@@ -78,7 +85,7 @@ impl Limits {
 
     /// The weight of each update of a round; without `norms`, by examples only.
     pub(crate) fn parts(&self, examples: &[u64], norms: Option<&Norms>) -> Vec<Part> {
-        let reference = norms.and_then(|norms| norms.reference).unwrap_or(f64::INFINITY);
+        let reference = norms.map_or(f64::INFINITY, Norms::limit);
         let norm = |at: usize| norms.map_or(0.0, |norms| norms.values[at]);
         // An infinite bound or reference is never exceeded; a product of 0 and infinity cannot occur.
         let counts: Vec<bool> = (0..examples.len())
@@ -102,8 +109,11 @@ impl Limits {
             }
         }
         let contribution = |at: usize, part: &Part| part.examples * part.scale * norm(at);
-        let contributions = parts.iter().enumerate().map(|(at, part)| contribution(at, part));
-        // Without updates of zeros: codecs that send nothing in some rounds make them, and they would distort the median.
+        // Without updates that say next to nothing, such as those of clients whose training changed nothing: they would leave the
+        // others no more than a few times their own change.
+        let speaks = |at: usize| norm(at) > 0.0 && norm(at) * self.norm >= reference;
+        let contributions = parts.iter().enumerate().filter(|(at, _)| speaks(*at));
+        let contributions = contributions.map(|(at, part)| contribution(at, part));
         let most = cap(contributions.filter(|value| *value > 0.0), f64::INFINITY, self.share);
         for (at, part) in parts.iter_mut().enumerate() {
             let contribution = contribution(at, part);
@@ -120,13 +130,18 @@ impl Limits {
     }
 }
 
-/// The reference norm of a round: the median of its norms. In a round with fewer than three nonzero updates, it is within a
-/// factor of two of the reference of the round before.
+/// The reference norm of a round: the upper median of all norms, zeros included. So at most half of the updates, however small,
+/// cannot set it, and fewer than half, however large, cannot raise it above the largest norm of the others.
+///
+/// It falls at most by a factor of two from the round before: where a client that trains misses a round, most updates of that
+/// round may say nothing. For the same reason it stays where most updates are zero. Without a majority it also rises at most
+/// by that factor.
 pub(crate) fn reference(norms: &[f64], before: Option<f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = norms.iter().copied().filter(|norm| *norm > 0.0).collect();
+    let mut sorted = norms.to_vec();
     sorted.sort_by(f64::total_cmp);
-    match (median(&sorted), before) {
+    match (median(&sorted).filter(|median| *median > 0.0), before) {
         (Some(median), Some(before)) if sorted.len() < MAJORITY => Some(median.clamp(before / DRIFT, before * DRIFT)),
+        (Some(median), Some(before)) => Some(median.max(before / DRIFT)),
         (median, before) => median.or(before),
     }
 }
@@ -140,13 +155,14 @@ pub(crate) fn evaluation_weights(examples: &[u64]) -> Vec<u64> {
     examples.iter().map(|n| (*n).min(most as u64)).collect()
 }
 
-/// Mean loss of a round's updates, weighted by bounded examples. `None` without examples.
-pub(crate) fn mean_loss(updates: impl Iterator<Item = (u64, f64)> + Clone) -> Option<f64> {
-    let claimed: Vec<u64> = updates.clone().map(|(examples, _)| examples).collect();
-    let counted = evaluation_weights(&claimed);
-    let total: f64 = counted.iter().map(|n| *n as f64).sum();
-    let sum: f64 = updates.zip(&counted).map(|((_, loss), n)| loss * *n as f64).sum();
-    (total > 0.0).then(|| sum / total)
+/// Mean loss of trainings or evaluations, each with its examples, as that of a metric. `None` without examples.
+pub(crate) fn mean_loss(reports: impl Iterator<Item = (u64, f64)>) -> Option<f64> {
+    let metric = |(examples, value)| Metric {
+        value,
+        weight: examples as f64,
+    };
+    let counted: Vec<Metric> = reports.filter(|(examples, _)| *examples > 0).map(metric).collect();
+    (!counted.is_empty()).then(|| mean_metric(&counted))
 }
 
 /// Mean of a metric over the clients that report it; `reports` in the order of the clients' names, at least one.
@@ -161,32 +177,34 @@ pub(crate) fn mean_metric(reports: &[Metric]) -> f64 {
     let most = cap(claimed.clone(), limits.examples, limits.share);
     let weights: Vec<f64> = claimed.map(|weight| weight.min(most)).collect();
     let total: f64 = weights.iter().sum();
-    let mut sizes: Vec<f64> = reports.iter().map(|report| report.value.abs()).collect();
-    sizes.retain(|size| *size > 0.0);
-    sizes.sort_by(f64::total_cmp);
-    let largest = match median(&sizes).filter(|_| sizes.len() >= MAJORITY) {
-        Some(median) => (limits.discard * median).min(f64::MAX),
-        None => f64::MAX,
-    };
+    let largest = magnitudes(reports.iter().map(|report| report.value)).map_or(f64::MAX, |(_, most)| most);
     let part = |(report, weight): (&Metric, &f64)| weight / total * report.value.clamp(-largest, largest);
     let mean: f64 = reports.iter().zip(&weights).map(part).sum();
     // Shares that add up to a little more than 1, of values at the end of the range.
     mean.clamp(-f64::MAX, f64::MAX)
 }
 
+/// The median magnitude of the values that are not zero, and the largest with which one of them counts. `None` without a
+/// majority.
+pub(crate) fn magnitudes(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    let mut sizes: Vec<f64> = values.map(f64::abs).filter(|size| *size > 0.0).collect();
+    sizes.sort_by(f64::total_cmp);
+    let median = median(&sizes).filter(|_| sizes.len() >= MAJORITY)?;
+    Some((median, (Limits::default().discard * median).min(f64::MAX)))
+}
+
 /// The bound on each of `values`: `times` their median, and at most `share` of the sum of all bounded values; but at least the
-/// median. With two values or fewer, `share` does not apply.
+/// median. With two values or fewer it is `times` the smaller one, and `share` does not apply.
 fn cap(values: impl Iterator<Item = f64>, times: f64, share: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     let Some(median) = median(&sorted) else {
         return f64::INFINITY;
     };
-    let most = median * times;
     if sorted.len() < MAJORITY {
-        return most;
+        return sorted[0] * times;
     }
-    most.min(filled(&sorted, share).max(median))
+    (median * times).min(filled(&sorted, share).max(median))
 }
 
 /// The largest bound that is at most `share` of the sum of all `sorted` values under that bound. 0 if there is none.
@@ -211,9 +229,9 @@ fn filled(sorted: &[f64], share: f64) -> f64 {
     0.0
 }
 
-/// The lower median.
+/// The upper median: the largest order statistic that fewer than half of the values cannot raise above all others.
 fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -275,10 +293,34 @@ mod tests {
     }
 
     #[test]
+    fn updates_that_say_nothing_leave_the_others_their_change() {
+        for silent in [0.0, 1e-30, 1e-3, 0.1] {
+            for (clients, silents) in [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 3), (8, 4)] {
+                let values: Vec<f64> = (0..clients)
+                    .map(|at| if at < silents { silent } else { 1.0 + 0.05 * at as f64 })
+                    .collect();
+                for before in [None, Some(0.6), Some(1.0)] {
+                    let reference = reference(&values, before);
+                    let norms = Norms {
+                        values: values.clone(),
+                        reference,
+                    };
+                    let parts = Limits::default().parts(&vec![100; clients], Some(&norms));
+                    let whole = parts.iter().all(|part| part.examples == 100.0 && part.scale == 1.0);
+                    assert!(whole, "{silents} of {clients} with {silent}, {before:?}: {parts:?}");
+                }
+            }
+        }
+        // Most say nothing: a training client that misses a round does not cost the others theirs.
+        assert_eq!(reference(&[1e-9, 1e-9, 1.0], Some(1.0)), Some(0.5));
+        assert_eq!(reference(&[0.0, 0.0, 1.0], Some(1.0)), Some(1.0));
+    }
+
+    #[test]
     fn without_a_majority_the_reference_follows_the_rounds_before() {
         assert_eq!(reference(&[1.0, 5.0, 1e9], None), Some(5.0));
         assert_eq!(reference(&[1e9], Some(3.0)), Some(6.0));
-        assert_eq!(reference(&[1e-9, 3.0], Some(3.0)), Some(1.5));
+        assert_eq!(reference(&[1e-9, 1e-9], Some(3.0)), Some(1.5));
         assert_eq!(reference(&[0.0, 0.0, 0.0], Some(3.0)), Some(3.0));
         assert_eq!(reference(&[0.0], None), None);
     }
@@ -324,7 +366,37 @@ mod tests {
         }
     }
 
+    /// Any norm, zero and the ends of the range among them.
+    fn any_norm() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            Just(0.0),
+            Just(f64::MAX),
+            (-30..30i32, 1.0..10.0f64).prop_map(|(exponent, value)| value * 10f64.powi(exponent))
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn fewer_than_half_of_the_clients_cannot_raise_the_reference_above_the_largest_honest_norm(
+            rounds in prop::collection::vec(
+                (prop::collection::vec(any_norm(), 1..9), prop::collection::vec(any_norm(), 0..8)), 1..6),
+        ) {
+            let (mut before, mut largest) = (None, 0.0f64);
+            for (honest, chosen) in rounds {
+                largest = honest.iter().copied().fold(largest, f64::max);
+                let speaks = honest.iter().any(|norm| *norm > 0.0);
+                let smallest = honest.iter().copied().fold(f64::INFINITY, f64::min);
+                let fewer = honest.len() - 1;
+                let values: Vec<f64> = honest.into_iter().chain(chosen.into_iter().take(fewer)).collect();
+                before = reference(&values, before);
+                let norms = Norms { values, reference: before };
+                prop_assert!(before.is_none_or(|reference| reference <= largest), "{norms:?}, {largest}");
+                prop_assert!(!speaks || norms.limit() <= largest, "{norms:?}, {largest}");
+                // Nor can they lower it below the smallest.
+                prop_assert!(norms.values.len() < MAJORITY || norms.limit() >= smallest, "{norms:?}, {smallest}");
+            }
+        }
+
         #[test]
         fn a_mean_of_metrics_is_within_their_range_and_order_does_not_matter(
             reports in prop::collection::vec((-1e3..1e3f64, 1e-3..1e6f64), 1..9),
@@ -359,7 +431,9 @@ mod tests {
             let parts = weights(&examples, &values);
             prop_assert!(parts.iter().all(|part| (0.0..=1.0).contains(part)));
             let moved: Vec<f64> = parts.iter().zip(&values).map(|(part, norm)| part * norm).collect();
-            let mut positive: Vec<f64> = moved.iter().copied().filter(|value| *value > 0.0).collect();
+            let reference = reference(&values, None).unwrap();
+            let speaks = |at: &usize| moved[*at] > 0.0 && 4.0 * values[*at] >= reference;
+            let mut positive: Vec<f64> = (0..moved.len()).filter(speaks).map(|at| moved[at]).collect();
             positive.sort_by(f64::total_cmp);
             if positive.len() >= MAJORITY {
                 let sum: f64 = positive.iter().sum();

@@ -9,7 +9,6 @@ use crate::accounting::ledger::Flow;
 use crate::accounting::sample::Sample;
 use crate::coordinator::actor::Coordinator;
 use crate::coordinator::fidelity::Seen;
-use crate::model::Limited;
 use crate::state_machine::Phase;
 use crate::storage::record::Record;
 use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
@@ -61,7 +60,12 @@ impl Coordinator {
                     };
                     self.events.tell(event).await;
                 }
-                Record::RoundClosed { round, .. } => {
+                Record::RoundClosed { round, limited, .. } => {
+                    for limited in limited.iter().filter(|limited| limited.is_conspicuous()) {
+                        let (round, text) = (*round, limited.to_string());
+                        tracing::warn!(round, client = %limited.client, "{text}");
+                        self.events.tell(Event::Limited { round, text }).await;
+                    }
                     if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
                         self.check(*round, sample).await;
                         if let Some((facts, step)) = self.facts(*round).zip(self.history.closed(*round)) {
@@ -89,19 +93,6 @@ impl Coordinator {
                 Record::RoundClosing { round, at, .. } => self.tracer.closing(*round, *at),
                 _ => {}
             }
-        }
-    }
-
-    /// Sends which updates of a round count for less than their clients claimed.
-    pub(super) async fn announce_limited(&mut self, round: u64, limited: &[Limited]) {
-        for update in limited {
-            let text = update.to_string();
-            if !update.is_conspicuous() {
-                tracing::debug!(round, client = %update.client, "{text}");
-                continue;
-            }
-            tracing::warn!(round, client = %update.client, "{text}");
-            self.events.tell(Event::Limited { round, text }).await;
         }
     }
 

@@ -18,6 +18,7 @@ use crate::coordinator::change::said;
 use crate::coordinator::model_task::{Closed, RollBack};
 use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
+use crate::telemetry::event::Event;
 
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;
@@ -199,7 +200,13 @@ impl Coordinator {
     async fn finished(&mut self, closed: Option<Closed>) -> Result<(), ServeError> {
         let (mut batch, mut seen) = (Batch::default(), None);
         if let Some((round, result)) = closed {
-            self.announce_limited(round, &result.limited).await;
+            if result.is_zero {
+                let why = format!(
+                    "round {round} changes nothing: all its updates are zero; look whether the clients' training reaches the model"
+                );
+                tracing::warn!("{why}");
+                self.events.tell(Event::Warning(why)).await;
+            }
             let mut figures = self.fidelity.rows();
             if !result.fidelity.is_empty() {
                 figures.push(fidelity::row(round, Direction::Down, result.fidelity));
@@ -222,6 +229,7 @@ impl Coordinator {
                 frame_len: result.frame.len() as u64,
                 stages: result.stages,
                 model: result.model,
+                limited: result.limited,
             };
             self.decide(input, &mut batch)?;
         }

@@ -5,11 +5,11 @@ use fl_compress::{Digest, Layout};
 use super::aggregator::Aggregator;
 use super::decoded_updates::{DecodedUpdates, UpdateNorms};
 use super::error::ModelError;
-use super::limited::Limited;
 use super::sections::Sections;
 use super::updates::{Read, Updates, Work};
 use crate::config::limits::{Limits, Norms, Part, reference};
 use crate::state_machine::Contribution;
+use crate::storage::record::{Claim, Limited};
 
 /// What a round is aggregated from.
 pub(super) struct Round<'a> {
@@ -75,7 +75,7 @@ pub(super) fn aggregate(
     let limits = from.limits;
     let mut parts = limits.parts(&examples, None);
     let before = from.references;
-    let mut references = before;
+    let (mut references, mut compared) = (before, [0.0; 2]);
     let mut norms = vec![UpdateNorms::default(); sorted.len()];
     let mut buffers: Vec<Part> = Vec::new();
     let by_norm = limits.use_norms();
@@ -106,6 +106,7 @@ pub(super) fn aggregate(
         let trained = of(|norms| norms.trained, before.trained);
         let of_buffers = of(|norms| norms.buffers, before.buffers);
         (references.trained, references.buffers) = (trained.reference, of_buffers.reference);
+        compared = [trained.limit(), of_buffers.limit()];
         let with_norms = limits.parts(&examples, Some(&trained));
         let counted: Vec<u64> = examples
             .iter()
@@ -128,26 +129,26 @@ pub(super) fn aggregate(
         Some(largest) => counters.copy_from_slice(largest),
         None => counters.fill(0.0),
     }
-    let limited = |at: usize, part: &Part, norm: f64, reference: Option<f64>| Limited {
+    let limited = |at: usize, part: &Part, norm: f64, reference: f64| Limited {
         client: sorted[at].client.clone(),
         claimed: examples[at],
         counted: part.examples,
         norm,
-        reference: reference.unwrap_or(0.0),
+        reference,
         scale: part.scale,
-        is_buffers: false,
+        of: Claim::Update,
     };
     let mut less = Vec::new();
     for (at, part) in parts.iter().enumerate() {
         if part.examples < examples[at] as f64 || part.scale < 1.0 {
-            less.push(limited(at, part, norms[at].trained, references.trained));
+            less.push(limited(at, part, norms[at].trained, compared[0]));
         }
         let scale = buffers.get(at).map_or(1.0, buffer_scale);
         if scale < 1.0 && part.examples > 0.0 {
             less.push(Limited {
                 scale,
-                is_buffers: true,
-                ..limited(at, part, norms[at].buffers, references.buffers)
+                of: Claim::Buffers,
+                ..limited(at, part, norms[at].buffers, compared[1])
             });
         }
     }

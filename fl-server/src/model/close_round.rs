@@ -7,10 +7,10 @@ use fl_compress::{Ack, Digest, Frame, FrameHeader, FrameKind, Given, OverBudget,
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
-use super::limited::Limited;
 use super::sections::{Sections, entropies, fidelity, sections};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
+use crate::storage::record::Limited;
 
 /// The result of closing a round.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,8 @@ pub struct RoundResult {
     pub downlink_entropies: Vec<(u32, f64)>,
     /// Updates that count for less than their sender claimed.
     pub limited: Vec<Limited>,
+    /// Whether the updates change nothing: all are zero.
+    pub is_zero: bool,
     /// How faithful `frame` is, in the order of the sections' first tensors; empty if it has too many sections.
     pub fidelity: Vec<Fidelity>,
     /// Why the round's aggregate was not used, if it was not: the model update is zero then.
@@ -93,6 +95,7 @@ impl GlobalModel {
             std::mem::take(&mut self.memory),
         )?;
         self.references = references;
+        let is_zero = update.iter().all(|value| *value == 0.0);
         let uplink_entropies = entropies(&self.layout, &uplink, |at| update[at]);
         self.optimizer.update(round, &mut update[self.layout.trained()]);
         self.bound_counters(&mut update);
@@ -125,6 +128,7 @@ impl GlobalModel {
             uplink_entropies,
             downlink_entropies,
             limited,
+            is_zero,
             fidelity,
             unused,
         })

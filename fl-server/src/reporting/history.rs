@@ -14,9 +14,6 @@ use crate::state_machine::{Evaluated as Reported, Summed};
 use crate::storage::record::{Accepted, Millis, Record};
 use crate::telemetry::event::{Evaluated, RoundSummary, bits};
 
-/// Metric of models that predict numbers, whose loss is a squared error and has no perplexity.
-const ROOT_MEAN_SQUARE: &str = "rmse";
-
 /// Sums over a run's records. Its size is that of the rounds.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -193,6 +190,7 @@ impl History {
                 examples,
                 loss,
                 correct,
+                language,
                 metrics,
                 at,
             } => {
@@ -200,6 +198,7 @@ impl History {
                     examples: *examples,
                     loss: *loss,
                     correct: *correct,
+                    language: *language,
                     at: *at,
                 };
                 if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
@@ -325,12 +324,11 @@ impl History {
         let evaluation = self.evaluations.get(&version)?;
         let summed = evaluation.summed();
         let metrics = named(&evaluation.means(&mut self.measured.clone()));
-        let is_error = metrics.contains_key(ROOT_MEAN_SQUARE);
         (summed.examples > 0).then(|| Evaluated {
             version,
             examples: summed.examples,
             accuracy: summed.accuracy(),
-            perplexity: summed.perplexity().filter(|_| !is_error),
+            perplexity: summed.perplexity(),
             loss: summed.loss,
             metrics,
         })

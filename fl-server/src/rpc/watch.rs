@@ -399,7 +399,8 @@ mod tests {
             client: client("anna"),
             examples: 1,
             loss: 0.0,
-            correct: Some(0),
+            correct: Some(0.0),
+            language: false,
             metrics: Arc::default(),
             at: 0,
         };

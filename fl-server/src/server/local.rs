@@ -260,6 +260,7 @@ impl LocalRun {
             examples: report.examples,
             loss: report.loss,
             correct: report.correct,
+            language: report.language,
             metrics: report.metrics,
             at: now,
         });
@@ -349,6 +350,7 @@ impl LocalRun {
             frame_len: closed.frame.len() as u64,
             stages: closed.stages,
             model: closed.model,
+            limited: closed.limited,
         };
         self.frames.insert(closed.digest, closed.frame.into());
         if self.global.is_rounded() {

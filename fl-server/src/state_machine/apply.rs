@@ -115,6 +115,7 @@ impl State {
                 frame_len,
                 stages,
                 model,
+                limited,
                 at,
             } => {
                 let depth = self.depth() + 1;
@@ -137,6 +138,7 @@ impl State {
                 let answered = answered(open);
                 Arc::make_mut(&mut self.settled).extend(answered);
                 self.model = Some(model);
+                self.limited = Arc::new(limited.clone());
                 self.phase = Phase::Waiting;
                 self.gathered = None;
                 self.sum_up_evaluations();
@@ -147,6 +149,7 @@ impl State {
                 examples,
                 loss,
                 correct,
+                language,
                 metrics: _,
                 at,
             } => {
@@ -161,6 +164,7 @@ impl State {
                     examples: *examples,
                     loss: *loss,
                     correct: *correct,
+                    language: *language,
                     at: *at,
                 };
                 reports.insert(client.clone(), report);
@@ -378,12 +382,7 @@ fn summary(open: &Round, depth: u64) -> Closed {
         .updates
         .values()
         .fold(0u64, |n, update| n.saturating_add(update.examples));
-    let losses: Vec<_> = open
-        .updates
-        .values()
-        .map(|update| (update.examples, update.loss))
-        .collect();
-    let loss = mean_loss(losses.into_iter());
+    let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
     Closed {
         attempts: open.attempt,
         asked: open.cohort.len() as u32,

@@ -6,15 +6,13 @@ use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, EvaluationReport, Metrics, Refusal, UpdateReply};
 
 use crate::clock::Millis;
-use crate::config::limits::MAX_LOSS;
 use crate::config::plan::RunPlan;
-use crate::state_machine::evaluated::Evaluated;
 use crate::state_machine::handout::handed_out;
 use crate::state_machine::opening::{after_close, lacks_members, reopening, replacing, waiting};
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
-use crate::storage::record::{Accepted, Record, Transfer};
+use crate::storage::record::{Accepted, Limited, Record, Transfer};
 
 /// An event that the run decides on.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +38,9 @@ pub enum Input {
         examples: u64,
         loss: f64,
         /// Examples classified correctly; `None` if the model does not classify.
-        correct: Option<u64>,
+        correct: Option<f64>,
+        /// Whether `loss` is of tokens, so that its exponential is a perplexity.
+        language: bool,
         /// Further figures of the evaluation.
         metrics: Arc<Metrics>,
     },
@@ -52,6 +52,8 @@ pub enum Input {
         frame_len: u64,
         stages: Stages,
         model: Digest,
+        /// Updates that count for less than claimed.
+        limited: Vec<Limited>,
     },
     /// The server started on a run that has records. Sent once, before any other input.
     Resume,
@@ -66,6 +68,7 @@ impl Input {
             examples: report.examples,
             loss: report.loss,
             correct: report.correct,
+            language: report.language,
             metrics: report.metrics,
         }
     }
@@ -117,13 +120,18 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 frame_len,
                 stages,
                 model,
+                mut limited,
             } => {
+                if let Phase::Closing(open) = &state.phase {
+                    limited.extend(state.bounded_losses(open));
+                }
                 let closed = Record::RoundClosed {
                     round,
                     frame,
                     frame_len,
                     stages,
                     model,
+                    limited,
                     at: now,
                 };
                 (round_result(state, plan, now, presence, round, closed), Reply::None)
@@ -139,34 +147,26 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 examples,
                 loss,
                 correct,
+                language,
                 metrics,
             } => {
                 let asked =
                     state.asks(&client, version) || (presence.is_evaluator(&client) && state.asks_evaluators(version));
                 let reported = state.reported(&client, version);
-                let sane = Evaluated::is_sane(examples, loss, correct);
-                // An impossible evaluation is recorded without an example, so that the run does not wait for another.
-                let (examples, loss, correct, metrics) = match sane {
-                    true => (examples, loss, correct, metrics),
-                    false => (0, 0.0, Some(0), Arc::default()),
-                };
                 let record = Record::EvaluationAccepted {
                     version,
                     client,
                     examples,
                     loss,
                     correct,
+                    language,
                     metrics,
                     at: now,
                 };
                 let wanted = asked && !reported;
                 let records = if wanted { vec![record] } else { Vec::new() };
-                (
-                    records,
-                    Reply::Evaluation {
-                        counted: (wanted && sane) || reported,
-                    },
-                )
+                let counted = wanted || reported;
+                (records, Reply::Evaluation { counted })
             }
         }
     };
@@ -261,11 +261,7 @@ fn offered(
         Standing::Settled(reply) => return (Vec::new(), Reply::Update(reply)),
         Standing::NotNow(why) => return (Vec::new(), Reply::NotNow(why)),
     };
-    let update = Accepted {
-        at: now,
-        loss: clamped(update.loss),
-        ..update
-    };
+    let update = Accepted { at: now, ..update };
     let mut records = vec![Record::UpdateAccepted {
         round,
         client: client.clone(),
@@ -283,15 +279,6 @@ fn offered(
         records.push(Record::RoundClosing { round, at: now });
     }
     (records, Reply::Update(UpdateReply::Accepted))
-}
-
-/// The training loss, clamped to what a mean can hold. Only displays use it, so an impossible loss does not refuse an update.
-fn clamped(loss: f64) -> f64 {
-    if loss.is_nan() {
-        MAX_LOSS
-    } else {
-        loss.clamp(-MAX_LOSS, MAX_LOSS)
-    }
 }
 
 fn round_result(

@@ -2,8 +2,11 @@
 
 use fl_proto::ClientId;
 
+use crate::config::limits::magnitudes;
 use crate::state_machine::evaluated::Summed;
+use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
+use crate::storage::record::{Claim, Limited};
 
 impl State {
     /// Whether the run asks this client now to evaluate this version.
@@ -48,9 +51,40 @@ impl State {
         }
     }
 
+    /// The losses of a round's trainings, and of the evaluations of the version that it trains from, whose magnitude is beyond the
+    /// bound of their mean.
+    pub(super) fn bounded_losses(&self, open: &Round) -> Vec<Limited> {
+        let trainings = open.updates.iter();
+        let trainings = trainings.map(|(client, update)| (client, update.examples, update.loss));
+        let evaluations = self.evaluations.get(&open.number.saturating_sub(1)).into_iter();
+        let evaluations = evaluations.flat_map(|reports| reports.iter());
+        let evaluations = evaluations.map(|(client, report)| (client, report.examples, report.loss));
+        let mut beyond = outliers(Claim::TrainingLoss, trainings.collect());
+        beyond.extend(outliers(Claim::EvaluationLoss, evaluations.collect()));
+        beyond
+    }
+
     fn sum(&self, version: u64) -> Option<Summed> {
         let reports: Vec<_> = self.evaluations.get(&version)?.values().collect();
         let summed = Summed::of(reports.into_iter());
         (summed.clients > 0).then_some(summed)
     }
+}
+
+/// Of losses with their clients and examples, those beyond the bound.
+fn outliers(of: Claim, losses: Vec<(&ClientId, u64, f64)>) -> Vec<Limited> {
+    let Some((median, most)) = magnitudes(losses.iter().map(|(_, _, loss)| *loss)) else {
+        return Vec::new();
+    };
+    let beyond = losses.into_iter().filter(|(_, _, loss)| loss.abs() > most);
+    let limited = |(client, examples, loss): (&ClientId, u64, f64)| Limited {
+        client: client.clone(),
+        of,
+        claimed: examples,
+        counted: examples as f64,
+        norm: loss,
+        reference: median,
+        scale: most / loss.abs(),
+    };
+    beyond.map(limited).collect()
 }

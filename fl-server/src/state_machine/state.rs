@@ -16,7 +16,7 @@ use crate::state_machine::pending_work::{Contribution, PendingWork};
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::uplinks::Uplink;
-use crate::storage::record::{Accepted, Record};
+use crate::storage::record::{Accepted, Limited, Record};
 
 /// The phase of the run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -74,6 +74,8 @@ pub struct State {
     pub(super) evaluations: BTreeMap<u64, ByClient<Evaluated>>,
     /// Sums of all older versions, from 0.
     pub(super) evaluated: Log<Option<Summed>>,
+    /// Claims of the last closed round that count for less: their clients are told.
+    pub(super) limited: Arc<Vec<Limited>>,
 }
 
 impl State {
@@ -325,7 +327,8 @@ mod tests {
                     client: client.clone(),
                     examples: 1,
                     loss: 0.0,
-                    correct: Some(0),
+                    correct: Some(0.0),
+                    language: false,
                     metrics: Arc::default(),
                     at: 0,
                 },

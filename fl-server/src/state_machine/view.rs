@@ -8,7 +8,7 @@ use fl_proto::{ClientId, RoundState};
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
 use crate::state_machine::state::{Phase, State};
-use crate::storage::record::Record;
+use crate::storage::record::{Limited, Record};
 
 impl Record {
     /// Whether a client may see something new after this record. It knows already what came of its own calls: that its update or
@@ -65,6 +65,13 @@ impl State {
                 format!("{why}; starting the server again tries again"),
             ),
         };
+        let mine = self.limited.iter().filter(|limited| limited.client == *client);
+        let mine = mine.filter(|limited| limited.is_conspicuous()).map(Limited::to_string);
+        let message = Some(message)
+            .filter(|message| !message.is_empty())
+            .into_iter()
+            .chain(mine);
+        let message = message.collect::<Vec<_>>().join("; ");
         let open = self.round();
         RoundState {
             round,

@@ -96,6 +96,16 @@ impl Field for i64 {
     }
 }
 
+impl Field for bool {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.u8(u8::from(*self));
+    }
+
+    fn read(from: &mut Reader<'_>, what: &str) -> Result<Self, Error> {
+        from.flag(what)
+    }
+}
+
 impl Field for Digest {
     fn write(&self, out: &mut Writer<'_>) {
         out.bytes(&self.0);
@@ -131,7 +141,7 @@ impl Field for ClientId {
 
 impl<T: Field> Field for Option<T> {
     fn write(&self, out: &mut Writer<'_>) {
-        out.u8(u8::from(self.is_some()));
+        self.is_some().write(out);
         if let Some(value) = self {
             value.write(out);
         }

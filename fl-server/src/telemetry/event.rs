@@ -264,8 +264,8 @@ impl fmt::Display for Evaluated {
         }
         write!(
             f,
-            "loss {:.4}{} on {} examples",
-            self.loss,
+            "loss {}{} on {} examples",
+            short(self.loss),
             Listed(&self.metrics),
             self.examples
         )

@@ -512,7 +512,7 @@ async fn messages_that_break_a_rule_name_the_field() {
     let report = wire::EvaluationReport {
         run: "test".into(),
         examples: 1,
-        correct: Some(2),
+        correct: Some(2.0),
         ..Default::default()
     };
     assert!(

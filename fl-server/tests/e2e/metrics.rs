@@ -26,13 +26,14 @@ async fn send(hand: &mut TestClient, metrics: Metrics) {
     assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
 }
 
-fn evaluation(version: u64, loss: f64, correct: Option<u64>, metrics: Metrics) -> wire::EvaluationReport {
+fn evaluation(version: u64, loss: f64, correct: Option<f64>, metrics: Metrics) -> wire::EvaluationReport {
     EvaluationReport {
         run: "test".parse().unwrap(),
         version,
         examples: 20,
         loss,
         correct,
+        language: correct.is_none(),
         metrics: metrics.into(),
     }
     .into()
@@ -93,7 +94,7 @@ async fn metrics_that_cannot_be_true_are_refused_by_name_before_the_frame_is_rea
         (of("f1", 0.5, 0.0), "weight of `f1` is 0"),
         (of("f1", 0.5, -1.0), "weight of `f1` is -1"),
         (of("accuracy", 0.5, 1.0), "`accuracy` is computed by the server"),
-        (of("<script>", 0.5, 1.0), "`<script>` must be 1 to 64"),
+        (of("f1\r", 0.5, 1.0), "`f1\\r` must be 1 to 64"),
         (vec![good("f1"), good("f1")], "`f1` is given twice"),
         (many, "more than 32"),
         (long, "must be 1 to 64"),
@@ -110,13 +111,13 @@ async fn metrics_that_cannot_be_true_are_refused_by_name_before_the_frame_is_rea
             "{refused}"
         );
         assert!(refused.message().len() < 300, "{refused}");
-        let mut report = evaluation(0, 0.5, Some(1), Metrics::new());
+        let mut report = evaluation(0, 0.5, Some(1.0), Metrics::new());
         report.metrics = metrics;
         let refused = hands[0].calls.evaluate(report).await.unwrap_err();
         assert!(refused.message().contains(why), "{refused}");
     }
     let mut impossible = evaluation(0, 0.5, None, Metrics::new());
-    impossible.correct = Some(impossible.examples + 1);
+    impossible.correct = Some(impossible.examples as f64 + 0.5);
     let refused = hands[0].calls.evaluate(impossible).await.unwrap_err();
     assert!(refused.message().contains("`correct`"), "{refused}");
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
@@ -166,7 +167,7 @@ async fn metrics_are_averaged_by_name_and_no_client_decides_them_in_any_order_of
         let reports = [
             evaluation(1, 2.0, None, metrics(&[("bleu", 0.25, 20.0)])),
             evaluation(1, 3.0, None, metrics(&[("bleu", 0.75, 20.0)])),
-            evaluation(1, 1.0, Some(15), Metrics::new()),
+            evaluation(1, 1.0, Some(15.0), Metrics::new()),
         ];
         for at in order {
             let counted = hands[at]

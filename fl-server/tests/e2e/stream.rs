@@ -96,7 +96,8 @@ fn report(hand: &TestClient, version: u64) -> EvaluationReport {
         version,
         examples: 20,
         loss: 0.25,
-        correct: Some(15),
+        correct: Some(15.0),
+        language: false,
         metrics: Default::default(),
     }
 }

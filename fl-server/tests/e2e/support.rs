@@ -477,7 +477,8 @@ impl TestClient {
             version,
             examples: 20,
             loss: 0.25,
-            correct: Some(15),
+            correct: Some(15.0),
+            language: false,
             metrics: Default::default(),
         };
         Ok(self

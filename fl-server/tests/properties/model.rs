@@ -198,6 +198,62 @@ fn any_number_of_threads_closes_a_round_to_the_same_bits() {
     }
 }
 
+/// Under CAFe, an update of zeros decodes to what the codec loses of the predictor.
+#[test]
+fn clients_that_return_the_model_unchanged_leave_the_others_their_change() {
+    let layout = Arc::new(Layout::new([("w", vec![60, 70])]).unwrap());
+    let direction = values(9, layout.len());
+    for memory in ["cafe", "none"] {
+        let uplink: Spec = serde_json::from_str(&format!(r#"{{ "memory": "{memory}" }}"#)).unwrap();
+        let plan = RunPlan {
+            uplink: uplink.clone(),
+            ..plan(Spec::exact())
+        };
+        for (clients, silent, least) in [
+            (2, 1, 0.0),
+            (3, 1, 1e-9),
+            (4, 2, 0.0),
+            (4, 2, 1e-9),
+            (5, 2, 0.0),
+            (8, 4, 0.0),
+            (8, 4, 1e-3),
+        ] {
+            let distance = |plan: &RunPlan| {
+                let mut frames = Frames::default();
+                let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], plan).unwrap();
+                let mut step: Option<Vec<u8>> = None;
+                for round in 1..=10 {
+                    let update = |i: usize| {
+                        let length = if i < silent { least } else { 1.0 + 0.1 * i as f32 };
+                        let noise = values(100 * round + i as u64, layout.len());
+                        let delta = direction
+                            .iter()
+                            .zip(noise)
+                            .map(|(to, noise)| length * (to + 0.3 * noise));
+                        let delta: Vec<f32> = delta.collect();
+                        let step = step.as_deref().filter(|_| memory == "cafe");
+                        Contribution {
+                            examples: 100,
+                            ..frames.update_of(&uplink, step, &layout, i, round, &delta)
+                        }
+                    };
+                    let updates: Vec<_> = (0..clients).map(update).collect();
+                    let result = global.close(round, &updates, frames.read()).unwrap();
+                    frames.0.insert(result.digest, result.frame.clone());
+                    step = Some(result.frame);
+                }
+                let pairs = global.model().iter().zip(&direction);
+                pairs.map(|(moved, to)| moved * to).sum::<f32>()
+            };
+            let (limited, mean) = (distance(&plan), distance(&without_limits(plan.clone())));
+            assert!(
+                limited > 0.95 * mean,
+                "{memory}, {silent} of {clients}: {limited} of {mean}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_client_that_applies_the_frames_holds_the_server_s_model() {
     for downlink in [Spec::exact(), compressed()] {
@@ -268,6 +324,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
             frame_len: 1,
             stages,
             model,
+            limited: stepped.limited,
             at: 0,
         });
         checkpoints.push(global.save());
@@ -395,6 +452,10 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
     let text = limited.to_string();
     assert!(
         text.contains("counts with 200 of the 1099511627776 examples that it claims and 0.125 of its values"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("([limits] of run.toml: `share`, `examples`, `norm`)"),
         "{text}"
     );
 }

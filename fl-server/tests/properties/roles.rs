@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fl_compress::{BufferPrecision, Dtype, Frame, Layout, Role, Spec, TensorSpec};
-use fl_server::model::GlobalModel;
+use fl_server::model::{Claim, GlobalModel};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
 
@@ -179,7 +179,10 @@ fn buffers_beyond_the_others_are_cut_by_themselves() {
         let [limited] = &stepped.limited[..] else {
             panic!("{:?}", stepped.limited)
         };
-        assert!(limited.is_buffers && limited.client == client(2), "{limited:?}");
+        assert!(
+            limited.of == Claim::Buffers && limited.client == client(2),
+            "{limited:?}"
+        );
         assert_eq!(limited.scale == 0.0, left_out, "{limited:?}");
         assert!(
             limited.to_string().contains("the buffers of the update of client-02"),

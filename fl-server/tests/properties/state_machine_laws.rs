@@ -74,7 +74,8 @@ fn run(world: &mut World, op: &Op) {
                 version,
                 examples: 4,
                 loss: 0.5,
-                correct: Some(2),
+                correct: Some(2.0),
+                language: false,
                 metrics: Default::default(),
             };
             let first = world.input(input());

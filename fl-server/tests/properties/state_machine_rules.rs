@@ -423,7 +423,8 @@ fn a_client_that_only_evaluates_is_asked_for_every_version_and_for_no_update() {
                 version,
                 examples: 10,
                 loss: 1.0,
-                correct: Some(5),
+                correct: Some(5.0),
+                language: false,
                 metrics: Default::default(),
             };
             assert_eq!(
@@ -474,7 +475,8 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
             version,
             examples: 10,
             loss: i as f64,
-            correct: Some(5),
+            correct: Some(5.0),
+            language: false,
             metrics: Default::default(),
         })
     };
@@ -519,6 +521,7 @@ fn a_run_ends_early_once_enough_clients_find_its_model_accurate() {
             examples: 10,
             loss: 1.0,
             correct: Some(correct),
+            language: false,
             metrics: Default::default(),
         })
     };
@@ -527,19 +530,19 @@ fn a_run_ends_early_once_enough_clients_find_its_model_accurate() {
         world.step();
     };
     close(&mut world, 1);
-    (0..4).for_each(|i| drop(report(&mut world, i, 1, 7)));
+    (0..4).for_each(|i| drop(report(&mut world, i, 1, 7.0)));
     close(&mut world, 2);
     assert!(
         matches!(world.state.phase(), Phase::Training(round) if round.number == 3),
         "70 %"
     );
-    report(&mut world, 0, 2, 10);
+    report(&mut world, 0, 2, 10.0);
     close(&mut world, 3);
     assert!(
         matches!(world.state.phase(), Phase::Training(round) if round.number == 4),
         "one client"
     );
-    (0..4).for_each(|i| drop(report(&mut world, i, 3, 8)));
+    (0..4).for_each(|i| drop(report(&mut world, i, 3, 8.0)));
     close(&mut world, 4);
     assert!(
         matches!(world.state.phase(), Phase::Evaluating { version: 4, .. }),
@@ -547,7 +550,7 @@ fn a_run_ends_early_once_enough_clients_find_its_model_accurate() {
     );
     world.crash();
     world.connect(0..4);
-    (0..4).for_each(|i| drop(report(&mut world, i, 4, 3)));
+    (0..4).for_each(|i| drop(report(&mut world, i, 4, 3.0)));
     world.settle();
     assert!(world.is_done(), "whatever the last model turns out to be");
     assert_eq!((world.fold() == world.state, world.state.version()), (true, 4));
@@ -588,7 +591,8 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
             version,
             examples: 10,
             loss: i as f64,
-            correct: Some(5),
+            correct: Some(5.0),
+            language: false,
             metrics: Default::default(),
         });
         reply == Reply::Evaluation { counted: true }
@@ -614,7 +618,8 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
             client: client(2),
             examples: 1,
             loss: 0.0,
-            correct: Some(0),
+            correct: Some(0.0),
+            language: false,
             metrics: Default::default(),
             at: 0,
         };
@@ -636,10 +641,10 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
 }
 
 #[test]
-fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_others() {
+fn an_evaluation_counts_whatever_its_loss_and_no_client_outweighs_the_others() {
     let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
     world.connect(0..4);
-    let report = |world: &mut World, i: usize, examples: u64, loss: f64, correct: u64| {
+    let report = |world: &mut World, i: usize, examples: u64, loss: f64, correct: f64| {
         let client = client(i);
         let input = Input::Evaluation {
             client,
@@ -647,33 +652,41 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
             examples,
             loss,
             correct: Some(correct),
+            language: false,
             metrics: Default::default(),
         };
         world.input(input) == Reply::Evaluation { counted: true }
     };
-    for (loss, correct) in [
-        (-1.7e308, 5),
-        (-1e-9, 5),
-        (1e7, 5),
-        (f64::INFINITY, 5),
-        (f64::NAN, 5),
-        (1.0, 11),
-    ] {
+    // Likelihoods of densities are negative, errors of numbers without a unit are large.
+    for scale in [-1e-9, -3.5, 1e7, f64::MAX / 4.0] {
         let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
         world.connect(0..4);
-        assert!(!report(&mut world, 3, 10, loss, correct), "{loss} {correct}");
-        assert_eq!(world.state.evaluations(0), None, "{loss} {correct}");
-        assert!(report(&mut world, 0, 10, 0.5, 5));
+        for (i, times) in [(0, 1.0), (1, 2.0), (2, 0.5), (3, 0.5)] {
+            assert!(report(&mut world, i, 10, times * scale, 5.0), "{scale}");
+        }
         let summed = world.state.evaluations(0).unwrap();
-        assert_eq!((summed.clients, summed.examples, summed.loss), (1, 10, 0.5));
+        assert_eq!((summed.clients, summed.examples, summed.accuracy()), (4, 40, Some(0.5)));
+        assert!((summed.loss / scale - 1.0).abs() < 1e-12, "{summed:?}");
+        for lie in [-f64::MAX, f64::MAX] {
+            let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
+            world.connect(0..4);
+            for (i, loss) in [(0, 1.0), (1, 1.0), (2, 1.0), (3, lie)] {
+                assert!(report(&mut world, i, 10, loss, 5.0));
+            }
+            let summed = world.state.evaluations(0).unwrap();
+            assert!(
+                summed.loss.abs() <= 0.75 + 0.25 * 40.0,
+                "at forty times the median: {summed:?}"
+            );
+        }
     }
     for i in 0..3 {
-        assert!(report(&mut world, i, 20, 1.0, 10));
+        assert!(report(&mut world, i, 20, 1.0, 10.0));
     }
-    assert!(report(&mut world, 3, 1 << 40, 0.0, 1 << 40));
+    assert!(report(&mut world, 3, 1 << 40, 0.0, (1u64 << 40) as f64));
     let summed = world.state.evaluations(0).unwrap();
     // Two fifths of the examples: 40 of 100.
-    assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70));
+    assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70.0));
     assert!((summed.loss - 0.6).abs() < 1e-12);
 }
 
@@ -692,13 +705,16 @@ fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
             version: 3,
             examples: 10,
             loss,
-            correct: Some(5),
+            correct: Some(5.0),
+            language: false,
             metrics: Default::default(),
         });
     }
     world.settle();
     assert!(world.is_done(), "{:?}", world.state.phase());
-    assert_eq!(world.state.evaluations(3).unwrap().clients, 3);
+    let summed = world.state.evaluations(3).unwrap();
+    assert_eq!((summed.clients, summed.accuracy()), (4, Some(0.5)));
+    assert!((-5.0..0.0).contains(&summed.loss), "{summed:?}");
 }
 
 #[test]
@@ -721,7 +737,15 @@ fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
     world.pass(10_000);
     world.step();
     let loss = world.outcome()[0].loss;
-    assert!(loss.is_finite() && loss < 1e6, "{loss}");
+    assert!((1.0..15.0).contains(&loss), "at forty times the median: {loss}");
+    // What is left out is said to its client, and to no other.
+    let said = |i| world.state.view(&world.plan, &client(i), world.now).message;
+    assert!(
+        said(2).contains("the training loss of client-02 counts with"),
+        "{}",
+        said(2)
+    );
+    assert!(!said(0).contains("loss") && world.fold() == world.state);
 }
 
 #[test]
@@ -817,6 +841,7 @@ fn impossible_records_are_refused_and_change_nothing() {
             frame_len: 1,
             stages,
             model: frame,
+            limited: Vec::new(),
             at: 0,
         },
         Record::EvaluationOpened {
@@ -829,7 +854,8 @@ fn impossible_records_are_refused_and_change_nothing() {
             client: client(1),
             examples: 1,
             loss: 0.0,
-            correct: Some(0),
+            correct: Some(0.0),
+            language: false,
             metrics: Default::default(),
             at: 0,
         },

@@ -183,6 +183,7 @@ impl World {
             frame_len: 50,
             stages: Stages::default(),
             model,
+            limited: Vec::new(),
         });
     }
 

@@ -289,7 +289,8 @@ impl Bad {
             version: state.version,
             examples: 1 << 40,
             loss: -1.7e308,
-            correct: Some(1 << 40),
+            correct: Some((1u64 << 40) as f64),
+            language: false,
             metrics: Default::default(),
         };
         let reply = calls.evaluate(wire::EvaluationReport::from(report)).await?;

@@ -91,7 +91,7 @@ impl Learner for Liar {
             Attack::Evaluation => Some(Evaluation::new(
                 fl_proto::MAX_EXAMPLES,
                 -1.7e308,
-                fl_proto::MAX_EXAMPLES,
+                fl_proto::MAX_EXAMPLES as f64,
             )),
             _ => found,
         })
@@ -156,9 +156,9 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
     assert_eq!(score.rounds.len() as u64, ROUNDS);
     let found = found.lock().unwrap();
     let accuracy = |clients: u32| {
-        let correct: u64 = (0..clients).filter_map(|client| found[&client].correct).sum();
+        let correct: f64 = (0..clients).filter_map(|client| found[&client].correct).sum();
         let examples: u64 = (0..clients).map(|client| found[&client].examples).sum();
-        correct as f64 / examples as f64
+        correct / examples as f64
     };
     let last = score.rounds.last().unwrap();
     let lies = matches!(attack, Attack::Evaluation);
@@ -202,7 +202,8 @@ async fn one_malicious_client_of_four_changes_neither_the_accuracy_nor_the_end_o
                 (reported - believed).abs() < 1e-6,
                 "{attack:?}: reported {reported}, found {believed}"
             );
-            assert!((0.0..5.0).contains(&loss), "{attack:?}: {loss}");
+            // Two fifths of the weight, and forty times the median magnitude.
+            assert!((-60.0..5.0).contains(&loss), "{attack:?}: {loss}");
         }
     }
 }

@@ -52,7 +52,7 @@ impl Learner for Waves {
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
         self.evaluated.lock().unwrap().push(Digest::of_f32(&self.weights));
-        Ok(Some(Evaluation::new(10, 0.25, 5)))
+        Ok(Some(Evaluation::new(10, 0.25, 5.0)))
     }
 }
 

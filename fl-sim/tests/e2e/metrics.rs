@@ -68,7 +68,8 @@ impl Learner for Language {
         Ok(Some(Evaluation {
             examples,
             loss: self.loss(),
-            correct: self.classifies.then_some(examples / 2),
+            correct: self.classifies.then_some((examples / 2) as f64),
+            language: !self.classifies,
             metrics: metrics("bleu", f64::from(self.client) / 4.0, examples),
         }))
     }

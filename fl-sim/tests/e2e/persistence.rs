@@ -68,7 +68,7 @@ impl Learner for Drift {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation::new(10, 0.5, 5)))
+        Ok(Some(Evaluation::new(10, 0.5, 5.0)))
     }
 }
 

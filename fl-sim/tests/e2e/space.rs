@@ -53,7 +53,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
     done(sim(["server", "export", fed, "-o", out.to_str().unwrap()]));
     let model = weights::import(&out, &layout).unwrap();
     assert_ne!(model, first);
-    let (mut correct, mut examples) = (0, 0);
+    let (mut correct, mut examples) = (0.0, 0);
     for client in 0..CLIENTS {
         let mut learner = workload.learner(client).unwrap();
         learner.load(&model).unwrap();
@@ -61,7 +61,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
         correct += evaluation.correct.unwrap();
         examples += evaluation.examples;
     }
-    assert_eq!(score.accuracy(), Some(correct as f64 / examples as f64));
+    assert_eq!(score.accuracy(), Some(correct / examples as f64));
 
     let in_memory = wire::run(setup(&dir.path().join("memory")), &Engine::default(), |_| {})
         .await

@@ -63,7 +63,7 @@ impl Learner for Healthy {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation::new(10, 0.5, 5)))
+        Ok(Some(Evaluation::new(10, 0.5, 5.0)))
     }
 }
 

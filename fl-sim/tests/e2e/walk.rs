@@ -105,12 +105,12 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
         serde_json::from_str(&done(fed.sim(&evaluate))).unwrap()
     };
     let all = [evaluated("anna/client.toml"), evaluated("berta/client.toml")];
-    let correct: u64 = all.iter().map(|one| one["correct"].as_u64().unwrap()).sum();
+    let correct: f64 = all.iter().map(|one| one["correct"].as_f64().unwrap()).sum();
     let last = report.rounds.last().unwrap();
     let accuracy = last.accuracy.expect("the last model was evaluated");
     assert_eq!(last.evaluated, 200);
     assert!(
-        (accuracy - correct as f64 / 200.0).abs() < 1e-12,
+        (accuracy - correct / 200.0).abs() < 1e-12,
         "{last:?} in the report, {correct} correct at home"
     );
     assert!(accuracy > 0.3, "{last:?}");

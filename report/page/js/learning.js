@@ -51,7 +51,7 @@ function metricFigures() {
       const names = new Set(Object.keys(rounds).filter((key) => key.includes("/")).map((key) => key.slice(key.indexOf("/") + 1)));
       for (const name of [...names].sort()) {
         if (figures.has(name)) continue;
-        const figure = makeFigure({ id: `metric-${name}`, title: name, about: "" });
+        const figure = makeFigure({ id: `metric-${name.replaceAll(" ", "-")}`, title: name, about: "" });
         figures.set(name, figure);
         end.before(figure.element);
       }

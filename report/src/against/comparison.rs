@@ -25,7 +25,7 @@ line! {
         times: Option<f64> [""],
         /// Accuracy of the newest evaluated model.
         accuracy: Option<f64> [""],
-        /// Perplexity of the newest evaluated model, if the model of some client does not classify.
+        /// Perplexity of the newest evaluated model, if the model of some client is a language model.
         perplexity: Option<f64> [""],
     }
 }

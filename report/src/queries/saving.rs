@@ -7,6 +7,7 @@ use crate::queries::query::Query;
 use crate::report::Report;
 use crate::report::flow::Flow;
 use crate::report::participation::Participation;
+use crate::report::round::RoundLine;
 use crate::report::saving::Saving;
 use crate::table::Table;
 use crate::table::schema::Schema;
@@ -23,6 +24,8 @@ pub(super) static QUERY: Query = Query {
     answer: |report, filter| Ok(Table::of(costs(report, filter).iter())),
 };
 
+/// Name of the cost of `[limits]`.
+const LIMITED: &str = "limited updates";
 /// How many costs a whole report names.
 const NAMED: usize = 3;
 /// Mean connections per client from which on clients connect too often.
@@ -38,7 +41,12 @@ const PROBE: u64 = 512 * 1024;
 pub fn savings(report: &Report) -> Vec<Saving> {
     let mut lines = costs(report, &Filter::default());
     lines.retain(|line| line.bytes > 0);
-    lines.truncate(NAMED);
+    let mut place = 0;
+    // What the limits take costs accuracy, however few bytes it is.
+    lines.retain(|line| {
+        place += 1;
+        place <= NAMED || line.cost == LIMITED
+    });
     lines
 }
 
@@ -46,8 +54,9 @@ pub fn savings(report: &Report) -> Vec<Saving> {
 fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
     let flow = filter.flow(report);
     let parts: Vec<_> = filter.participations(report).collect();
+    let left_out = left_out(&flow, &parts);
     let mut lines = vec![
-        updates(report, &flow, &parts),
+        updates(report, &flow, &parts, left_out.1),
         model_updates(report, &flow),
         whole_models(report, &flow),
         (
@@ -66,6 +75,9 @@ fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
             RETRAIN.to_owned(),
         ),
     ];
+    if left_out.1 > 0 {
+        lines.push(left_out);
+    }
     if flow.base > 0 {
         lines.push((
             "base models",
@@ -95,11 +107,40 @@ type Cost = (&'static str, u64, String, String);
 const RETRAIN: &str =
     "Do more work in each round (`epochs` in [train] of run.toml), so that fewer rounds reach the same model.";
 
-fn updates(report: &Report, flow: &Flow, parts: &[&Participation]) -> Cost {
+/// What the limits take of updates.
+fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
+    let lines: Vec<_> = parts.iter().filter(|line| line.left_out > 0.0).collect();
+    let bytes: f64 = lines.iter().map(|line| line.left_out * line.flow.update as f64).sum();
+    let shares: f64 = lines.iter().map(|line| line.left_out).sum();
+    (
+        LIMITED,
+        (bytes as u64).min(flow.update),
+        format!(
+            "Of {} updates, {:.0} % on average did not count, because of `[limits]`: one client would otherwise weigh more than \
+             the others allow.",
+            count(lines.len() as u64),
+            100.0 * shares / lines.len().max(1) as f64
+        ),
+        "If these clients may decide the model, because they are trusted and have most of the data: raise `share` (1.0: no bound) \
+         and `examples` in [limits] of run.toml."
+            .to_owned(),
+    )
+}
+
+fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Cost {
     let updates = parts.iter().filter(|line| line.updated).count() as u64;
     let bits = bits(report, sum(parts.iter().map(|line| line.stages.framed)), updates);
     let why = format!("Clients sent {} updates{}.", count(updates), at(bits));
-    ("updates", flow.update, why, budget("uplink", bits))
+    let silent = |line: &&RoundLine| line.density_up == Some(0.0) && line.density_down == Some(0.0);
+    match report.closed().filter(silent).count() as u64 {
+        0 => ("updates", flow.update - left_out, why, budget("uplink", bits)),
+        rounds => (
+            "updates",
+            flow.update - left_out,
+            format!("{why} In {} rounds all of them were zero.", count(rounds)),
+            "Look whether the training of the clients reaches the model: updates of zeros change nothing.".to_owned(),
+        ),
+    }
 }
 
 fn model_updates(report: &Report, flow: &Flow) -> Cost {

@@ -18,6 +18,8 @@ line! {
         updated: bool [""],
         /// Examples that the update was trained on.
         examples: u64 [""],
+        /// Share of the update that does not count in the round's model, because of `[limits]` of run.toml.
+        left_out: f64 [""],
         /// Mean training loss.
         loss: Option<f64> [""],
         /// Time from the round's first attempt to the update.

@@ -20,11 +20,13 @@ line! {
         updates: u64 [""],
         /// Examples that these updates were trained on.
         examples: u64 [""],
+        /// Updates and losses of which less than half counts, because of `[limits]` of run.toml or of the others' losses.
+        limited: u64 [""],
         /// Mean training loss, weighted by examples.
         loss: Option<f64> [""],
         /// Share of held-out examples that the round's model classifies correctly, of the clients whose model classifies.
         accuracy: Option<f64> [""],
-        /// The exponential of `evaluation_loss`, if the model of some client does not classify and none reports `rmse`.
+        /// The exponential of `evaluation_loss`, if the model of some client is a language model.
         perplexity: Option<f64> [""],
         /// Mean loss of the round's model on the held-out examples.
         evaluation_loss: Option<f64> [""],

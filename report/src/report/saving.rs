@@ -5,7 +5,7 @@ use crate::table::line::line;
 line! {
     /// One cost of a run. All costs add up to the bytes on the sockets.
     pub struct Saving {
-        /// Name of the cost: `updates`, `model updates`, `whole models`, `useless frames`, `connections`, `messages`.
+        /// Name of the cost: `updates`, `limited updates`, `model updates`, `whole models`, `useless frames`, `connections`, `messages`.
         cost: String [""],
         /// Bytes.
         bytes: u64 ["B"],

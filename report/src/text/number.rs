@@ -133,7 +133,8 @@ pub(crate) fn cell(column: &Column, row: usize) -> String {
 }
 
 fn quantity(column: &Column, value: f64) -> String {
-    let is_share = |name: &str| name == "share" || name.starts_with("density") || name.starts_with("kept");
+    let is_share =
+        |name: &str| matches!(name, "share" | "left_out") || name.starts_with("density") || name.starts_with("kept");
     match column.unit {
         "B" => size(value),
         "s" => seconds(value),
@@ -144,6 +145,8 @@ fn quantity(column: &Column, value: f64) -> String {
         _ if column.name.starts_with("age") => format!("{value:.1}"),
         _ if column.name.starts_with("ratio") || column.name == "times" => digits(value),
         _ if column.name.ends_with("perplexity") || column.name.contains('/') => figure(value),
+        // Losses have any size.
+        _ if value.abs() >= 1e9 => format!("{value:.3e}"),
         _ => format!("{value:.4}"),
     }
 }

@@ -10,12 +10,12 @@ use crate::text::number::cell;
 const SHOWN: [(&str, &str); 7] = [
     (
         "closed",
-        "round closed asked updates accuracy? perplexity? loss? update refused? aborted? steps snapshot? base? socket_up \
+        "round closed asked updates limited? accuracy? perplexity? loss? update refused? aborted? steps snapshot? base? socket_up \
          socket_down bits_up bits_down retries? finish_last seconds money? kwh? co2_g? train/* evaluation/*",
     ),
     (
         "updated",
-        "round client updated loss? update refused? aborted? steps snapshot? base? socket_up socket_down retries? \
+        "round client updated left_out? loss? update refused? aborted? steps snapshot? base? socket_up socket_down retries? \
          train_seconds encode_seconds finish_seconds train/*",
     ),
     (

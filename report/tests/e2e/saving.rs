@@ -85,3 +85,27 @@ fn pings_are_named_where_they_are_most_of_a_connection() {
     };
     assert!(!with(780) && with(78_000));
 }
+
+#[test]
+fn what_the_limits_take_is_named_with_the_keys_however_few_bytes_it_is() {
+    let mut report = tiny();
+    let flow = Flow {
+        update: 100,
+        steps: 2_000,
+        snapshot: 4_000,
+        transport_up: 700,
+        socket_up: 800,
+        socket_down: 6_000,
+        ..Flow::default()
+    };
+    (report.totals, report.participations[0].flow) = (flow, flow);
+    (report.participations[0].updated, report.participations[0].left_out) = (true, 0.75);
+    let found = savings(&report);
+    let limited = found.iter().find(|line| line.cost == "limited updates").unwrap();
+    assert_eq!((limited.bytes, found.len()), (75, 4));
+    assert!(
+        limited.why.starts_with("Of 1 updates, 75 % on average did not count"),
+        "{limited:?}"
+    );
+    assert!(limited.change.contains("`share`") && limited.change.contains("`examples` in [limits] of run.toml"));
+}

@@ -132,7 +132,8 @@ impl Learner for Arithmetic {
         Ok(Some(Evaluation {
             examples: 10,
             loss: f64::from(self.weights[0]),
-            correct: self.classifies.then_some(7),
+            correct: self.classifies.then_some(7.0),
+            language: !self.classifies,
             metrics: self.metrics.clone(),
         }))
     }

@@ -176,9 +176,9 @@ fn line(event: &Event) -> Option<String> {
             metrics,
         }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
-            let metrics = spaced(metrics);
+            let (loss, metrics) = (short(*loss), spaced(metrics));
             format!(
-                "round {round:>4}  {updates} updates  loss {loss:.4}{metrics}  up {up} ({bits_up:.3} bits per parameter)  \
+                "round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up} ({bits_up:.3} bits per parameter)  \
                  down {down} ({bits_down:.3})  {seconds:.2} s"
             )
         }
@@ -192,8 +192,8 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             let accuracy = accuracy.map_or(String::new(), |share| format!("  accuracy {share:.4}"));
             let perplexity = perplexity.map_or(String::new(), |value| format!("  perplexity {}", short(value)));
-            let metrics = spaced(metrics);
-            format!("model {version:>4}{accuracy}{perplexity}  loss {loss:.4}{metrics}  on {examples} examples")
+            let (loss, metrics) = (short(*loss), spaced(metrics));
+            format!("model {version:>4}{accuracy}{perplexity}  loss {loss}{metrics}  on {examples} examples")
         }
         Event::Limited { round, text } => format!("round {round:>4}  {text}"),
         Event::MembersReplaced { round, absent, by } => {

@@ -89,7 +89,9 @@ impl Roles {
         let (role, pattern) = match found {
             None => return Ok(Role::by_default(tensor, kind, self.trained.is_some())),
             // Of many names, statistics and integers stay what they are.
-            Some((Role::Trained, pattern)) if pattern.contains('*') => return Ok(Role::by_default(tensor, kind, false)),
+            Some((Role::Trained, pattern)) if pattern.contains('*') => {
+                return Ok(Role::by_default(tensor, kind, false));
+            }
             Some(found) => found,
         };
         let suits = match role {

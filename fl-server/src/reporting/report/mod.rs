@@ -18,7 +18,7 @@ use crate::accounting::baseline::Compared;
 use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
 use crate::reporting::history::{End, History};
 use crate::reporting::moment::Moment;
-use crate::storage::record::{Accepted, Millis, Record};
+use crate::storage::record::{Accepted, Claim, Millis, Record};
 use crate::telemetry::event::bits;
 use parts::Parts;
 
@@ -89,14 +89,20 @@ impl ReportBuilder {
                 frame,
                 stages,
                 model,
+                limited,
                 at,
                 ..
             } => {
                 self.see(*at);
+                for limited in limited.iter().filter(|limited| limited.of == Claim::Update) {
+                    let part = self.parts.round(*round).of(Some(limited.client.clone()));
+                    part.line.left_out = 1.0 - limited.share();
+                }
                 let closing = self.closing.remove(round);
                 let waited = self.parts.round(*round).waited_until(*at);
                 let line = self.line(*round);
                 line.closed = true;
+                line.limited = limited.iter().filter(|limited| limited.is_conspicuous()).count() as u64;
                 line.seconds = seconds(*at, line.opened_ms);
                 line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
                 line.wait_seconds = waited;
@@ -488,7 +494,8 @@ mod tests {
             client: client.clone(),
             examples: 4,
             loss: 0.5,
-            correct: Some(3),
+            correct: Some(3.0),
+            language: false,
             metrics: Arc::default(),
             at: 0,
         }

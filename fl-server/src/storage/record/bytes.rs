@@ -20,8 +20,8 @@ kinds!(Record {
     8 => UploadMeasured { round, client, transfer, at },
     9 => Excluded { round, client, at },
     10 => RoundClosing { round, at },
-    11 => RoundClosed { round, frame, frame_len, stages, model, at },
-    12 => EvaluationAccepted { version, client, examples, loss, correct, metrics, at },
+    11 => RoundClosed { round, frame, frame_len, stages, model, limited, at },
+    12 => EvaluationAccepted { version, client, examples, loss, correct, language, metrics, at },
     13 => EvaluationOpened { version, asked, until },
     14 => RolledBack { version, to, model, at },
     15 => Resumed { at, until },
@@ -74,6 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::storage::record::{Claim, Limited};
 
     fn client(i: u8) -> ClientId {
         format!("client-{i}").parse().unwrap()
@@ -115,8 +116,9 @@ mod tests {
             version: a,
             client: client(3),
             examples: b,
-            loss: 2.5,
+            loss: -2.5,
             correct,
+            language: correct.is_none(),
             metrics,
             at: b,
         };
@@ -178,9 +180,18 @@ mod tests {
                 frame_len: b,
                 stages,
                 model,
+                limited: vec![Limited {
+                    client: client(3),
+                    of: Claim::Buffers,
+                    claimed: b,
+                    counted: 133.3,
+                    norm: 2.5,
+                    reference: 0.5,
+                    scale: 0.25,
+                }],
                 at: b,
             },
-            evaluation(Some(a), metrics(1.0)),
+            evaluation(Some(a as f64 / 2.0), metrics(1.0)),
             Record::EvaluationOpened {
                 version: a,
                 asked: cohort,
@@ -227,7 +238,7 @@ mod tests {
         let bytes: Vec<u8> = all.iter().flat_map(Record::to_bytes).collect();
         assert_eq!(
             Digest::of(&bytes).to_string(),
-            "bbcda931d33b0a1135ea951cb148850c0e90cb472b1234ff9f5a0001f18e1fef"
+            "109acae4df584dcd7c683c5a3b45f4e65d8d11880a66cf9cdc0546559ce58073"
         );
     }
 

@@ -7,6 +7,7 @@ use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Metrics};
 
 use crate::clock::Millis;
+use crate::storage::record::limited::Limited;
 
 /// An accepted update: its frame is durable under `digest`, and it counts in its round.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,9 +153,11 @@ pub enum Record {
         frame_len: u64,
         stages: Stages,
         model: Digest,
+        /// Claims of the round that count for less.
+        limited: Vec<Limited>,
         at: Millis,
     },
-    /// A client evaluated a version. Without an example, its report was impossible and does not count.
+    /// A client evaluated a version.
     EvaluationAccepted {
         version: u64,
         client: ClientId,
@@ -162,7 +165,9 @@ pub enum Record {
         /// Mean loss over them.
         loss: f64,
         /// Examples classified correctly; `None` if the client's model does not classify.
-        correct: Option<u64>,
+        correct: Option<f64>,
+        /// Whether `loss` is of tokens, so that its exponential is a perplexity.
+        language: bool,
         /// Further figures of the evaluation, as the client claims them.
         metrics: Arc<Metrics>,
         at: Millis,
@@ -263,6 +268,7 @@ pub(crate) mod samples {
             frame_len: 1,
             stages: Stages::default(),
             model: digest,
+            limited: Vec::new(),
             at,
         }
     }

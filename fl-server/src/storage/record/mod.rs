@@ -6,9 +6,11 @@
 mod bytes;
 mod error;
 mod kinds;
+mod limited;
 
 pub use crate::clock::Millis;
 pub use error::RecordError;
 #[cfg(test)]
 pub(crate) use kinds::samples;
 pub use kinds::{Accepted, Record, Transfer};
+pub use limited::{Claim, Limited};

@@ -78,7 +78,7 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
             ratio,
             seen.accuracy.map(one).into_iter().flatten(),
         );
-        let about = "Exponential of the loss of the newest evaluated model, if it does not classify";
+        let about = "Exponential of the loss of the newest evaluated model, if it is a language model";
         metrics.gauges(
             "fl_model_perplexity",
             about,

@@ -1,0 +1,138 @@
+//! What is left of a client's claim in a round.
+
+use std::fmt;
+
+use fl_compress::Error;
+use fl_compress::wire::{Reader, Writer};
+use fl_proto::ClientId;
+
+use crate::storage::field::{Field, fields};
+
+/// A claim of a client that counts for less than it says: under the plan's limits, or in a mean loss.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limited {
+    /// The client.
+    pub client: ClientId,
+    /// What was claimed.
+    pub of: Claim,
+    /// Examples claimed.
+    pub claimed: u64,
+    /// Examples that it counts with; 0 if it does not count.
+    pub counted: f64,
+    /// L2 norm of the decoded update or of its buffers; the loss.
+    pub norm: f64,
+    /// What `norm` is compared with.
+    pub reference: f64,
+    /// Factor of the values, 0 to 1.
+    pub scale: f64,
+}
+
+/// What a client claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// The trained values of an update.
+    Update,
+    /// The buffers of an update.
+    Buffers,
+    /// The loss of a training.
+    TrainingLoss,
+    /// The loss of an evaluation.
+    EvaluationLoss,
+}
+
+const CLAIMS: [Claim; 4] = [
+    Claim::Update,
+    Claim::Buffers,
+    Claim::TrainingLoss,
+    Claim::EvaluationLoss,
+];
+
+fields!(Limited {
+    client,
+    of,
+    claimed,
+    counted,
+    norm,
+    reference,
+    scale
+});
+
+impl Field for Claim {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.u8(*self as u8);
+    }
+
+    fn read(from: &mut Reader<'_>, what: &str) -> Result<Self, Error> {
+        let at = usize::from(from.u8(what)?);
+        CLAIMS.get(at).copied().ok_or_else(|| from.corrupt(what))
+    }
+}
+
+impl Limited {
+    /// Share of what was claimed that counts, 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.counted / self.claimed.max(1) as f64 * self.scale
+    }
+
+    /// Whether less than half of what was claimed counts. Honest claims differ by less.
+    pub fn is_conspicuous(&self) -> bool {
+        self.counted < 0.5 * self.claimed as f64 || self.scale < 0.5
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            of,
+            claimed,
+            counted,
+            norm,
+            reference,
+            scale,
+        } = self;
+        let loss = |what| {
+            format!(
+                "the {what} loss of {client} counts with {scale:.2e} of its value: it is {norm:.3e}, the median {reference:.3e}"
+            )
+        };
+        let fewer = counted.round() < *claimed as f64;
+        let keys = match of {
+            Claim::TrainingLoss => return f.write_str(&loss("training")),
+            Claim::EvaluationLoss => return f.write_str(&loss("evaluation")),
+            Claim::Buffers => {
+                write!(
+                    f,
+                    "the buffers of the update of {client} count with {scale:.3} of their values"
+                )?;
+                "`norm`, `share`, `discard`"
+            }
+            Claim::Update if *counted == 0.0 => {
+                write!(f, "the update of {client} does not count")?;
+                "`discard`"
+            }
+            Claim::Update => {
+                let examples = match fewer {
+                    true => format!("{:.0} of the {claimed} examples that it claims", counted.round()),
+                    false => format!("its {claimed} examples"),
+                };
+                write!(f, "the update of {client} counts with {examples}")?;
+                match *scale < 1.0 {
+                    true => {
+                        write!(f, " and {scale:.3} of its values")?;
+                        if fewer {
+                            "`share`, `examples`, `norm`"
+                        } else {
+                            "`share`, `norm`"
+                        }
+                    }
+                    false => "`share`, `examples`",
+                }
+            }
+        };
+        if *scale < 1.0 || *counted == 0.0 {
+            write!(f, ": its norm is {norm:.3e}, the reference {reference:.3e}")?;
+        }
+        write!(f, " ([limits] of run.toml: {keys})")
+    }
+}
