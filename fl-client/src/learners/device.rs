@@ -7,6 +7,8 @@ use candle_core::Device;
 use fl_proto::caught;
 use serde::{Deserialize, Serialize};
 
+use crate::ops;
+
 /// The `device` key of a client's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -46,7 +48,7 @@ impl DeviceChoice {
 
 /// The GPU of this number, or a one-line reason.
 fn cuda(at: usize) -> Result<Device, String> {
-    one_line(|| Device::new_cuda(at))
+    one_line(|| ops::open_gpu(at))
 }
 
 /// What `open` returns, or a one-line reason. A library of CUDA that is opened at run time and lacks a function is a panic in

@@ -12,7 +12,6 @@ use fl_compress::{Digest, Layout, Role, Space, TensorSpec};
 
 use super::local_steps::{self, Gradients};
 use super::trained::Trained;
-use crate::allocator;
 use crate::data::ClassNames;
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 use crate::ops;
@@ -94,8 +93,10 @@ impl Learner for InSpace {
             return self.inner.fit(plan);
         };
         let fit = bound.fit(&self.inner, plan);
-        allocator::release_buffers();
-        fit
+        let released = self.inner.release();
+        let fit = fit?;
+        released?;
+        Ok(fit)
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {

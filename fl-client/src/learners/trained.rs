@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{DType, Device, Result, Tensor, Var};
 use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
@@ -17,7 +17,7 @@ use super::params::Params;
 use crate::allocator;
 use crate::data::{ClassNames, ClientData, Examples, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
-use crate::ops::{Tape, with_values};
+use crate::ops::{Tape, release_gpu, shapes_once, with_values};
 
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
@@ -64,6 +64,15 @@ impl Trained {
             device,
             data,
         })
+    }
+
+    /// Returns the memory that no tensor uses: between two rounds it is for others.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn release(&self) -> Result<()> {
+        allocator::release_buffers();
+        release_gpu(&self.device)
     }
 
     /// Shape of the examples, and what is predicted.
@@ -129,6 +138,7 @@ impl Trained {
         precision: Precision,
     ) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
+        let _shapes = shapes_once(&self.device);
         let mut tape = Tape::training(vars, seed).with_products_in(match precision {
             Precision::F32 => DType::F32,
             Precision::Bf16 => DType::BF16,
@@ -178,8 +188,9 @@ impl Learner for Trained {
         let precision = plan.training.precision;
         let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed, precision);
         let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
-        allocator::release_buffers();
+        let released = self.release();
         let mut fit = fit?;
+        released?;
         // Of tensors that this round leaves alone, the gradients count as zero.
         fit.squared_gradients = fit.squared_gradients.map(|own| {
             let (mut all, mut taken) = (vec![0.0; self.layout.trained().len()], 0);
@@ -230,7 +241,11 @@ impl Learner for Trained {
     }
 
     fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
-        examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress)
+        let evaluation = examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress);
+        let released = release_gpu(&self.device);
+        let evaluation = evaluation?;
+        released?;
+        Ok(evaluation)
     }
 }
 

@@ -166,7 +166,7 @@ struct Composed {
 
 impl Composed {
     /// On other devices: the output, and what the way back needs.
-    fn new(tape: &Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<(Tensor, Self)> {
+    fn new(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<(Tensor, Self)> {
         let Heads {
             batch,
             len,
@@ -189,9 +189,7 @@ impl Composed {
         };
         let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
         let scores = (as_f32(&q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
-        let places = Tensor::arange(0, len as u32, q.device())?;
-        let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
-        let scores = scores.broadcast_add(&(later.to_dtype(DType::F32)? * HIDDEN)?)?;
+        let scores = scores.broadcast_add(&mask(tape, len, &scores)?)?;
         let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
         let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
         let out = as_f32(&shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
@@ -225,6 +223,18 @@ impl Composed {
         };
         Ok([joined(dq, heads)?, joined(dk, groups)?, joined(dv, groups)?])
     }
+}
+
+/// [`HIDDEN`] where a token would see a later one, else 0: made once a step, on the device of `like`. Returns `[len, len]`.
+fn mask(tape: &mut Tape, len: usize, like: &Tensor) -> Result<Tensor> {
+    if let Some(mask) = tape.mask.as_ref().filter(|mask| mask.dims() == [len, len]) {
+        return Ok(mask.clone());
+    }
+    let places = Tensor::arange(0, len as u32, like.device())?;
+    let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
+    let mask = (later.to_dtype(DType::F32)? * HIDDEN)?;
+    tape.mask = Some(mask.clone());
+    Ok(mask)
 }
 
 fn scale(dim: usize) -> f32 {

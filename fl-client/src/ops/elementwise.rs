@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
+use super::cuda::upload;
 use super::simd::{sigmoid, tanh, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
@@ -332,7 +333,7 @@ pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> 
     if !tape.is_native(x) {
         let mut mask = vec![1.0; x.elem_count()];
         drop_out(&mut mask, seed, probability);
-        let mask = Tensor::from_vec(mask, x.shape(), x.device())?;
+        let mask = upload(mask, x.shape(), x.device())?;
         let out = (x.detach() * &mask)?;
         return composed(tape, x, out, move |grad| grad * mask);
     }

@@ -424,6 +424,17 @@ fn causal_attention() {
     let heads = Heads { groups: 4, ..heads };
     agree("packed", &packed, &|tape, v| attention_packed(tape, &v[0], heads));
     assert!(attention_packed(&mut Tape::default(), &vars[0], heads).is_err());
+    // What hides later tokens is kept for the layers of a step, and differs by length.
+    let short = Heads {
+        batch: 5,
+        len: 2,
+        ..heads
+    };
+    agree("two lengths", &vars[..1], &|tape, v| {
+        let once = attention(tape, &v[0], &v[0], &v[0], heads)?;
+        let twice = attention(tape, &once, &v[0], &once, short)?;
+        attention(tape, &twice, &once, &v[0], heads)
+    });
 }
 
 #[test]

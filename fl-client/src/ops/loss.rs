@@ -1,7 +1,8 @@
 //! Losses: softmax with cross-entropy, and the mean squared error.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 
+use super::cuda::upload;
 use super::native::on_cpu;
 use super::simd::{exp, largest, sum, sum_of, vectorized};
 use super::slices::{self, read};
@@ -55,7 +56,7 @@ pub fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> 
         );
     }
     if !tape.is_native(predictions) {
-        let targets = Tensor::from_slice(targets, predictions.shape(), predictions.device())?;
+        let targets = upload(targets.to_vec(), predictions.shape(), predictions.device())?;
         let differences = (predictions.detach() - targets)?;
         let loss = differences.sqr()?.mean_all()?;
         if tape.wants(predictions) {
@@ -117,9 +118,9 @@ fn composed(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> 
         .iter()
         .map(|&label| if label == IGNORED { 0 } else { label })
         .collect();
-    let column = (labels.len(), 1);
-    let weights = Tensor::from_vec(weights, column, logits.device())?;
-    let labels = Tensor::from_vec(labels, column, logits.device())?;
+    let column = Shape::from((labels.len(), 1));
+    let weights = upload(weights, &column, logits.device())?;
+    let labels = upload(labels, &column, logits.device())?;
     let values = as_f32(&logits.detach())?;
     let shifted = values.broadcast_sub(&values.max_keepdim(1)?)?;
     let powers = shifted.exp()?;

@@ -148,8 +148,8 @@ fn orthogonal_on_device(matrix: &Tensor) -> Result<Tensor> {
         return orthogonal_on_device(&matrix.t()?.contiguous()?)?.t()?.contiguous();
     }
     let [a, b, c] = COEFFICIENTS.map(f64::from);
-    let norm = matrix.sqr()?.sum_all()?.to_scalar::<f32>()?.sqrt();
-    let mut x = (matrix / f64::from(norm.max(EPS)))?;
+    let norm = matrix.sqr()?.sum_all()?.sqrt()?.maximum(f64::from(EPS))?;
+    let mut x = matrix.broadcast_div(&norm)?;
     for _ in 0..STEPS {
         let gram = x.matmul(&x.t()?)?;
         let poly = ((&gram * b)? + (gram.matmul(&gram)? * c)?)?;

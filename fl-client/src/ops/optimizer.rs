@@ -198,14 +198,21 @@ fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
 
 /// L2 norm of all gradients together, summed in their order.
 fn norm(grads: &[Tensor]) -> Result<f32> {
+    if grads.first().is_some_and(|grad| !on_cpu(grad)) {
+        return norm_on_device(grads);
+    }
     let mut sum = 0.0f64;
     for grad in grads {
-        sum += match on_cpu(grad) {
-            true => slices::with(grad, |g| Ok(slices::squares(g)))?,
-            false => f64::from(grad.sqr()?.sum_all()?.to_scalar::<f32>()?),
-        };
+        sum += slices::with(grad, |g| Ok(slices::squares(g)))?;
     }
     Ok(sum.sqrt() as f32)
+}
+
+/// As [`norm`], with one wait for the device, not one for each tensor.
+fn norm_on_device(grads: &[Tensor]) -> Result<f32> {
+    let sums: Vec<Tensor> = grads.iter().map(|grad| grad.sqr()?.sum_all()).collect::<Result<_>>()?;
+    let sums = Tensor::stack(&sums, 0)?.to_vec1::<f32>()?;
+    Ok(sums.into_iter().map(f64::from).sum::<f64>().sqrt() as f32)
 }
 
 /// `g += mu (p - start)`.

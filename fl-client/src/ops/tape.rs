@@ -31,6 +31,8 @@ pub struct Tape {
     training: Option<RefCell<Rng>>,
     /// New values of buffers.
     buffers: Vec<(Var, Tensor)>,
+    /// What compositions of attention add to scores, the same in all layers.
+    pub(super) mask: Option<Tensor>,
     /// Type of the operands of products in compositions, if not `f32`.
     narrow: Option<DType>,
     /// Compositions on the CPU too, so that tests can compare the two.
@@ -54,6 +56,7 @@ impl Tape {
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
+            mask: None,
             narrow: None,
             composed: false,
         }

@@ -206,6 +206,15 @@ fn clipping_bounds_the_norm_over_all_tensors() {
 }
 
 #[test]
+fn a_gpu_sums_the_squares_of_all_gradients_as_the_cpu_does() {
+    let grads: Vec<Tensor> = [&[3.0f32, 0.0, -1.5][..], &[4.0], &[0.25; 7]]
+        .map(|values| Tensor::new(values, &Device::Cpu).unwrap())
+        .into();
+    assert_eq!(norm_on_device(&grads).unwrap(), norm(&grads).unwrap());
+    assert_eq!(norm(&[]).unwrap(), 0.0);
+}
+
+#[test]
 fn the_proximal_term_pulls_back_to_the_start() {
     let vars = [var(&[1.0])];
     let mut sgd = optimizer(
