@@ -185,7 +185,7 @@ fn compare(steps: u32, precision: Precision, one: DeviceChoice, other: DeviceCho
             };
             let on = |device| Round::of(&learner, training, 5, device);
             let apart = on(one).apart(&on(other));
-            let line = format!("{learner} by {}: {apart}", make().name());
+            let line = format!("{learner} by {}, {precision:?}: {apart}", make().name());
             println!("{line}");
             if !apart.is_close(&training) {
                 failures.push(line);

@@ -23,7 +23,7 @@ pub struct BenchTrain {
     /// Where to compute: cpu or cuda:0
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
-    /// Operands of products in bfloat16, and autocast in PyTorch; needs a GPU
+    /// Operands of products in bfloat16, and autocast in PyTorch; needs a GPU. Without it, both multiply in strict float32
     #[arg(long)]
     bf16: bool,
     /// Examples a step [default: 32; of lstm 20]
@@ -59,7 +59,7 @@ pub struct Speed {
     pub unit: &'static str,
     /// Our samples a second of wall time, the median.
     pub per_second: f64,
-    /// Our samples a second of CPU time of the training thread, the median.
+    /// Our samples a second of CPU time of the process, the median.
     pub per_cpu_second: f64,
     /// PyTorch's samples a second of wall time.
     pub torch_per_second: Option<f64>,
@@ -144,6 +144,8 @@ impl BenchTrain {
         let mut learner = choice.build(self.device, data(input, batch as usize)?)?;
         let (_, weights) = choice.initial_weights_for(input, 1)?;
         learner.load(&weights)?;
+        // The first steps load and compile kernels, which would end the search at once.
+        self.fit(learner.as_mut(), batch, 2)?;
         let mut steps = 1;
         while self.fit(learner.as_mut(), batch, steps)?.wall < self.seconds / 4.0 && steps < 1 << 20 {
             steps *= 2;
@@ -262,11 +264,17 @@ fn data(input: Input, batch: usize) -> anyhow::Result<ClientData> {
     Ok(ClientData { train, test })
 }
 
-/// Time that this thread has had on a processor; NaN where the system does not say.
+/// Time that all threads of the process have had on a processor, as `time.process_time` of Python: PyTorch's way back on a GPU
+/// runs in a thread of its own. NaN where the system does not say.
 fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());
-    nanoseconds.map_or(f64::NAN, |ns| ns / 1e9)
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanoseconds = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    Some(nanoseconds.sum::<f64>() / 1e9)
+        .filter(|seconds| *seconds > 0.0)
+        .unwrap_or(f64::NAN)
 }
 
 /// PyTorch in a process of its own.
