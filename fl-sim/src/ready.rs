@@ -49,6 +49,7 @@ pub fn delta(values: usize, seed: u64) -> Arc<[f32]> {
 /// # Errors
 /// If no layout can have so many values.
 pub fn layout(values: usize) -> anyhow::Result<Layout> {
+    ensure!(values > 0, "a model has at least one value");
     let bias = (values / 1000).clamp(1, 512).min(values);
     let rest = values - bias;
     let halves = [rest / 2, rest - rest / 2];

@@ -260,7 +260,10 @@ fn scales(engines: &[Engine], sensors: &[u8]) -> Result<Vec<(f32, f32)>, String>
         };
         let count = values().count().max(1) as f64;
         let mean = values().sum::<f64>() / count;
-        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        let variance = values()
+            .map(|value| fl_compress::math::square(value - mean))
+            .sum::<f64>()
+            / count;
         match variance.sqrt() as f32 {
             deviation if deviation > 1e-6 * (mean.abs() as f32).max(1e-6) => Ok((mean as f32, deviation)),
             _ => Err(format!("sensor {sensor} does not change; leave it out of `sensors`")),

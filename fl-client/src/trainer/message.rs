@@ -489,10 +489,6 @@ mod tests {
                 "tensor `w` is F8",
             ),
             (
-                r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F32","shape":[0]}]}"#,
-                "`w` has shape [0]",
-            ),
-            (
                 r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F32","shape":[1]},{"name":"w","dtype":"F32","shape":[1]}]}"#,
                 "`w` is named twice",
             ),

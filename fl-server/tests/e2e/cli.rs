@@ -389,7 +389,7 @@ async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
         for args in [&["check", &founded.run][..], &["serve", &server, "--run", &founded.run]] {
             let error = bad(2, args);
             assert!(
-                error.contains("init.safetensors: not finite: tensor `b.bias`, value 9"),
+                error.contains("init.safetensors: tensor `b.bias`, value 9 is not finite"),
                 "{error}"
             );
         }

@@ -164,8 +164,11 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
     let lies = matches!(attack, Attack::Evaluation);
     Ended {
         accuracy: accuracy(CLIENTS - 1),
-        // The attacker has digits in its own style. Its evaluation counts, unless that is its attack.
-        believed: accuracy(if lies { CLIENTS - 1 } else { CLIENTS }),
+        // The attacker has digits in its own style. If it claims to get countless examples all right, it has two fifths.
+        believed: match lies {
+            true => 0.6 * accuracy(CLIENTS - 1) + 0.4,
+            false => accuracy(CLIENTS),
+        },
         reported: last.accuracy.unwrap(),
         loss: last.test_loss.unwrap(),
     }

@@ -3,21 +3,12 @@
 mod config;
 mod weights;
 
-use std::fs::File;
 use std::path::Path;
 
-use anyhow::Context as _;
-
 pub(super) use weights::Weights;
+use weights::read_text;
 
 use super::decoder::Shape;
-
-/// The text of a file of at most `limit` bytes.
-fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
-    let file = fl_proto::open_regular(File::options().read(true), path);
-    let text = file.and_then(|file| fl_compress::text::read(file, limit));
-    text.with_context(|| path.display().to_string())
-}
 
 /// The shape of the model in `folder` for texts of `tokens` tokens.
 ///

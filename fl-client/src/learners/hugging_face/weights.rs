@@ -8,12 +8,17 @@ use anyhow::{Context as _, bail, ensure};
 use fl_compress::weights::TensorReader;
 use serde::Deserialize;
 
-use super::read_text;
-
 /// Longest list of parts, in bytes.
 const MAX_INDEX: u64 = 16 << 20;
 /// Most files of a model.
 const MAX_PARTS: usize = 1_000;
+
+/// The text of a file of at most `limit` bytes.
+pub(super) fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
+    let file = fl_proto::open_regular(File::options().read(true), path);
+    let text = file.and_then(|file| fl_compress::text::read(file, limit));
+    text.with_context(|| path.display().to_string())
+}
 
 /// `model.safetensors.index.json`.
 #[derive(Debug, Deserialize)]
