@@ -182,8 +182,10 @@ class Simulate(unittest.TestCase):
     def test_a_signal_ends_the_programs(self):
         self.status(0, ["client-00", "client-01"], [])
         script = f"""
+import signal
 import fl
 from fl import simulation
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
 simulation._program = lambda name: {str(self.folder)!r} + "/" + name
 fl.simulate({str(self.folder / "run.toml")!r}, clients=2, script="train.py")
 """
