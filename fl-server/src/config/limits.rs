@@ -178,9 +178,14 @@ pub(crate) fn mean_metric(reports: &[Metric]) -> f64 {
     let weights: Vec<f64> = claimed.map(|weight| weight.min(most)).collect();
     let total: f64 = weights.iter().sum();
     let largest = magnitudes(reports.iter().map(|report| report.value)).map_or(f64::MAX, |(_, most)| most);
-    let part = |(report, weight): (&Metric, &f64)| weight / total * report.value.clamp(-largest, largest);
-    let mean: f64 = reports.iter().zip(&weights).map(part).sum();
-    // Shares that add up to a little more than 1, of values at the end of the range.
+    let bounded = reports.iter().map(|report| report.value.clamp(-largest, largest));
+    let weighed = bounded.zip(&weights);
+    let sum: f64 = weighed.clone().map(|(value, weight)| weight * value).sum();
+    if sum.is_finite() {
+        return sum / total;
+    }
+    // Of values at the end of the range; their shares may add up to a little more than 1.
+    let mean: f64 = weighed.map(|(value, weight)| weight / total * value).sum();
     mean.clamp(-f64::MAX, f64::MAX)
 }
 

@@ -184,6 +184,46 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
     server.stop().await;
 }
 
+/// A training that does not reach the model sends zeros.
+#[tokio::test]
+async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 2,
+        ..Run::default()
+    };
+    let mut server = fed.start(&run).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watch = hands[0].watch().await;
+    let mut others = Vec::new();
+    for hand in &mut hands[1..] {
+        others.push(hand.watch().await);
+    }
+    for round in 1..=2 {
+        TestClient::until(&mut watch, |state| state.round == round).await;
+        for hand in &mut hands {
+            let mut delta = hand.model_delta(round);
+            if round == 1 {
+                delta.fill(0.0);
+            }
+            let frame = hand.encode_delta(round, delta);
+            let header = hand.header(round, &frame);
+            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        }
+    }
+    let (mut warnings, mut closed) = (Vec::new(), 0);
+    while closed < 2 {
+        match server.events.recv().await.unwrap() {
+            Event::Warning(text) => warnings.push(text),
+            Event::RoundClosed(_) => closed += 1,
+            _ => {}
+        }
+    }
+    let expected = "round 1 changes nothing: all its updates are zero; look whether the clients' training reaches the model";
+    assert_eq!(warnings, [expected]);
+    server.stop().await;
+}
+
 pub(crate) async fn metrics(address: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

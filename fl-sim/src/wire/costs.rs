@@ -11,6 +11,9 @@ pub(super) type Cost = (u64, u64);
 /// and `Watch`.
 pub(super) const OPENING: Cost = (1_191, 1_120);
 
+/// The second `Join` of a client, with its messages: it names the classes of the data when they have been read.
+pub(super) const CLASSES: Cost = (157, 70);
+
 /// Closing a connection after a run.
 pub(super) const CLOSING: Cost = (63, 60);
 

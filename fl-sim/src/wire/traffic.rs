@@ -34,7 +34,7 @@ impl Traffic {
         }
     }
 
-    /// Connects, joins and begins to watch.
+    /// Connects, joins and begins to watch; before its first training, a client joins once more.
     ///
     /// # Errors
     /// If the reply cannot be written.
@@ -49,11 +49,11 @@ impl Traffic {
             ..wire::WatchRequest::default()
         };
         self.flow.connections += 1;
-        // TCP, TLS 1.3, `Join`: a round trip each.
-        self.ways += 6;
-        self.up(costs::OPENING.0 + len(&request) + len(&watch));
+        // TCP, TLS 1.3, and each `Join`: a round trip each.
+        self.ways += 8;
+        self.up(costs::OPENING.0 + costs::CLASSES.0 + len(&request) + len(&watch));
         let reply = JoinedRun::of(joined)?.reply(&joined.client, joined.pending.clone(), None);
-        self.down(costs::OPENING.1 + len(&reply));
+        self.down(costs::OPENING.1 + costs::CLASSES.1 + len(&reply));
         Ok(())
     }
 

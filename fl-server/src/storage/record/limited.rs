@@ -96,7 +96,6 @@ impl fmt::Display for Limited {
                 "the {what} loss of {client} counts with {scale:.2e} of its value: it is {norm:.3e}, the median {reference:.3e}"
             )
         };
-        let fewer = counted.round() < *claimed as f64;
         let keys = match of {
             Claim::TrainingLoss => return f.write_str(&loss("training")),
             Claim::EvaluationLoss => return f.write_str(&loss("evaluation")),
@@ -112,21 +111,21 @@ impl fmt::Display for Limited {
                 "`discard`"
             }
             Claim::Update => {
-                let examples = match fewer {
-                    true => format!("{:.0} of the {claimed} examples that it claims", counted.round()),
-                    false => format!("its {claimed} examples"),
-                };
-                write!(f, "the update of {client} counts with {examples}")?;
-                match *scale < 1.0 {
-                    true => {
-                        write!(f, " and {scale:.3} of its values")?;
-                        if fewer {
-                            "`share`, `examples`, `norm`"
-                        } else {
-                            "`share`, `norm`"
-                        }
-                    }
-                    false => "`share`, `examples`",
+                let is_fewer = counted.round() < *claimed as f64;
+                let is_scaled = *scale < 1.0;
+                write!(f, "the update of {client} counts with ")?;
+                if is_fewer {
+                    write!(f, "{:.0} of the {claimed} examples that it claims", counted.round())?;
+                } else {
+                    write!(f, "its {claimed} examples")?;
+                }
+                if is_scaled {
+                    write!(f, " and {scale:.3} of its values")?;
+                }
+                match (is_fewer, is_scaled) {
+                    (true, true) => "`share`, `examples`, `norm`",
+                    (false, true) => "`share`, `norm`",
+                    (_, false) => "`share`, `examples`",
                 }
             }
         };

@@ -1,6 +1,6 @@
 //! The version of the store's tables, and their keys.
 
-/// A store with another major version or a newer minor version is refused.
+/// A store of any other version is refused.
 pub(super) const MAJOR: u8 = 1;
 pub(super) const MINOR: u8 = 0;
 
