@@ -219,7 +219,8 @@ async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not(
             _ => {}
         }
     }
-    let expected = "round 1 changes nothing: all its updates are zero; look whether the clients' training reaches the model";
+    let expected =
+        "round 1 changes nothing: all its updates are zero; look whether the clients' training reaches the model";
     assert_eq!(warnings, [expected]);
     server.stop().await;
 }
