@@ -143,7 +143,7 @@ impl Evaluation {
 pub struct RunTensors {
     /// The run.
     pub run: RunName,
-    /// Identifies the run among runs of the same name.
+    /// Identifies this client's part in the run, among runs of the same name.
     pub instance: Digest,
     /// This client.
     pub client: ClientId,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fl_compress::weights::handed_out;
-use fl_proto::{Metric, Metrics};
+use fl_proto::{MAX_EXAMPLES, Metric, Metrics};
 
 use super::run::Run;
 use super::state::ClientState;
@@ -69,7 +69,7 @@ fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> 
         return Ok(None);
     };
     let Evaluation { examples, loss, .. } = evaluation;
-    if !loss.is_finite() {
+    if !loss.is_finite() || examples > MAX_EXAMPLES {
         return Err(Error::Learner(format!(
             "its evaluation is impossible: {examples} examples, loss {loss}"
         )));

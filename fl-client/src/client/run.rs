@@ -141,10 +141,16 @@ impl Run {
 
 fn owner<'a>(joined: &Joined, layout: &'a Layout) -> Owner<'a> {
     Owner {
-        instance: joined.instance,
+        instance: state_of(joined),
         layout,
         optimizer: joined.training.optimizer.name(),
     }
+}
+
+/// Names the state of this client in this run: a folder that was copied from another client, or restored from its backup, holds
+/// updates and personal layers that are not this client's.
+pub(super) fn state_of(Joined { instance, client, .. }: &Joined) -> Digest {
+    Digest::of(&[&instance.0, client.as_str().as_bytes()].concat())
 }
 
 /// Whether two joins are of the same run with the same settings. Pending updates do not matter.
@@ -184,7 +190,7 @@ pub(crate) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<Path
     let layout = Arc::new(joined.layout.clone());
     let tensors = RunTensors {
         run: joined.run.clone(),
-        instance: joined.instance,
+        instance: state_of(joined),
         client: joined.client.clone(),
         rounds: joined.rounds,
         seed: joined.seed,

@@ -7,7 +7,7 @@ use fl_compress::{Ack, Digest};
 use fl_proto::{Joined, UpdateId};
 
 use super::pending_update::PendingUpdate;
-use super::run::{Run, bind, same_run};
+use super::run::{Run, bind, same_run, state_of};
 use crate::base::BaseStore;
 use crate::config::ClientConfig;
 use crate::data::ClassNames;
@@ -100,7 +100,7 @@ impl ClientState {
             if let Some(learner) = self.tasks.ready(&joined.task)? {
                 bind(learner, joined, self.base.clone())?;
             }
-            self.dir.enter(&joined.run, joined.instance)?;
+            self.dir.enter(&joined.run, state_of(joined))?;
             self.joined = Some(Arc::clone(joined));
         }
         if self.run.is_none() && self.dir.pending()?.is_some() {
@@ -145,7 +145,7 @@ impl ClientState {
                 let joined = self.joined.clone();
                 let joined = joined.ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
                 let layout = bind(self.tasks.learner(&joined.task)?, &joined, self.base.clone())?;
-                let state = self.dir.enter(&joined.run, joined.instance)?;
+                let state = self.dir.enter(&joined.run, state_of(&joined))?;
                 Run::load(joined, layout, state)?
             }
         };

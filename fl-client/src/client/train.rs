@@ -9,6 +9,7 @@ use fl_proto::MAX_EXAMPLES;
 
 use super::asked::Asked;
 use super::pending_update::PendingUpdate;
+use super::run::state_of;
 use super::state::ClientState;
 use crate::error::Error;
 use crate::event::Event;
@@ -149,7 +150,7 @@ impl ClientState {
         run.save_moments(pending.digest, kept.as_ref())?;
         drop(kept);
         run.state
-            .save_memory(run.joined.instance, &run.encoder, &pending, &metadata)?;
+            .save_memory(state_of(&run.joined), &run.encoder, &pending, &metadata)?;
         run.pending = Some((Arc::new(pending), metadata));
         let update = run.pending_update().ok_or_else(moved_on)?;
         let bytes = update.header.len;

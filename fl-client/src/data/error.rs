@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Longest reason, in bytes; that of a longer one is its beginning and its end.
+const LONGEST_REASON: usize = 1024;
+
 /// Why examples could not be loaded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
@@ -73,9 +76,18 @@ impl Error {
     }
 
     pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Self {
+        let mut reason = reason.into();
+        // A cell or a key of the file that the reason quotes may be as long as the file.
+        if reason.len() > LONGEST_REASON {
+            let (head, tail) = (LONGEST_REASON / 2, reason.len() - LONGEST_REASON / 2);
+            reason.replace_range(
+                reason.floor_char_boundary(head)..reason.ceil_char_boundary(tail),
+                " .. ",
+            );
+        }
         Self::Malformed {
             path: path.to_owned(),
-            reason: reason.into(),
+            reason,
         }
     }
 
@@ -84,5 +96,26 @@ impl Error {
             key,
             reason: reason.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_quotes_a_long_cell_keeps_its_beginning_and_its_end() {
+        let cell = "é".repeat(1 << 20);
+        let error = Error::malformed(
+            Path::new("a.csv"),
+            format!("line 2: {cell} is no number; set `missing`"),
+        );
+        let text = error.to_string();
+        assert!(
+            text.starts_with("a.csv: line 2: éé") && text.ends_with("éé is no number; set `missing`"),
+            "{text}"
+        );
+        assert!(text.len() < 1100 && text.contains("é .. é"), "{}", text.len());
+        assert_eq!(Error::malformed(Path::new("a"), "short").to_string(), "a: short");
     }
 }

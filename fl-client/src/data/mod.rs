@@ -69,6 +69,7 @@ pub use shard::Shard;
 pub use source::DataSource;
 pub use split::{Split, share, slice};
 pub use text::Text;
+pub(crate) use tokenizer::Tokenizer;
 pub use tokens::Tokens;
 #[cfg(feature = "download")]
 pub use unpack::Member;

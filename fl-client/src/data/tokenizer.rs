@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use fl_proto::caught;
+use serde::Deserialize;
+use serde_json::Value;
 use tokenizers::ModelWrapper;
 
 use super::error::Error;
@@ -30,7 +32,14 @@ impl Tokenizer {
             path.to_owned()
         };
         let (bytes, path) = DataFile::open(&path, "`vocabulary.tokenizer` names it")?.text(MAX_FILE)?;
-        let mut inner = guarded(&path, "not a tokenizer", || tokenizers::Tokenizer::from_bytes(&bytes))?;
+        let not_one = "not a tokenizer";
+        let maps: Charsmaps =
+            serde_json::from_slice(&bytes).map_err(|error| Error::malformed(&path, format!("{not_one}: {error}")))?;
+        if !maps.normalizer.is_none_or(|normalizer| is_whole(&normalizer)) {
+            let why = format!("{not_one}: `precompiled_charsmap` says that it is longer than it is");
+            return Err(Error::malformed(&path, why));
+        }
+        let mut inner = guarded(&path, not_one, || tokenizers::Tokenizer::from_bytes(&bytes))?;
         // What fine-tuning leaves in the file is for batches of short inputs: a text would lose all after its first tokens, or be
         // filled up with others.
         inner
@@ -49,7 +58,7 @@ impl Tokenizer {
     }
 
     /// The token of each id, up to the highest.
-    fn names(&self) -> Result<Vec<String>, Error> {
+    pub(crate) fn names(&self) -> Result<Vec<String>, Error> {
         let vocabulary = self.inner.get_vocab(true);
         let len = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
         if !(1..=MAX_VOCABULARY).contains(&len) {
@@ -71,6 +80,36 @@ impl Tokenizer {
     pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
         guarded(&self.path, "cannot write a text", || self.inner.decode(ids, true))
     }
+}
+
+/// The part of the file whose lengths the library trusts.
+#[derive(Deserialize)]
+struct Charsmaps {
+    normalizer: Option<Value>,
+}
+
+/// Whether each `precompiled_charsmap` in a normalizer has the bytes of the trie that its first four bytes announce. The library
+/// allocates them before it reads them.
+fn is_whole(normalizer: &Value) -> bool {
+    match normalizer {
+        Value::Array(all) => all.iter().all(is_whole),
+        Value::Object(keys) => keys.iter().all(|(key, value)| match (key.as_str(), value) {
+            ("precompiled_charsmap", Value::String(text)) => announced(text).is_none_or(|len| len <= text.len() as u64),
+            _ => is_whole(value),
+        }),
+        _ => true,
+    }
+}
+
+/// The first four bytes of a text in base64, as a little-endian number.
+fn announced(base64: &str) -> Option<u64> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = base64.as_bytes().get(..6)?;
+    let mut digits = digits
+        .iter()
+        .map(|digit| DIGITS.iter().position(|known| known == digit));
+    let bits = digits.try_fold(0, |bits, digit| Some(bits << 6 | digit? as u64))?;
+    Some(u64::from(((bits >> 4) as u32).swap_bytes()))
 }
 
 /// What the library returns. It panics on some files: those of normalizers above all.
@@ -159,13 +198,16 @@ mod tests {
         let path = dir.path().join("tokenizer.json");
         let lacks_map = r#"{"type": "Precompiled", "precompiled_charsmap": null}"#;
         let no_map = r#"{"type": "Precompiled", "precompiled_charsmap": "!"}"#;
+        // Its first four bytes announce 4 GiB.
+        let short_map = r#"{"type": "Precompiled", "precompiled_charsmap": "/////w=="}"#;
         let inner = format!(r#"{{"type": "Sequence", "normalizers": [{lacks_map}]}}"#);
-        for normalizer in [lacks_map, no_map, &inner] {
+        let deep = format!(r#"{{"type": "Sequence", "normalizers": [{short_map}]}}"#);
+        for normalizer in [lacks_map, no_map, short_map, &inner, &deep] {
             let file = WORDS.replace(r#""normalizer": null"#, &format!(r#""normalizer": {normalizer}"#));
             std::fs::write(&path, file).unwrap();
             let why = Tokenizer::read(&path).err().unwrap().to_string();
             assert!(
-                why.contains("tokenizer.json: not a tokenizer") && why.contains("Precompiled"),
+                why.contains("tokenizer.json: not a tokenizer") && why.to_lowercase().contains("precompiled"),
                 "{why}"
             );
         }

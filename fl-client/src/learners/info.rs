@@ -7,7 +7,7 @@ use toml::Table;
 
 use super::params::Params;
 use super::settings::Checked;
-use crate::data::Input;
+use crate::data::{Examples, Input};
 use crate::ops::{self, Tape};
 
 /// A row of [`LEARNERS`](super::LEARNERS).
@@ -38,6 +38,12 @@ pub(super) trait Model: fmt::Debug + Send {
     fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
         let logits = self.forward(tape, x)?;
         ops::cross_entropy(tape, &logits, labels)
+    }
+
+    /// Succeeds if tokens and classes mean the same in `data` and in the model.
+    fn suits(&self, data: &Examples) -> anyhow::Result<()> {
+        let _ = data;
+        Ok(())
     }
 
     /// Whether the trained tensor `name` changes in round `round`.

@@ -14,7 +14,7 @@ use super::init::Init;
 use super::params::Params;
 use super::projection::{Adapter, Projection};
 use super::settings::{self, Checked, Settings, probability, within};
-use crate::data::{Input, Target};
+use crate::data::{Examples, Input, Target, Tokenizer};
 use crate::ops::{self, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
@@ -118,6 +118,7 @@ impl Settings for LoraSettings {
 struct Lora {
     decoder: Decoder,
     update: Update,
+    folder: PathBuf,
 }
 
 impl Lora {
@@ -161,6 +162,7 @@ impl Lora {
         Ok(Self {
             decoder,
             update: settings.update,
+            folder: folder.clone(),
         })
     }
 }
@@ -174,6 +176,23 @@ impl Model for Lora {
         self.decoder.cross_entropy(tape, x, labels)
     }
 
+    fn suits(&self, data: &Examples) -> anyhow::Result<()> {
+        let (folder, names) = (&self.folder, data.class_names());
+        // Bytes have no names. Neither have tokens that a program drew or read as numbers; those are the caller's.
+        let has_text = !names.is_empty() || data.input().classes == BYTES;
+        // A model without this file has its tokens in another form, which cannot be compared.
+        if has_text && folder.join("tokenizer.json").is_file() {
+            anyhow::ensure!(
+                names == Tokenizer::read(folder)?.names()?,
+                "{}: the tokens of the data are not those of the model, which would take each for another one; set \
+                 `vocabulary = {{ tokenizer = {:?} }}` in `data`",
+                folder.display(),
+                folder.display().to_string()
+            );
+        }
+        Ok(())
+    }
+
     fn trains(&self, name: &str, round: u64) -> bool {
         let is_b = name.contains(B);
         match self.update {
@@ -183,6 +202,9 @@ impl Model for Lora {
         }
     }
 }
+
+/// Size of the vocabulary of bytes.
+const BYTES: usize = 256;
 
 /// The names of adapters in PEFT's files.
 pub(super) const PREFIX: &str = "base_model.model.";

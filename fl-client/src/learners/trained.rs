@@ -54,6 +54,7 @@ impl Trained {
         let device = device.open()?;
         let mut params = Params::new(&device);
         let model = (learner.model)(input, settings, &mut params).with_context(|| format!("learner `{name}`"))?;
+        model.suits(&data.train)?;
         let built = params.finish()?;
         Ok(Self {
             model,

@@ -1,6 +1,7 @@
 //! Runs of the same name, after a server was set up again or a client moved to another server. The unsent update of one
 //! run is meaningless for the model of another, so its state is moved aside, and restored when its run returns. A run
-//! is identified by the instance number that the server draws at its start.
+//! and a client are identified together, by a digest of the client's name and of the instance number that the server draws at its
+//! start, so a folder that was copied from another client counts as another run.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +31,8 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
             now = %instance,
             pending_round = head.pending.map(|metadata| metadata.round),
             aside = %aside.display(),
-            "the server has begun a new run with this name: the residual of the earlier run, and an update that the server \
-             may not have received, are moved aside and not sent; delete that folder if the earlier run will not return",
+            "the state folder holds another run of this name, or this run of another client: its residual, and an update that \
+             the server may not have received, are moved aside and not sent; delete that folder if that run will not return",
         );
     }
     let own = aside(root, run, instance);

@@ -215,7 +215,9 @@ impl FromTrainer {
     /// # Errors
     /// If the line is not a message of the protocol; the error has the beginning of the line.
     pub(super) fn parse(line: &[u8]) -> anyhow::Result<Self> {
-        let raw = serde_json::from_slice(line).with_context(|| format!("`{}` is not a message", beginning(line)))?;
+        let raw = serde_json::from_slice(line);
+        let raw = raw.or_else(|error| serde_json::from_slice(&without_nan(line)).map_err(|_| error));
+        let raw = raw.with_context(|| format!("`{}` is not a message", beginning(line)))?;
         Self::checked(raw).with_context(|| format!("message `{}`", beginning(line)))
     }
 
@@ -344,6 +346,23 @@ fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> Metrics {
     metrics
 }
 
+/// The line with null in place of the `NaN`, `Infinity` and `-Infinity` that Python and JavaScript write and JSON lacks.
+fn without_nan(line: &[u8]) -> Vec<u8> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+    let (mut out, mut in_text, mut at) = (Vec::with_capacity(line.len()), false, 0);
+    while let Some(&byte) = line.get(at) {
+        let word = WORDS.into_iter().find(|word| !in_text && line[at..].starts_with(word));
+        // A quotation mark behind a backslash does not end a text.
+        let len = word
+            .map_or(if byte == b'\\' { 2 } else { 1 }, <[u8]>::len)
+            .min(line.len() - at);
+        in_text ^= byte == b'"';
+        out.extend_from_slice(if word.is_some() { b"null" } else { &line[at..at + len] });
+        at += len;
+    }
+    out
+}
+
 /// The first characters of a line, for an error.
 fn beginning(line: &[u8]) -> String {
     let line = line.trim_ascii_end();
@@ -361,6 +380,18 @@ mod tests {
 
     fn refused(line: &str) -> String {
         format!("{:#}", FromTrainer::parse(line.as_bytes()).unwrap_err())
+    }
+
+    /// Python's `json` and JavaScript write them.
+    #[test]
+    fn a_metric_that_is_not_a_number_costs_no_round() {
+        let line = r#"{"type":"fitted","examples":4,"loss":0.5,"metrics":{"a\"NaN":1,"b":NaN,"c":-Infinity,"d":{"value":Infinity,"weight":2}}}"#;
+        let FromTrainer::Fitted { fit, .. } = FromTrainer::parse(line.as_bytes()).unwrap() else {
+            panic!("another message");
+        };
+        assert_eq!(fit.metrics.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a\"NaN"]);
+        assert!(refused(r#"{"type":"fitted","examples":4,"loss":NaN}"#).contains("is not a message"));
+        assert!(refused("{\"a\\").contains("is not a message"));
     }
 
     #[test]

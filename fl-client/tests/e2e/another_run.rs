@@ -16,7 +16,25 @@ pub(crate) fn another(rounds: u64) -> World {
 }
 
 fn aside(state: &Path, world: &World) -> std::path::PathBuf {
-    state.join("aside").join(format!("test-run-{}", world.instance))
+    let owner = Digest::of(&[&world.instance.0, world.client.as_bytes()].concat());
+    state.join("aside").join(format!("test-run-{owner}"))
+}
+
+/// A cloned disk, or a backup of another device.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_folder_of_another_client_is_set_aside() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(3));
+    server.world().faults.extend([Fault::HangAfter(0)]);
+    let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
+    let of_alpha = aside(state.path(), &server.world());
+    server.world().client = "beta";
+    assert_eq!(
+        goes_on(&server, &certificates, state.path()).await,
+        3,
+        "round 1 is trained again"
+    );
+    assert!(of_alpha.join("memory").is_file());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

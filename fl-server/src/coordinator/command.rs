@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Available(ClientId, Availability),
     /// One of a client's watch streams ended.
     Left(ClientId),
+    /// A client that watched may take part no more: the classes of its data are not the run's.
+    Refused(ClientId),
     /// A client announces that it will not answer.
     Leaves { client: ClientId, departure: Departure },
     /// An input of the state machine. The reply follows when its records are durable.

@@ -108,6 +108,16 @@ impl Coordinator {
                     self.announce_presence(&client, false);
                 }
             }
+            Command::Refused(client) => {
+                let (state, now) = (&self.state, self.clock.now());
+                let counts = state.round().is_some_and(|open| open.updates.contains(&client));
+                // A round that is being averaged keeps the update; the operator may roll it back.
+                if let Some(record) = counts.then(|| state.exclude(&client, now).ok()).flatten() {
+                    self.change(record, batch)?;
+                }
+                self.announce_presence(&client, false);
+                self.present.presence.left_for_good(client, now);
+            }
             Command::Leaves { client, departure } => match departure {
                 Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
                 Departure::Round(round) | Departure::Paused(round) => {
@@ -200,10 +210,22 @@ impl Coordinator {
     async fn finished(&mut self, closed: Option<Closed>) -> Result<(), ServeError> {
         let (mut batch, mut seen) = (Batch::default(), None);
         if let Some((round, result)) = closed {
-            if result.is_zero {
-                let why = format!(
+            let zero = result.is_zero.then(|| {
+                format!(
                     "round {round} changes nothing: all its updates are zero; look whether the clients' training reaches the model"
-                );
+                )
+            });
+            // Evaluations come with the updates of the next round.
+            let blind = round == 2 && self.plan.evaluate && self.state.evaluations(1).is_none();
+            let blind = blind.then(|| {
+                let stop_at = self.plan.stop_at.map_or("", |_| ", and never reach `stop_at`");
+                format!(
+                    "no client of round 2 has evaluated version 1: without held-out examples the run will show no accuracy and no loss \
+                     of its model{stop_at}; give clients some (`test` in `data`, or an evaluation in the script), or set \
+                     `evaluate = false` in run.toml"
+                )
+            });
+            for why in zero.into_iter().chain(blind) {
                 tracing::warn!("{why}");
                 self.events.tell(Event::Warning(why)).await;
             }

@@ -65,8 +65,10 @@ pub struct Round {
     pub attempts: u32,
     /// Clients asked at its last opening.
     pub cohort: usize,
-    /// Updates counted.
+    /// Updates accepted.
     pub updates: usize,
+    /// Of them, those that do not count because their clients were excluded.
+    excluded: usize,
     /// Examples behind them.
     pub examples: u64,
     /// Mean training loss, with the bounded weights of aggregation; known once the round has closed.
@@ -223,7 +225,7 @@ impl History {
             }
             Record::Excluded { round, client, .. } => {
                 let sums = self.rounds.entry(*round).or_default();
-                sums.losses.remove(client);
+                sums.excluded += usize::from(sums.losses.remove(client).is_some());
                 sums.metrics.remove(client);
             }
             Record::Gathered { .. }
@@ -365,7 +367,7 @@ impl History {
         let step = sums.closed?;
         Some(RoundSummary {
             round,
-            updates: sums.updates,
+            updates: sums.updates - sums.excluded,
             loss: sums.mean_loss().unwrap_or(0.0),
             seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
             flow,

@@ -82,16 +82,27 @@ async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, r
         told = tell(followed, view, Some(steps), admit, sent, &messages) => told,
         status = turn.over() => Err(status),
     };
-    if let Err(status) = told {
-        if status.code() == tonic::Code::PermissionDenied {
-            let events = &service.events;
-            events.turned_away(client.as_str(), TurnedFor::Revoked, status.message());
+    let mut ended = Command::Left(client.clone());
+    let told = told.inspect_err(|status| {
+        let refused = match status.code() {
+            tonic::Code::PermissionDenied => Some(TurnedFor::Revoked),
+            tonic::Code::FailedPrecondition => {
+                ended = Command::Refused(client.clone());
+                Some(TurnedFor::Learner)
+            }
+            _ => None,
+        };
+        if let Some(reason) = refused {
+            service.events.turned_away(client.as_str(), reason, status.message());
         }
-        let _ = messages.try_send(Err(status));
-    }
+    });
     drop(watching);
     tracing::debug!(%client, "no longer watching");
-    let _ = service.commands.send(Command::Left(client.clone())).await;
+    // Before the client knows: its next call finds that it has left.
+    let _ = service.commands.send(ended).await;
+    if let Err(status) = told {
+        let _ = messages.try_send(Err(status));
+    }
 }
 
 /// What a client says of its availability, if it does.

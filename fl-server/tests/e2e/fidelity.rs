@@ -190,6 +190,7 @@ async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not(
     let fed = Fed::new();
     let run = Run {
         rounds: 2,
+        evaluate: true,
         ..Run::default()
     };
     let mut server = fed.start(&run).await;
@@ -221,7 +222,13 @@ async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not(
     }
     let expected =
         "round 1 changes nothing: all its updates are zero; look whether the clients' training reaches the model";
-    assert_eq!(warnings, [expected]);
+    assert_eq!(warnings[0], expected);
+    // Those clients evaluate nothing either.
+    assert!(
+        warnings[1].starts_with("no client of round 2 has evaluated version 1"),
+        "{warnings:?}"
+    );
+    assert_eq!(warnings.len(), 2);
     server.stop().await;
 }
 

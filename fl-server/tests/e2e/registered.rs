@@ -1,7 +1,8 @@
 //! How many clients a federation has, where the run.toml does not say: the registry knows when the run begins.
 
 use fl_compress::Memory;
-use fl_server::{RunPlan, Serve};
+use fl_proto::UpdateReply;
+use fl_server::{Event, RunPlan, Serve};
 
 use crate::support::*;
 
@@ -60,6 +61,43 @@ async fn a_client_whose_classes_differ_from_those_of_most_is_refused_and_its_wat
     // Its data was corrected.
     hands[0].join_with(None, None).await.unwrap();
     hands[0].join_with(None, Some(8)).await.unwrap();
+    server.stop().await;
+}
+
+/// A client may train before it has read all of its data.
+#[tokio::test]
+async fn the_update_of_a_client_that_is_refused_for_its_classes_does_not_count() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 1,
+        ..Run::default()
+    };
+    let text = fed.toml(&run).replace("min = 3", "min = 2");
+    let mut options = fed.options(&run);
+    options.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    let mut server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    TestClient::until(&mut watches[0], |state| state.selected).await;
+    assert_eq!(hands[0].send(1).await, UpdateReply::Accepted);
+    for hand in &mut hands[1..] {
+        hand.join_with(None, Some(8)).await.unwrap();
+    }
+    hands[0].join_with(None, Some(7)).await.unwrap_err();
+    while watches[0].message().await.is_ok_and(|message| message.is_some()) {}
+    for hand in &mut hands[1..] {
+        assert_eq!(hand.send(1).await, UpdateReply::Accepted);
+    }
+    let closed = loop {
+        if let Event::RoundClosed(closed) = server.events.recv().await.unwrap() {
+            break closed;
+        }
+    };
+    assert_eq!(closed.updates, 2);
+    drop((hands, watches));
     server.stop().await;
 }
 

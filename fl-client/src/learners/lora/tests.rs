@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use fl_compress::weights::Weights as WeightsFile;
 use serde::Deserialize;
@@ -8,6 +9,7 @@ use toml::Table;
 use super::super::init;
 use super::super::params::Built;
 use super::*;
+use crate::data::{Dataset, Features, Tokens};
 use crate::learners::LearnerChoice;
 use crate::ops::cross_entropy;
 
@@ -82,6 +84,33 @@ fn models_and_adapters_of_peft_give_pefts_logits() {
         file.expect(&built.layout).unwrap();
         load(&built, &file.values().unwrap());
         assert_near(&logits(model.as_ref(), &figures.tokens), &figures.adapted, 1e-4, name);
+    }
+}
+
+#[test]
+fn data_in_other_tokens_than_the_models_is_refused() {
+    let (model, _) = build(&settings(&folder("llama"), &figures("llama"), "")).unwrap();
+    let text = |classes: usize, names: &[String]| {
+        let mut tokens = Tokens::new(classes);
+        (0..9).for_each(|at| tokens.push(at % 3).unwrap());
+        let set = Dataset::of_text(
+            Features::Text {
+                tokens,
+                pieces: std::iter::once(1..9).collect(),
+            },
+            8,
+        )
+        .unwrap();
+        let named = |set: Dataset| set.with_class_names(names.to_vec()).unwrap();
+        Examples::all(Arc::new(if names.is_empty() { set } else { named(set) }))
+    };
+    let mut names = Tokenizer::read(&folder("llama")).unwrap().names().unwrap();
+    model.suits(&text(names.len(), &names)).unwrap();
+    model.suits(&text(names.len(), &[])).unwrap();
+    names.swap(3, 4);
+    for other in [text(names.len(), &names), text(5, &names[..5]), text(256, &[])] {
+        let why = model.suits(&other).unwrap_err().to_string();
+        assert!(why.contains("vocabulary = { tokenizer = "), "{why}");
     }
 }
 
@@ -295,12 +324,10 @@ fn settings_are_checked() {
 }
 
 mod rounds {
-    use std::sync::Arc;
-
     use fl_proto::{Length, StatePolicy, Training};
 
     use super::*;
-    use crate::data::{ClientData, Dataset, Examples, Features, Tokens};
+    use crate::data::ClientData;
     use crate::learner::{FitPlan, Learner as _, Progress};
     use crate::learners::{DeviceChoice, LearnerChoice, Trained};
 

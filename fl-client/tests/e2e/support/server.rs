@@ -176,7 +176,7 @@ impl Federation for Service {
             pending: request.pending.map(|id| id.round),
         });
         let joined = Joined {
-            client: "alpha".parse()?,
+            client: world.client.parse()?,
             run: RUN.parse()?,
             task: TASK.into(),
             rounds: world.rounds,

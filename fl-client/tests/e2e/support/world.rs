@@ -71,6 +71,8 @@ pub type Hook = Box<dyn FnMut(&Call) + Send>;
 pub struct World {
     pub layout: Arc<Layout>,
     pub instance: Digest,
+    /// The name in the client's certificate, as the server says.
+    pub client: &'static str,
     pub spec: Spec,
     pub training: Training,
     pub rounds: u64,
@@ -136,6 +138,7 @@ impl World {
         Self {
             layout,
             instance: Digest::of(b"one"),
+            client: "alpha",
             pushes: false,
             average: None,
             spec: super::spec(),
