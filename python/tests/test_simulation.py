@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -31,7 +32,9 @@ if verb == "check":
     else:
         sys.exit("run.toml: missing field `task`")
 elif verb == "init" and name == "fl-server":
-    Path(rest[0]).mkdir()
+    Path(rest[0]).mkdir(exist_ok=True)
+    if (here / "init-fails").exists():
+        sys.exit("no space left")
 elif verb == "issue":
     for i in range(int(rest[rest.index("--count") + 1])):
         folder = Path(rest[rest.index("--out") + 1]) / f"client-0{{i}}"
@@ -44,12 +47,12 @@ elif verb == "serve":
     print("round 1", flush=True)
     if (here / "server-fails").exists():
         sys.exit("no space left")
-    if (here / "client-fails").exists() or (here / "status").exists():
+    if (here / "client-fails").exists() or ((here / "status").exists() and not (here / "ends").exists()):
         time.sleep(600)
 elif verb == "status":
     print((here / "status").read_text())
 elif verb == "run":
-    if (here / "status").exists():
+    if (here / "status").exists() and not (here / "ends").exists():
         print("2026-11-22T14:49:17Z  WARN a trainer cannot attach", file=sys.stderr)
         print('2026-11-22T14:49:17Z  WARN leaving this round round=1 why="bad data"', file=sys.stderr, flush=True)
         (here / f"{{os.getpid()}}.pid").touch()
@@ -73,13 +76,15 @@ class Simulate(unittest.TestCase):
         patch = mock.patch.object(simulation, "_program", lambda name: str(self.folder / name))
         patch.start()
         self.addCleanup(patch.stop)
-        (self.folder / "run.toml").touch()  # the program reads it
+        for name in ("run.toml", "train.py"):
+            (self.folder / name).touch()  # the programs read them
         self.plan = {"task": "digits", "min": 1, "weights": str(self.folder / "first.safetensors")}
         (self.folder / "plan").write_text(json.dumps(self.plan))
 
     def simulate(self, **options):
+        options = {"clients": 2, "script": self.folder / "train.py", **options}
         with mock.patch("sys.stdout"):
-            return fl.simulate(self.folder / "run.toml", clients=2, script="train.py", **options)
+            return fl.simulate(self.folder / "run.toml", **options)
 
     def log(self):
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
@@ -115,7 +120,7 @@ class Simulate(unittest.TestCase):
             'cd "$0" && exec "$@"',
             str(self.folder),
             sys.executable,
-            os.path.abspath("train.py"),
+            str(self.folder / "train.py"),
             "1",
             "2",
         ]
@@ -170,39 +175,140 @@ class Simulate(unittest.TestCase):
         for status in ((1, [], ["client-01"]), (0, ["client-00"], ["client-01"]), (2, [], [])):
             self.status(*status)
             with self.subTest(status=status):
-                self.assertIsNone(simulation._short_round(self.folder, 1))
+                self.assertIsNone(simulation._short_round(self.folder, 1, 2, []))
         (self.folder / "status").write_text('{"serving": null}')
-        self.assertIsNone(simulation._short_round(self.folder, 1))
+        self.assertIsNone(simulation._short_round(self.folder, 1, 2, []))
 
     def test_too_few_clients_for_the_run_are_refused_at_once(self):
         (self.folder / "plan").write_text(json.dumps({**self.plan, "min": 3}))
         with self.assertRaisesRegex(ValueError, "2 clients are fewer than `cohort.min` of .*run.toml, which is 3"):
             self.simulate()
 
-    def test_a_signal_ends_the_programs(self):
+    def test_a_run_without_an_open_round_ends_once_too_few_clients_are_left(self):
+        for waiting, gone, is_short in (
+            ("more clients", ["client-01"], True),
+            ("more clients", [], False),
+            (None, ["client-01"], False),
+        ):
+            status = {"serving": {"round": None, "waiting": waiting}, "runs": [{"closed": 4}]}
+            (self.folder / "status").write_text(json.dumps(status))
+            with self.subTest(waiting=waiting, gone=gone):
+                short = simulation._short_round(self.folder, 2, 2, gone)
+                self.assertEqual(short, simulation._ShortRound(5, 0, 2, 1, gone) if is_short else None)
+
+    def test_a_missing_file_and_arguments_that_are_one_text_are_refused_before_anything_starts(self):
+        with self.assertRaisesRegex(FileNotFoundError, "`script`: there is no file .*/nothing.py"):
+            self.simulate(script=self.folder / "nothing.py")
+        with self.assertRaisesRegex(FileNotFoundError, "`script`: there is no file"):
+            self.simulate(script=self.folder)
+        with self.assertRaisesRegex(TypeError, "`arguments` is a list of texts"):
+            self.simulate(arguments="--part {i}")
+        (self.folder / "run.toml").unlink()
+        with self.assertRaisesRegex(FileNotFoundError, "`run`: there is no file .*/run.toml"):
+            self.simulate()
+        self.assertFalse((self.folder / "log").exists())
+
+    def test_the_folder_is_that_of_the_federation(self):
+        kept = self.folder / "kept"
+        self.simulate(folder=kept)
+        federations = [line[2] if line[1] != "issue" else line[line.index("--fed") + 1] for line in self.log()]
+        verbs = ("init", "issue", "serve", "report")
+        of_verbs = {line[1]: place for line, place in zip(self.log(), federations) if line[0] == "fl-server"}
+        self.assertEqual({of_verbs[verb] for verb in verbs}, {str(kept)})
+        self.assertTrue((kept / "server.log").is_file() and (kept / "client-01" / "client.log").is_file())
+
+    def test_the_same_call_resumes_what_was_interrupted(self):
+        kept = self.folder / "kept"
+        (self.folder / "server-fails").touch()
+        with self.assertRaisesRegex(RuntimeError, "no space left"):
+            self.simulate(folder=kept)
+        (self.folder / "server-fails").unlink()
+        (self.folder / "log").unlink()
+        (self.folder / "status").write_text(json.dumps({"serving": None, "runs": [{"state": "round 2"}]}))
+        (self.folder / "ends").touch()  # in spite of `status`
+        self.assertEqual(self.simulate(folder=kept), {"round": [1], "accuracy": [0.5]})
+        verbs = [verb for _, verb, *_ in self.log()]
+        self.assertEqual(verbs[:3], ["check", "status", "serve"])
+        self.assertEqual(verbs.count("run"), 2)
+
+    def test_a_folder_that_holds_something_else_is_refused_and_stays_as_it_is(self):
+        kept = self.folder / "kept"
+        self.simulate(folder=kept)
+
+        def refused(why, **options):
+            before = sorted(kept.rglob("*"))
+            with self.assertRaisesRegex(FileExistsError, f"{kept} {why}"):
+                self.simulate(folder=kept, **options)
+            self.assertEqual(sorted(kept.rglob("*")), before)
+
+        runs = [{"state": "done"}]
+        (self.folder / "status").write_text(json.dumps({"serving": None, "runs": runs}))
+        refused(f"holds this run, and it is finished: `fl-server report {kept}` shows it; .*delete it")
+        (self.folder / "status").write_text(json.dumps({"serving": {"round": None}, "runs": []}))
+        refused("holds a simulation that is running")
+        refused(r"holds another simulation \(clients, arguments changed\): delete it", clients=3, arguments=["{i}"])
+        (self.folder / "run.toml").write_text("rounds = 6")
+        refused(r"holds another simulation \(run.toml changed\): delete it")
+        (kept / "simulation.json").unlink()
+        refused("is not an empty folder, and holds no simulation: delete it")
+
+    def test_a_federation_that_could_not_be_made_leaves_no_folder(self):
+        (self.folder / "init-fails").touch()
+        with self.assertRaisesRegex(RuntimeError, "no space left"):
+            self.simulate(folder=self.folder / "kept")
+        self.assertFalse((self.folder / "kept").exists())
+
+    def test_the_programs_and_the_temporary_folder_do_not_outlive_the_process(self):
         self.status(0, ["client-00", "client-01"], [])
-        script = f"""
-import signal
+        call = (
+            f"""fl.simulate({str(self.folder / "run.toml")!r}, clients=2, script={str(self.folder / "train.py")!r})"""
+        )
+        in_thread = f"import threading; threading.Thread(target=lambda: {call}).start()"
+        for how, number in ((call, signal.SIGTERM), (in_thread, signal.SIGTERM), (call, signal.SIGKILL)):
+            script = f"""
 import fl
 from fl import simulation
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
 simulation._program = lambda name: {str(self.folder)!r} + "/" + name
-fl.simulate({str(self.folder / "run.toml")!r}, clients=2, script="train.py")
+{how}
 """
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with self.subTest(number=number):
-                environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-                process = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
-                with process.stdout:
-                    self.assertEqual(process.stdout.readline(), b"round 1\n")
-                    while len(pids := list(self.folder.glob("*.pid"))) < 2:
-                        self.assertIsNone(process.poll())
-                    process.send_signal(number)
-                    process.send_signal(number)  # as people do
-                    self.assertEqual(process.wait(TIMEOUT_S), 128 + number)
-                for pid in pids:
-                    self.assertFalse(Path(f"/proc/{pid.stem}").exists(), "a client was left behind")
-                    pid.unlink()
+            with self.subTest(number=number, how=how):
+                self.check_end(script, number)
+
+    def check_end(self, script, number):
+        temporary = self.folder / "temporary"
+        temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "TMPDIR": str(temporary)}
+        process = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
+        with process.stdout:
+            self.assertEqual(process.stdout.readline(), b"round 1\n")
+            while len(pids := list(self.folder.glob("*.pid"))) < 2:
+                self.assertIsNone(process.poll())
+            process.send_signal(number)
+            self.assertEqual(process.wait(TIMEOUT_S), -number)
+        until = time.monotonic() + TIMEOUT_S
+        for pid in pids:
+            while Path(f"/proc/{pid.stem}").exists():
+                self.assertLess(time.monotonic(), until, "a client was left behind")
+                time.sleep(0.05)
+            pid.unlink()
+        while list(temporary.iterdir()):
+            self.assertLess(time.monotonic(), until, "the temporary folder was left behind")
+            time.sleep(0.05)
+
+    def test_an_error_deletes_the_temporary_folder(self):
+        (self.folder / "client-fails").touch()
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        with mock.patch("tempfile.tempdir", str(temporary)), self.assertRaises(RuntimeError):
+            self.simulate()
+        self.assertEqual(list(temporary.iterdir()), [])
+
+    def test_a_second_interrupt_kills_the_programs(self):
+        waits = [KeyboardInterrupt, 0]
+        process = mock.Mock(**{"wait.side_effect": waits})
+        with self.assertRaises(KeyboardInterrupt):
+            simulation._end([process], 0)
+        process.kill.assert_called_once()
 
     def test_it_works_in_a_thread_which_has_no_signals(self):
         found = []
