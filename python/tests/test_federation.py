@@ -316,32 +316,52 @@ target = 2
                     job.done(examples=1, loss=1)
             """)
 
-    def test_sigterm_ends_every_program(self):
+    def test_a_killed_simulation_leaves_no_program_and_is_resumed_by_the_same_call(self):
         (self.folder / "train.py").write_text(
             textwrap.dedent("""
-            import array
+            import array, os
             import fl
             model = {"w": array.array("f", [0] * 3)}
             for job in fl.rounds(model):
-                print("trains", flush=True)
+                print("trains", job.round, flush=True)
                 for _ in job.progress(iter(int, 1)):
-                    pass
+                    if job.round == 1 or os.path.exists("mended"):
+                        break
+                model["w"][0] += 1
+                job.done(examples=1, loss=1)
         """)
         )
-        script = (
-            f"import fl; fl.simulate('run.toml', clients=2, script='train.py', folder={str(self.folder / 'kept')!r})"
-        )
+        kept = self.folder / "kept"
+        script = f"import fl; fl.simulate('run.toml', clients=2, script='train.py', folder={str(kept)!r})"
         simulation = subprocess.Popen([sys.executable, "-c", script], cwd=self.folder, stdout=subprocess.DEVNULL)
-        logs = [self.folder / "kept" / f"client-0{i}" / "client.log" for i in range(2)]
+        logs = [kept / f"client-0{i}" / "client.log" for i in range(2)]
         deadline = time.monotonic() + TIMEOUT_S
-        while not all(log.exists() and "trains" in log.read_text() for log in logs):
+        while not all(log.exists() and "trains 2" in log.read_text() for log in logs):
             self.assertTrue(simulation.poll() is None and time.monotonic() < deadline)
             time.sleep(0.02)  # between two looks; nothing depends on its length
         simulation.terminate()
-        self.assertEqual(simulation.wait(TIMEOUT_S), 128 + signal.SIGTERM)
+        self.assertEqual(simulation.wait(TIMEOUT_S), -signal.SIGTERM)
+        while left := self.programs():
+            self.assertLess(time.monotonic(), deadline, left)
+            time.sleep(0.02)
+
+        (self.folder / "mended").touch()
+        with mock.patch("sys.stdout"), mock.patch("sys.stderr"):
+            call = {"clients": 2, "script": self.folder / "train.py", "folder": kept}
+            rounds = fl.simulate(self.folder / "run.toml", **call)
+            self.assertEqual((rounds["round"], rounds["updates"]), ([1, 2], [2, 2]))
+            with self.assertRaisesRegex(FileExistsError, f"{kept} holds this run, and it is finished"):
+                fl.simulate(self.folder / "run.toml", **call)
+        report = subprocess.run(["fl-server", "report", kept], capture_output=True, text=True)
+        self.assertIn("2 rounds planned", report.stdout, report.stderr)
+
+    def programs(self):
+        """The command lines of processes that name the folder."""
+        found = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # of a process that has ended
-                self.assertNotIn(str(self.folder).encode(), (process / "cmdline").read_bytes())
+                found.append((process / "cmdline").read_bytes())
+        return [line for line in found if str(self.folder).encode() in line]
 
 
 @unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
