@@ -205,14 +205,18 @@ class _Warnings:
 
     def __init__(self, logs: Iterable[Path]) -> None:
         self.shown = dict.fromkeys(logs, 0)  # bytes of each log
+        self.said: set[tuple[Path, str]] = set()
 
     def show(self) -> None:
         for log in filter(Path.exists, self.shown):
             new = log.read_bytes()[self.shown[log] :].rpartition(b"\n")[0]
             self.shown[log] += len(new)
             for line in new.decode(errors="replace").splitlines():
-                # The server prints who leaves a round.
-                if warning := re.search(r" (?:WARN|ERROR) (?!the learner failed|leaving this round)(.*)", line):
+                # The server prints who leaves a round. What `fl` leaves out of a result, it says in each round.
+                warning = re.search(r" (?:WARN|ERROR) (?!the learner failed|leaving this round)(.*)", line)
+                warning = warning or re.search(r" INFO (fl: `.*)", line)
+                if warning and (log, warning[1]) not in self.said:
+                    self.said.add((log, warning[1]))
                     print(f"{log.parent.name}: {warning[1]}", file=sys.stderr, flush=True)
 
 

@@ -54,6 +54,8 @@ elif verb == "status":
 elif verb == "run":
     if (here / "status").exists() and not (here / "ends").exists():
         print("2026-11-22T14:49:17Z  WARN a trainer cannot attach", file=sys.stderr)
+        for _ in range(2):
+            print("2026-11-22T14:49:17Z  INFO fl: `accuracy` is 97.0; it is left out", file=sys.stderr)
         print('2026-11-22T14:49:17Z  WARN leaving this round round=1 why="bad data"', file=sys.stderr, flush=True)
         (here / f"{{os.getpid()}}.pid").touch()
         time.sleep(600)
@@ -168,7 +170,8 @@ class Simulate(unittest.TestCase):
             why = "(?s)round 3 needs 2 updates, and only 1 of 2 clients can answer; the end of the log of client-01:.*bad data"
             with self.assertRaisesRegex(RuntimeError, why):
                 self.simulate()
-        warnings = ["client-00: a trainer cannot attach", "client-01: a trainer cannot attach"]
+        lines = ("a trainer cannot attach", "fl: `accuracy` is 97.0; it is left out")
+        warnings = [f"{name}: {line}" for name in ("client-00", "client-01") for line in lines]
         self.assertEqual(sorted(shown.getvalue().splitlines()), warnings)
 
     def test_a_round_that_can_still_close_is_waited_for(self):
