@@ -32,6 +32,8 @@ pub(crate) struct Aside {
 pub(crate) struct RunMetadata {
     pub(crate) task: String,
     pub(crate) rounds: u64,
+    /// Learner that made the first weights, if their file names it.
+    pub(crate) learner: Option<String>,
     /// The model's tensors that travel.
     pub(crate) layout: Vec<StoredTensor>,
     /// The others: local and frozen ones, sorted by name.
@@ -80,6 +82,7 @@ impl RunMetadata {
         Self {
             task: plan.task.clone(),
             rounds: plan.rounds,
+            learner: None,
             layout: stored(layout),
             aside: aside.tensors.into_iter().map(StoredTensor).collect(),
             base: aside.base.map(|base| base.to_string()),

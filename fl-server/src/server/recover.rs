@@ -250,7 +250,10 @@ fn begin(
     if let Some(base) = &first.base {
         aside.base = Some(blobs.put(&base.bytes)?);
     }
-    let facts = RunMetadata::new(plan, global.layout(), aside, snapshot.digest, instance);
+    let facts = RunMetadata {
+        learner: first.origin.learner,
+        ..RunMetadata::new(plan, global.layout(), aside, snapshot.digest, instance)
+    };
     facts.store(run)?;
     put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
     Ok((global, snapshot, facts))

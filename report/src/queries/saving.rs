@@ -6,13 +6,14 @@ use crate::queries::filter::Filter;
 use crate::queries::query::Query;
 use crate::report::Report;
 use crate::report::flow::Flow;
+use crate::report::notes::{bits_per_value, excess};
 use crate::report::participation::Participation;
 use crate::report::round::RoundLine;
 use crate::report::saving::Saving;
 use crate::table::Table;
 use crate::table::schema::Schema;
 use crate::table::sums::sum;
-use crate::text::number::{count, digits};
+use crate::text::number::{count, digits, size};
 
 pub(super) static QUERY: Query = Query {
     name: "saving",
@@ -129,11 +130,12 @@ fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
 
 fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Cost {
     let updates = parts.iter().filter(|line| line.updated).count() as u64;
-    let bits = bits(report, sum(parts.iter().map(|line| line.stages.framed)), updates);
-    let why = format!("Clients sent {} updates{}.", count(updates), at(bits));
+    let bytes = sum(parts.iter().map(|line| line.stages.framed));
+    let why = format!("Clients sent {} updates{}.", count(updates), at(report, bytes, updates));
+    let change = budget(report, true, bytes, updates);
     let silent = |line: &&RoundLine| line.density_up == Some(0.0) && line.density_down == Some(0.0);
     match report.closed().filter(silent).count() as u64 {
-        0 => ("updates", flow.update - left_out, why, budget("uplink", bits)),
+        0 => ("updates", flow.update - left_out, why, change),
         rounds => (
             "updates",
             flow.update - left_out,
@@ -144,10 +146,13 @@ fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64
 }
 
 fn model_updates(report: &Report, flow: &Flow) -> Cost {
-    let framed = sum(report.closed().map(|line| line.down.framed));
-    let bits = bits(report, framed, report.closed().count() as u64);
-    let why = format!("Clients fetched the model updates of the rounds{}.", at(bits));
-    ("model updates", flow.steps, why, budget("downlink", bits))
+    let (stages, rounds) = report.frames(false);
+    let why = format!(
+        "Clients fetched the model updates of the rounds{}.",
+        at(report, stages.framed, rounds)
+    );
+    let change = budget(report, false, stages.framed, rounds);
+    ("model updates", flow.steps, why, change)
 }
 
 fn whole_models(report: &Report, flow: &Flow) -> Cost {
@@ -205,18 +210,29 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
     )
 }
 
-fn bits(report: &Report, bytes: u64, frames: u64) -> Option<f64> {
-    let slots = report.run.parameters.saturating_mul(frames);
-    (slots > 0).then(|| 8.0 * bytes as f64 / slots as f64)
+/// Size of each of these frames: in bits per parameter, or in bytes if a frame is mostly headers.
+fn at(report: &Report, bytes: u64, frames: u64) -> String {
+    match bits_per_value(bytes, frames, report.run.parameters) {
+        Some(bits) => format!(" at {} bits a parameter", digits(bits)),
+        None if frames > 0 => format!(" of {} each", size((bytes / frames) as f64)),
+        None => String::new(),
+    }
 }
 
-fn at(bits: Option<f64>) -> String {
-    bits.map_or(String::new(), |bits| format!(" at {} bits a parameter", digits(bits)))
-}
-
-fn budget(link: &str, bits: Option<f64>) -> String {
-    match bits {
-        Some(bits) if bits >= PLAIN => format!(
+/// What to change for shorter frames.
+fn budget(report: &Report, is_up: bool, bytes: u64, frames: u64) -> String {
+    let (link, budget) = match is_up {
+        true => ("uplink", report.budget_up),
+        false => ("downlink", report.budget_down),
+    };
+    let (stages, all) = report.frames(is_up);
+    let bits = bits_per_value(bytes, frames, report.run.parameters);
+    match (excess(&stages, all, budget), bits) {
+        (Some((_, _, error)), _) => format!(
+            "Allow a larger error than {error}, or any, if the accuracy bears it: `budget` in [compression.{link}] of run.toml, such as \"0.25 bits\"."
+        ),
+        (None, None) if frames > 0 => RETRAIN.to_owned(),
+        (None, Some(bits)) if bits >= PLAIN && budget.is_none() => format!(
             "Compress them: run.toml sends them plain; without its `default` in [compression.{link}] they take a quarter of a bit."
         ),
         _ => format!(

@@ -14,6 +14,14 @@ line! {
         updates: u64 [""],
         /// Examples that these updates were trained on.
         examples: u64 [""],
+        /// The model version of its latest evaluation.
+        evaluated_version: u64 [""],
+        /// Held-out examples of this evaluation; 0 without one.
+        evaluated: u64 [""],
+        /// Share of them that this version classifies correctly, if the client's model classifies.
+        accuracy: Option<f64> [""],
+        /// Mean loss of this version on them.
+        evaluation_loss: Option<f64> [""],
         /// Training time, as the client reports it.
         train_seconds: f64 ["s"],
         /// Encoding time, as the client reports it.

@@ -79,22 +79,20 @@ pub(crate) fn count(number: u64) -> String {
 /// Longest name that a table shows, in characters.
 const NAME_CHARS: usize = 48;
 
-/// Formats a name from outside: escapes characters that move the cursor or change the direction of writing, and cuts the middle
-/// out of a long name.
-pub(crate) fn name(name: &str) -> String {
+/// Escapes the characters of a text from outside that move the cursor or change the direction of writing.
+pub(crate) fn escaped(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let plain: String = if name.chars().any(|c| c.is_control() || turns(c)) {
-        name.chars()
-            .flat_map(|c| {
-                let escape = c.is_control() || turns(c);
-                let escaped = escape.then(|| c.escape_default()).into_iter().flatten();
-                escaped.chain((!escape).then_some(c))
-            })
-            .collect()
-    } else {
-        name.to_owned()
+    let escape = |c: char| match c.is_control() || turns(c) {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
     };
+    text.chars().map(escape).collect()
+}
+
+/// Formats a name from outside: as [`escaped`], with the middle of a long name cut out.
+pub(crate) fn name(name: &str) -> String {
+    let plain = escaped(name);
     let len = plain.chars().count();
     if len <= NAME_CHARS {
         return plain;

@@ -20,7 +20,7 @@ const SHOWN: [(&str, &str); 7] = [
     ),
     (
         "finish_mean",
-        "client asked updates examples update refused? aborted? steps snapshot? base? socket_up socket_down retries? \
+        "client asked updates examples accuracy? evaluation_loss? update refused? aborted? steps snapshot? base? socket_up socket_down retries? \
          train_seconds encode_seconds wait_seconds finish_mean money? kwh? co2_g?",
     ),
     (

@@ -18,6 +18,7 @@ mod parquet;
 mod questions;
 mod saving;
 mod scale;
+mod settings;
 mod signed;
 mod stage;
 mod tiny;

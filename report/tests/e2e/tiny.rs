@@ -15,6 +15,12 @@ pub(crate) fn tiny() -> Report {
             name: "digits".into(),
             ..Run::default()
         },
+        settings: Vec::new(),
+        plan: serde_json::Value::Null,
+        run_toml: String::new(),
+        budget_up: None,
+        budget_down: None,
+        notes: Vec::new(),
         totals: flow,
         pending: Flow::default(),
         metered_up: 20,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fl_cli::{out, service};
 use fl_proto::ClientId;
-use fl_report::size;
+use fl_report::{MOST_BITS, size};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -177,9 +177,14 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
             let (loss, metrics) = (short(*loss), spaced(metrics));
+            // The frame of a few values is mostly its header.
+            let [bits_up, bits_down] = [(bits_up, " bits per parameter"), (bits_down, "")].map(|(bits, unit)| {
+                let shown = (*bits <= MOST_BITS).then(|| format!(" ({bits:.3}{unit})"));
+                shown.unwrap_or_default()
+            });
             format!(
-                "round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up} ({bits_up:.3} bits per parameter)  \
-                 down {down} ({bits_down:.3})  {seconds:.2} s"
+                "round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up}{bits_up}  down {down}{bits_down}  \
+                 {seconds:.2} s"
             )
         }
         Event::Evaluated(Evaluated {

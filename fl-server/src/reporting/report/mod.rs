@@ -6,12 +6,12 @@ use crate::clock::seconds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fl_compress::Stages;
+use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 pub use fl_report::Report;
 use fl_report::{
-    Baseline, ClientLine, Fidelity as Figures, Flow, Measures, Participation, RoundLine, Run, SCHEMA, SectionBytes,
-    StageBytes, TensorLine,
+    Baseline, ClientLine, Fidelity as Figures, Flow, FrameBudget, Measures, Participation, RoundLine, Run, SCHEMA,
+    SectionBytes, StageBytes, TensorLine, bits_per_value,
 };
 
 use crate::accounting::baseline::Compared;
@@ -19,7 +19,6 @@ use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
 use crate::reporting::history::{End, History};
 use crate::reporting::moment::Moment;
 use crate::storage::record::{Accepted, Claim, Millis, Record};
-use crate::telemetry::event::bits;
 use parts::Parts;
 
 /// The inputs of a report beside records and ledger.
@@ -39,6 +38,14 @@ pub(crate) struct RunInfo {
     pub(crate) travelling: usize,
     /// Its tensors, in the order of the layout.
     pub(crate) tensors: Vec<String>,
+    /// Learner that made the first weights, if their file names it.
+    pub(crate) learner: Option<String>,
+    /// The plan in canonical form.
+    pub(crate) plan: serde_json::Value,
+    /// The text of the plan.
+    pub(crate) run_toml: String,
+    /// What the budgets ask of an update and of a model update.
+    pub(crate) budgets: [Option<FrameBudget>; 2],
 }
 
 /// Builds a report, record by record.
@@ -49,6 +56,10 @@ pub(crate) struct ReportBuilder {
     parts: Parts,
     /// When the round began to close.
     closing: BTreeMap<u64, Millis>,
+    /// The digest of the plan.
+    pub(crate) begun: Option<Digest>,
+    /// Clients that evaluated a version, each with its latest evaluation.
+    evaluated: BTreeMap<ClientId, ClientLine>,
     opened: Option<Millis>,
     until: Millis,
 }
@@ -109,14 +120,28 @@ impl ReportBuilder {
                 (line.model, line.frame) = (model.to_string(), frame.to_string());
                 line.down = stage_bytes(stages);
             }
-            Record::Started { at, .. } => {
-                self.opened = Some(*at);
+            Record::Started { plan, at, .. } => {
+                (self.begun, self.opened) = (Some(*plan), Some(*at));
                 self.see(*at);
             }
-            Record::EvaluationAccepted { at, .. }
-            | Record::RunDone { at }
-            | Record::RunFailed { at, .. }
-            | Record::Resumed { at, .. } => self.see(*at),
+            Record::EvaluationAccepted {
+                version,
+                client,
+                examples,
+                loss,
+                correct,
+                at,
+                ..
+            } => {
+                self.see(*at);
+                let line = self.evaluated.entry(client.clone()).or_default();
+                if *version >= line.evaluated_version {
+                    (line.evaluated_version, line.evaluated) = (*version, *examples);
+                    line.accuracy = correct.map(|correct| correct / *examples as f64);
+                    line.evaluation_loss = Some(*loss).filter(|loss| loss.is_finite());
+                }
+            }
+            Record::RunDone { at } | Record::RunFailed { at, .. } | Record::Resumed { at, .. } => self.see(*at),
             Record::RolledBack { at, .. }
             | Record::Excluded { at, .. }
             | Record::BudgetsSet { at, .. }
@@ -227,6 +252,12 @@ impl ReportBuilder {
         let mut report = Report {
             schema: SCHEMA,
             run,
+            settings: fl_report::settings(subject.learner.as_deref(), &subject.plan),
+            plan: subject.plan.clone(),
+            run_toml: subject.run_toml.clone(),
+            budget_up: subject.budgets[0],
+            budget_down: subject.budgets[1],
+            notes: Vec::new(),
             totals,
             pending: moment.map(Moment::unkept).unwrap_or_default(),
             metered_up,
@@ -237,7 +268,7 @@ impl ReportBuilder {
             baselines: baselines(subject)
                 .map(|(name, model)| baseline(name, model, &compared, &totals))
                 .collect(),
-            clients: clients(&parts),
+            clients: clients(&parts, &self.evaluated),
             tensors: tensors(subject, &ledger),
             rounds,
             participations: parts,
@@ -245,6 +276,7 @@ impl ReportBuilder {
             costs: None,
         };
         report.savings = fl_report::savings(&report);
+        report.notes = fl_report::notes(&report);
         report
     }
 }
@@ -312,10 +344,9 @@ impl Books<'_> {
         finishes.sort_by(f64::total_cmp);
         line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
         line.finish_last = finishes.last().copied();
-        let parameters = self.subject.travelling;
-        let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, parameters));
-        line.bits_up = per_parameter(line.up.framed, line.updates);
-        line.bits_down = per_parameter(line.down.framed, u64::from(line.closed));
+        let parameters = self.subject.travelling as u64;
+        line.bits_up = bits_per_value(line.up.framed, line.updates, parameters);
+        line.bits_down = bits_per_value(line.down.framed, u64::from(line.closed), parameters);
         let density = |direction| {
             let sections = ledger.sections.get(&(round, direction))?;
             let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
@@ -347,8 +378,11 @@ fn finishes(parts: &[Participation]) -> BTreeMap<u64, Vec<f64>> {
     out
 }
 
-fn clients(parts: &[Participation]) -> Vec<ClientLine> {
-    let mut out = BTreeMap::<&str, (ClientLine, f64)>::new();
+fn clients(parts: &[Participation], evaluated: &BTreeMap<ClientId, ClientLine>) -> Vec<ClientLine> {
+    let evaluated = evaluated
+        .iter()
+        .map(|(client, line)| (client.as_str(), (line.clone(), 0.0)));
+    let mut out: BTreeMap<&str, (ClientLine, f64)> = evaluated.collect();
     for part in parts {
         let (line, finishes) = out.entry(&part.client).or_default();
         line.asked += u64::from(part.asked);
@@ -444,8 +478,6 @@ fn stage_bytes(stages: &Stages) -> StageBytes {
 
 #[cfg(test)]
 mod tests {
-    use fl_compress::Digest;
-
     use super::*;
     use crate::accounting::ledger::{Direction, Row};
     use crate::storage::record::samples;
@@ -464,6 +496,10 @@ mod tests {
             parameters: 100,
             travelling: 100,
             tensors: vec!["a".into(), "b".into(), "c".into()],
+            learner: None,
+            plan: serde_json::Value::Null,
+            run_toml: String::new(),
+            budgets: [None; 2],
         };
         filling.finish(&subject, ledger, None)
     }

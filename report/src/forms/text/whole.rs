@@ -9,12 +9,12 @@ use crate::queries::stage::{note, stages};
 use crate::report::Report;
 use crate::report::flow::Flow;
 use crate::report::round::RoundLine;
-use crate::report::run::{Baseline, Run};
+use crate::report::run::Baseline;
 use crate::table::Table;
 use crate::table::column::Column;
 use crate::table::sums::sum;
 use crate::text::grid::Grid;
-use crate::text::number::{count, digits, figure, moment, name, percent, size, span};
+use crate::text::number::{count, digits, escaped, figure, moment, name, percent, size, span};
 use crate::text::table;
 
 /// The verdict on a ledger that does not equal the meter.
@@ -23,7 +23,7 @@ const UNBALANCED: &str = "NOT EQUAL: bytes are unaccounted for";
 /// Formats a report for a person.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
-    head(&mut out, &report.run);
+    head(&mut out, report);
     cost(&mut out, report);
     save(&mut out, report);
     let mut rounds = Table::of(report.rounds.iter());
@@ -110,7 +110,8 @@ fn section(out: &mut String, title: &str, table: &Table) {
     }
 }
 
-fn head(out: &mut String, run: &Run) {
+fn head(out: &mut String, report: &Report) {
+    let run = &report.run;
     let parameters = count(run.parameters);
     let _ = writeln!(
         out,
@@ -122,14 +123,30 @@ fn head(out: &mut String, run: &Run) {
     );
     if run.opened_ms > 0 {
         let took = run.until_ms.saturating_sub(run.opened_ms) as f64 / 1000.0;
+        let left = report.seconds_left();
+        let left = left.map_or_else(String::new, |left| {
+            format!("; ~{} left, as the last rounds took", span(left))
+        });
         let _ = writeln!(
             out,
-            "Opened {}; {} to the newest record",
+            "Opened {}; {} to the newest record{left}",
             moment(run.opened_ms),
             span(took)
         );
     }
     let _ = writeln!(out, "Model version {}, digest {}", run.version, run.model);
+    if !report.settings.is_empty() {
+        out.push_str("\nSettings (`--plan` prints the whole run.toml)\n");
+        let width = report
+            .settings
+            .iter()
+            .map(|setting| setting.name.len())
+            .max()
+            .unwrap_or(0);
+        for setting in &report.settings {
+            let _ = writeln!(out, "{:width$}  {}", setting.name, escaped(&setting.value));
+        }
+    }
 }
 
 /// What the run cost and gained, in one or two sentences.
@@ -174,6 +191,9 @@ fn cost(out: &mut String, report: &Report) {
             size(base.up.saturating_add(base.down) as f64),
             digits(base.socket_ratio)
         );
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "{note}");
     }
     if !report.balanced {
         let _ = writeln!(out, "The ledger and the sockets are {UNBALANCED}; see the end.");

@@ -23,6 +23,12 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
             chain: link(rounds),
             ..Run::default()
         },
+        settings: Vec::new(),
+        plan: serde_json::Value::Null,
+        run_toml: String::new(),
+        budget_up: None,
+        budget_down: None,
+        notes: Vec::new(),
         totals: Flow::default(),
         pending: Flow::default(),
         metered_up: 0,
