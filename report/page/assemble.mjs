@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 
 /** The page's scripts in the order they are put together; fl-report has the same list. Only the last one starts anything. */
 export const SCRIPTS = ["format", "dom", "table", "scale", "plot", "figure", "heat", "bytes", "learning", "time", "clients", "head",
-  "proof", "live", "page"];
+  "overview", "proof", "live", "page"];
 const read = (name) => readFileSync(new URL(name, import.meta.url), "utf8");
 const escape = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
 

@@ -34,15 +34,18 @@ function bytesSection() {
   const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: STAGES_ABOUT.up });
   const downStage = makeFigure({ id: "down-stage", title: "Model update, stage by stage", about: STAGES_ABOUT.down });
   const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg counts payload only, without transport." });
-  const saves = h("ol", { class: "saves" });
-  const save = h("div", { id: "save", class: "block wide", hidden: true }, h("h3", {}, "Where to save"),
-    h("p", { class: "about" }, "The largest costs of this run, and how to reduce them."), saves);
+  const tiles = h("dl", { class: "tiles wide" });
+  let drawn = "";
   return {
-    id: "bytes", title: "Bytes", parts: [{ element: save }, against, up, down, upStage, downStage],
-    update({ rounds, totals, baselines, savings }) {
-      save.hidden = !savings?.cost?.length;
-      saves.replaceChildren(...(savings?.cost ?? []).map((cost, i) => h("li", {}, h("b", {}, `${cost}: ${bytes(savings.bytes[i])}, ${percent(savings.share[i])}`),
-        h("span", {}, `${savings.why[i]} `), h("span", { class: "change" }, ...marked(savings.change[i])))));
+    id: "bytes", title: "Bytes", about: "by kind, by stage of compression, against FedAvg", parts: [{ element: tiles }, against, up, down, upStage, downStage],
+    update(report) {
+      const { rounds, totals, baselines } = report;
+      const shown = tilesOf(report);
+      // What has not changed stays, so that it can be selected.
+      if (drawn !== (drawn = JSON.stringify(shown))) {
+        tiles.classList.toggle("eight", shown.length > 6);
+        tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+      }
       up.update(kinds(rounds, totals, KINDS_UP, "socket_up"));
       down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
       upStage.update(stages(rounds, "up", "No update has been accepted yet."));
@@ -50,10 +53,6 @@ function bytesSection() {
       against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round has closed." });
     },
   };
-}
-/** Text whose parts between backticks are code. */
-function marked(text) {
-  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 }
 function kinds(rounds, totals, list, all) {
   const series = list.filter(({ key }) => totals[key] > 0).map((kind) => ({ ...kind, values: rounds[kind.key],

@@ -10,16 +10,16 @@ const CLIENT_QUANTITIES = [
 function clientsSection() {
   const map = makeHeat({ id: "client-map", title: "Clients by rounds", about: "Each client in each round. Hatched: no update or no connection.", rowWord: "client" });
   const list = makeTable({ caption: "Clients, all rounds together", sortable: true, columns: [{ name: "client", text: true }, { name: "asked", format: count },
-    { name: "updates", format: count }, { name: "examples", format: count }, { name: "sent", format: bytes }, { name: "received", format: bytes },
+    { name: "updates", format: count }, { name: "examples", format: count }, { name: "accuracy", format: percent }, { name: "loss", format: digits }, { name: "evaluated", format: count }, { name: "sent", format: bytes }, { name: "received", format: bytes },
     { name: "frames", format: bytes }, { name: "wasted", format: bytes }, { name: "retries", format: count },
     { name: "connections", format: count }, { name: "finish", format: duration }, { name: "training", format: duration }] });
-  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Select a column head to sort. Frames: accepted updates. Wasted: refused or aborted. Finish, training: means. “unknown”: connections without a client certificate."), list.element);
+  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Select a column head to sort. Accuracy, loss: of the model version “evaluated”, the client's latest, on its own held-out examples. Frames: accepted updates. Wasted: refused or aborted. Finish, training: means. “unknown”: connections without a client certificate."), list.element);
   return {
-    id: "clients", title: "Clients", parts: [map, { element: block }],
+    id: "clients", title: "Clients", about: "accuracy, loss, bytes and time of each", parts: [{ element: block }, map],
     update({ rounds, clients, participations }) {
       map.update(clientMap(rounds, participations));
       list.update((clients?.client ?? []).map((client, i) => [client === "-" ? "unknown" : client, clients.asked[i], clients.updates[i], clients.examples[i],
-        clients.socket_up[i], clients.socket_down[i], clients.framed[i], clients.refused[i] + clients.aborted[i], clients.retries[i], clients.connections[i],
+        clients.accuracy?.[i], clients.evaluation_loss?.[i], clients.evaluated?.[i] ? clients.evaluated_version[i] : null, clients.socket_up[i], clients.socket_down[i], clients.framed[i], clients.refused[i] + clients.aborted[i], clients.retries[i], clients.connections[i],
         clients.finish_mean[i], clients.updates[i] ? clients.train_seconds[i] / clients.updates[i] : null]));
     },
   };

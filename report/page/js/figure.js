@@ -8,9 +8,9 @@ const watcher = new ResizeObserver((entries) => {
 
 /**
  * Makes a figure. `update(spec)` takes what `draw` takes and { note?, rows?: [...] }, or { empty: "why there is nothing to
- * see" }. `toggles`: names of the legend switch their series off and on.
+ * see" }. `toggles`: names of the legend switch their series off and on. `compact`: lower, for the first screen.
  */
-function makeFigure({ id, title, about, toggles = false, wide = false }) {
+function makeFigure({ id, title, about, toggles = false, wide = false, compact = false }) {
   const note = h("p", { class: "about" }, about);
   const legend = h("ul", { class: "legend" });
   const plot = h("div", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${title}: arrow keys go through the rounds`,
@@ -25,10 +25,10 @@ function makeFigure({ id, title, about, toggles = false, wide = false }) {
   let at = null;
   const off = new Set();
   const table = dataDetails(title, () => tableOf(spec));
-  const element = h("figure", { id, class: wide ? "figure wide" : "figure" },
-    h("figcaption", {}, h("h3", {}, title), note), legend, frame, cut, empty, table.element);
+  const element = h("figure", { id, class: compact ? "compact" : wide ? "figure wide" : "figure" },
+    h("figcaption", {}, h("h3", {}, title), compact ? legend : note), compact ? null : legend, frame, cut, empty, table.element);
 
-  const shown = () => ({ ...spec, series: spec.series.filter((one) => !off.has(one.name)) });
+  const shown = () => ({ ...spec, compact, series: spec.series.filter((one) => !off.has(one.name)) });
   function render() {
     if (!spec || spec.empty || width < 40) return;
     drawn = draw(shown(), width);

@@ -1,41 +1,56 @@
-// The head: which run, in what state, what it cost in one sentence, and whether the ledger is the sockets, to the byte.
+// The head: which run, in what state, when it ends, how good it is, and whether the ledger is the sockets, to the byte.
 function makeHead() {
   const title = h("h1");
   const state = h("span", { class: "state" });
   const facts = h("p", { class: "facts" });
   const cost = h("p", { class: "cost" });
   const verdict = h("div", { class: "verdict", role: "status" });
-  const tiles = h("dl", { class: "tiles" });
-  const element = h("header", { class: "head" }, h("p", { class: "over" }, "Communication report"), h("div", { class: "title" }, title, state), facts, cost, verdict, tiles);
+  const done = h("span", { class: "bar" });
+  const track = h("div", { class: "track", role: "progressbar", "aria-label": "Rounds", "aria-valuemin": 0 }, done);
+  const ends = h("span");
+  const progress = h("div", { class: "progress" }, track, ends);
+  const element = h("header", { class: "head" }, h("div", { class: "title" }, title, state, facts), progress, cost, verdict);
   let last = null;
+  let open = null;
   let drawn = "";
   function figures(report) {
     judge(verdict, report);
-    const shown = tilesOf(report);
     const parts = sentence(report);
     // What has not changed stays, so that it can be selected.
-    const key = JSON.stringify([shown, parts.map((part) => part.textContent ?? part)]);
+    const key = parts.map((part) => part.textContent ?? part).join("");
     if (key === drawn) return;
     drawn = key;
     cost.replaceChildren(...parts);
-    tiles.classList.toggle("eight", shown.length > 6);
-    tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+  }
+  function count_down() {
+    if (!last) return;
+    const { run, rounds } = last;
+    const closed = closedRounds(rounds);
+    done.style.width = `${Math.min(100, (closed / Math.max(1, run.planned)) * 100)}%`;
+    track.setAttribute("aria-valuemax", run.planned);
+    track.setAttribute("aria-valuenow", closed);
+    track.setAttribute("aria-valuetext", `${count(closed)} of ${count(run.planned)} rounds`);
+    say(ends, `${count(closed)} of ${count(run.planned)} rounds${expected(last, open)}`);
   }
   return {
     element,
     update(report) {
       last = report;
-      const { run, rounds } = report;
+      const { run } = report;
       say(title, run.name || "unnamed run");
       say(state, run.state);
-      state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
+      state.classList.toggle("running", !isOver(run));
       document.title = `${run.name} · communication report`;
-      facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
-        run.opened_ms > 0 ? span(run.opened_ms, run.until_ms) : null, run.version ? `model version ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+      facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`,
+        run.opened_ms > 0 ? span(run.opened_ms, run.until_ms) : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+      count_down();
       figures(report);
     },
-    /** The bytes up to this moment: `moved` of live.json, between two reports. */
-    now(moved) {
+    /** The moment of live.json, between two reports: the open round, and in `moved` the bytes so far. */
+    now(live) {
+      open = live;
+      count_down();
+      const { moved } = live;
       if (!moved || !last) return;
       const { socket_up, socket_down, pending_up, pending_down, ratio, through, balanced } = moved;
       const baselines = last.baselines?.map((one) => (one.name === "fedavg-fp32" ? { ...one, socket_ratio: ratio, through } : one));
@@ -43,6 +58,20 @@ function makeHead() {
         metered_up: balanced ? socket_up : last.metered_up, metered_down: balanced ? socket_down : last.metered_down });
     },
   };
+}
+const isOver = (run) => /^(done|finished|failed|stopped)/.test(run.state);
+/** Seconds that a round usually takes: the median of the last five that have closed; null before one has. */
+const usualSeconds = ({ closed, seconds }) => quantile(seconds.filter((value, i) => closed[i] && has(value)).slice(-5), 0.5);
+/** When the run ends if the rounds left take as long as the last ones; how long it took if it is over. */
+function expected({ run, rounds }, open) {
+  const usual = usualSeconds(rounds);
+  if (isOver(run)) return run.until_ms > run.opened_ms ? ` in ${duration((run.until_ms - run.opened_ms) / 1000)}` : "";
+  const left = run.planned - closedRounds(rounds);
+  if (!has(usual) || left <= 0) return "";
+  const now = open?.now_ms;
+  const passed = has(now) && has(open.opened_ms) ? Math.min(usual, Math.max(0, (now - open.opened_ms) / 1000)) : 0;
+  const seconds = usual * left - passed;
+  return `, ~${whole(Math.ceil(seconds))} left${has(now) ? ` (until ~${clock(now + seconds * 1000)} ${zone(now)})` : ""}`;
 }
 const closedRounds = (rounds) => rounds.closed.filter(Boolean).length;
 /** The best and the newest value of a column, each with its round; null where no round has one. */
@@ -67,20 +96,23 @@ const isOpen = (report) => (fedavg(report)?.through ?? 0) < (report.rounds.round
 const fedavg = (report) => report.baselines?.find((one) => one.name === "fedavg-fp32");
 
 function sentence(report) {
-  const { totals, rounds } = report;
-  const n = rounds.round.length;
-  if (!n) return ["No round has opened yet, so there is no traffic."];
-  const parts = ["Clients sent ", h("b", {}, bytes(totals.socket_up)), " and received ", h("b", {}, bytes(totals.socket_down)), ` in ${plural(n, "round")}`];
+  const { totals, rounds, clients } = report;
+  if (!rounds.round.length) return ["No round has opened yet, so there is no traffic."];
+  const parts = [];
+  const got = reached(rounds);
+  const loss = extremes(rounds, "evaluation_loss", (a, b) => a < b);
+  if (got) parts.push(`The model reached ${got.article} ${got.name} of `, h("b", {}, got.format(got.newest)), ` in round ${count(got.newestRound)}`,
+    got.best === got.newest ? "" : ` (best ${got.format(got.best)}, round ${count(got.bestRound)})`, has(loss?.newest) ? `, loss ${digits(loss.newest)}` : "", ". ");
+  else if (closedRounds(rounds)) parts.push("No round was evaluated, so the accuracy is unknown. ");
+  const own = (clients?.accuracy ?? []).filter(has);
+  if (own.length > 1) parts.push(`Clients: ${percent(Math.min(...own))} to ${percent(Math.max(...own))}. `);
+  parts.push(h("b", {}, bytes(totals.socket_up + totals.socket_down)), ` moved (${bytes(totals.socket_up)} up, ${bytes(totals.socket_down)} down)`);
   const { socket_ratio: ratio, through } = fedavg(report) ?? {};
   const open = isOpen(report);
   const of = open ? ` would have moved for the first ${plural(through, "round")}` : "";
   if (has(ratio) && ratio >= 1) parts.push(open ? ": at least " : ": ", h("b", {}, `${digits(ratio)} times fewer`), ` bytes than FedAvg in fp32${of}`);
   else if (has(ratio) && ratio > 0) parts.push(": ", h("b", {}, `${digits(1 / ratio)} times as many`), ` bytes as FedAvg in fp32${of}`);
-  const got = reached(rounds);
-  parts.push(". ");
-  if (got) parts.push(`The model reached ${got.article} ${got.name} of `, h("b", {}, got.format(got.newest)), ` in round ${count(got.newestRound)}.`);
-  else parts.push("No round was evaluated, so the accuracy is unknown.");
-  return parts;
+  return [...parts, "."];
 }
 /** A badge where all is well; an alert that names the rounds where it is not. */
 function judge(element, report) {

@@ -154,8 +154,9 @@ function heatAxes({ rows, rounds }, box, width) {
   });
   const [first, last] = [rounds[0], rounds.at(-1)];
   const wide = (box.right - box.left) / rounds.length;
-  for (const at of roundTicks(first, last, Math.max(2, (box.right - box.left) / 80))) {
-    const place = box.left + (at - first + 0.5) * wide;
+  const x = (at) => box.left + (at - first + 0.5) * wide;
+  for (const at of apart(roundTicks(first, last, Math.max(2, (box.right - box.left) / 80)), x, count)) {
+    const place = x(at);
     group.append(s("line", { x1: place, x2: place, y1: box.bottom, y2: box.bottom + 4, class: "base" }),
       s("text", { x: place, y: box.bottom + 17, "text-anchor": "middle" }, count(at)));
   }

@@ -1,42 +1,10 @@
-// Accuracy, perplexity, loss and the learners' metrics against rounds and bytes; density and size of the updates.
-function learningSection() {
-  const figures = {
-    accuracy: makeFigure({ id: "accuracy", title: "Accuracy against rounds", about: "Share of the held-out examples that the round's model classifies correctly." }),
-    accuracyBytes: makeFigure({ id: "accuracy-bytes", title: "Accuracy against bytes moved", about: "" }),
-    perplexity: makeFigure({ id: "perplexity", title: "Perplexity against rounds", about: "Exponential of the loss of the round's model on held-out examples. Lower is better." }),
-    perplexityBytes: makeFigure({ id: "perplexity-bytes", title: "Perplexity against bytes moved", about: "" }),
-    loss: makeFigure({ id: "loss", title: "Loss against rounds", about: "Training: mean over the round's examples. Evaluation: the round's model on held-out examples." }),
-    lossBytes: makeFigure({ id: "loss-bytes", title: "Loss against bytes moved", about: "The same losses against all bytes on the sockets, both directions, since the first round." }),
-  };
+// The learners' metrics against rounds; density and size of the updates.
+function metricsSection() {
   const metrics = metricFigures();
   return {
-    id: "learning", title: "Learning", parts: [...Object.values(figures), metrics],
-    update({ rounds, baselines }) {
-      metrics.update(rounds);
-      const moved = cumulative(rounds);
-      const accuracy = [{ name: "accuracy", colour: "blue", join: true, values: rounds.accuracy }];
-      const losses = [{ name: "evaluation", colour: "blue", join: true, values: rounds.evaluation_loss }, { name: "training", colour: "orange", dash: "5 3", values: rounds.loss }]
-        .filter((one) => one.values.some(has));
-      const none = "No round was evaluated, so there is no accuracy to show.";
-      const marks = (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name }));
-      const [low, high] = extent(rounds.accuracy) ?? [0, 1];
-      const span = { low: low > 0.5 ? Math.floor(low * 10) / 10 : 0, high: high <= 1 ? Math.min(1, Math.ceil(high * 10 + 0.01) / 10) : high };
-      plotted(figures.accuracy, rounds, null, accuracy, "share", "accuracy", none, span);
-      const total = marks.length ? ` Dashed: what FedAvg would have moved in the same rounds.` : "";
-      plotted(figures.accuracyBytes, rounds, moved, accuracy, "share", "accuracy", none,
-        { ...span, references: marks, about: `The same accuracy against all bytes on the sockets, both directions, since the first round.${total}` });
-      const language = (rounds.perplexity ?? []).some(has);
-      for (const figure of [figures.accuracy, figures.accuracyBytes]) figure.element.hidden = language && !rounds.accuracy.some(has);
-      for (const figure of [figures.perplexity, figures.perplexityBytes]) figure.element.hidden = !language;
-      if (language) {
-        const perplexity = [{ name: "perplexity", colour: "blue", join: true, values: rounds.perplexity }];
-        plotted(figures.perplexity, rounds, null, perplexity, "number", "perplexity, log scale", "", { log: true });
-        plotted(figures.perplexityBytes, rounds, moved, perplexity, "number", "perplexity, log scale", "",
-          { log: true, references: marks, about: `The same perplexity against all bytes on the sockets, both directions, since the first round.${total}` });
-      }
-      plotted(figures.loss, rounds, null, losses, "number", "loss", "No loss was reported.", {});
-      plotted(figures.lossBytes, rounds, moved, losses, "number", "loss", "No loss was reported.", {});
-    },
+    id: "metrics", title: "Metrics", about: "named by the learners, round by round", parts: [metrics],
+    has: ({ rounds }) => Object.keys(rounds).some((key) => key.includes("/")),
+    update: ({ rounds }) => metrics.update(rounds),
   };
 }
 /** A figure for each metric of the learners, training and evaluation in one, made when the metric first appears. */
@@ -87,7 +55,7 @@ function codingSection() {
     { name: "energy kept", format: percent }, { name: "oldest residual", format: digits }, { name: "recipe", format: bytes }, { name: "index", format: bytes }, { name: "scale", format: bytes }, { name: "values", format: bytes }] });
   const block = h("div", { class: "block wide" }, h("h3", {}, "Tensors, all rounds together"), list.element);
   return {
-    id: "tensors", title: "Tensors", parts: [bits, density, rank, map, { element: block }],
+    id: "tensors", title: "Tensors", about: "bits, density and fidelity of each", parts: [bits, density, rank, map, { element: block }],
     update({ rounds, tensors }) {
       const pair = (up, down) => [{ name: "updates (up)", short: "up", colour: "blue", values: up }, { name: "model update (down)", short: "down", colour: "orange", dash: "5 3", values: down }]
         .filter((one) => one.values.some(has));

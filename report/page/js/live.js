@@ -18,15 +18,17 @@ function makeLive() {
   const closes = h("div", {}, h("dt", {}, "Round closes"), timer);
   const events = h("ol", { class: "events", tabindex: 0, "aria-label": "Events, newest first" });
   const certificates = h("ul", { class: "certificates" });
+  const ending = h("summary", {}, "Certificates");
+  const status = h("div", { class: "live-head" }, h("div", { class: "live-phase" }, phase, message), link, alerts);
   const section = h("section", { class: "live", "aria-labelledby": "live-title" },
-    h("div", { class: "live-head" }, h("div", {}, phase, message), link), alerts,
     h("div", { class: "live-grid" },
       h("div", {}, updates.element, received.element, h("dl", { class: "now" }, closes, h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
       h("div", {}, h("h3", {}, "Clients of this round"), summary, cohort),
       h("div", {}, eventsTitle, events),
-      h("div", {}, h("h3", {}, "Certificates"), certificates)));
+      h("details", { class: "data" }, ending, certificates)));
   let state = null;
   let ahead = 0;
+  let usual = null;
   const told = new Set();
   const cells = new Map();
   const now = () => Date.now() + ahead;
@@ -35,7 +37,7 @@ function makeLive() {
     if (!state) return;
     // While nothing is open, nothing closes.
     closes.hidden = !has(closing(state)) && !has(state.opened_ms);
-    say(timer, deadline(state, now()));
+    say(timer, deadline(state, now(), usual));
     people();
   }
   setInterval(countdown, 1000);
@@ -68,6 +70,11 @@ function makeLive() {
 
   return {
     element: section,
+    status,
+    /** Learns from the closed rounds how long a round usually takes. */
+    rounds(rounds) {
+      usual = usualSeconds(rounds);
+    },
     connection(word) {
       say(link, word);
       link.dataset.state = word;
@@ -94,6 +101,10 @@ function makeLive() {
       }
       say(eventsTitle, `Events (times in ${zone(now())})`);
       log(events, next.events ?? []);
+      const ends = (next.certificates ?? []).map((one) => one.ends).sort();
+      const soon = (next.certificates ?? []).filter((one) => one.ends_soon).length;
+      say(ending, `${plural(ends.length, "certificate")}${soon ? `, ${count(soon)} of them end soon` : ends.length ? `, the next ends ${ends[0]}` : ""}`);
+      ending.classList.toggle("soon", soon > 0);
       certificates.replaceChildren(...(next.certificates ?? []).map((one) => h("li", { class: one.ends_soon ? "soon" : null },
         h("span", {}, one.name === one.kind ? one.name : `${one.name} (${one.kind})`), h("span", {}, one.ends_soon ? `⚠ ends soon: ${one.ends}` : `until ${one.ends}`))));
       countdown();
@@ -143,13 +154,20 @@ function person(client) {
 const whole = (seconds) => (seconds < 100 ? `${seconds} s` : duration(seconds));
 /** When the round closes without those that are missing. */
 const closing = ({ until_ms, deadline_ms }) => (has(until_ms) ? until_ms : deadline_ms);
-function deadline({ phase, opened_ms, ...times }, now) {
+/** `usual`: seconds that a round usually takes. Only where this has passed, or is not known, the deadline is what matters. */
+function deadline({ phase, opened_ms, ...times }, now, usual) {
   const end = closing(times);
   if (phase === "done" || phase === "failed") return MISSING;
+  // Once enough clients have answered, the round closes before its deadline.
+  const enough = end !== times.deadline_ms;
+  if (has(usual) && has(opened_ms) && !enough) {
+    const rest = usual - (now - opened_ms) / 1000;
+    if (rest > 0) return `in ~${whole(Math.ceil(rest))}, as the last rounds did`;
+  }
   if (!has(end)) return has(opened_ms) ? `none; open for ${whole(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
   const left = Math.round((end - now) / 1000);
   const more = has(times.deadline_ms) && times.deadline_ms !== end ? ` (deadline ${clock(times.deadline_ms)})` : "";
-  return left >= 0 ? `in ${whole(left)}, at ${clock(end)} ${zone(end)}${more}` : `${whole(-left)} ago`;
+  return left >= 0 ? `by ${clock(end)} ${zone(end)} at the latest${more}` : `${whole(-left)} ago`;
 }
 function waitingWords({ waiting, present }) {
   const names = present?.length ? ` Present: ${listed(present, 12)}.` : "";

@@ -1,38 +1,74 @@
 // Starts the page: with the report in it, or with the one that its server sends and keeps up to date.
-const EMPTY = "No round has opened yet. Charts appear here once the first one opens.";
+const EMPTY = "No round has closed yet. Charts appear here once the first one closes.";
 
 function start() {
   theme();
+  unfoldForPrint();
   const head = makeHead();
-  const sections = [bytesSection(), learningSection(), timeSection(), clientsSection(), codingSection(), proofSection()];
+  const overview = makeOverview();
+  const sections = [clientsSection(), metricsSection(), bytesSection(), timeSection(), codingSection(), proofSection()];
   const main = document.getElementById("main");
   const nothing = h("p", { class: "nothing", hidden: true }, EMPTY);
-  const bodies = sections.map((section) => h("section", { id: section.id, "aria-labelledby": `${section.id}-title`, tabindex: -1 },
-    h("h2", { id: `${section.id}-title` }, section.title), h("div", { class: "grid" }, section.parts.map((part) => part.element))));
-  document.getElementById("links").append(...sections.map((section) => h("li", {}, h("a", { href: `#${section.id}` }, section.title))));
+  const bodies = sections.map(fold);
+  const links = sections.map((section, i) => h("li", {}, h("a", { href: `#${section.id}`, onclick: () => (bodies[i].element.open = true) }, section.title)));
+  document.getElementById("links").append(...links);
+  const asked = bodies.find((body) => `#${body.element.id}` === location.hash);
+  if (asked) asked.element.open = true;
   showsMore(document.getElementById("links"));
   const show = (report) => {
-    const none = !report.rounds.round.length;
+    const none = !closedRounds(report.rounds);
     nothing.hidden = !none;
-    for (const body of bodies) body.hidden = none;
-    document.getElementById("links").hidden = none;
     head.update(report);
-    if (!none) for (const section of sections) section.update(report);
+    overview.update(report);
+    sections.forEach((section, i) => {
+      links[i].hidden = bodies[i].element.hidden = none || section.has?.(report) === false;
+      if (none) return;
+      section.update(report);
+      bodies[i].update();
+    });
   };
   const text = document.getElementById("report");
   main.append(head.element);
   if (text) {
-    main.append(nothing, ...bodies);
+    main.append(overview.element, nothing, ...bodies.map((body) => body.element));
     guarded(() => show(JSON.parse(text.textContent)));
     done();
   } else {
     const live = makeLive();
-    head.element.querySelector(".facts").after(live.element);
-    main.append(nothing, ...bodies);
-    nothing.hidden = false;
-    for (const body of bodies) body.hidden = true;
-    watch(live, head, show);
+    head.element.querySelector(".title").after(live.status);
+    main.append(overview.element, nothing, live.element, ...bodies.map((body) => body.element));
+    overview.element.hidden = true;
+    for (const body of bodies) body.element.hidden = true;
+    watch(live, head, (report) => {
+      overview.element.hidden = false;
+      live.rounds(report.rounds);
+      show(report);
+    });
   }
+}
+
+/** A section that is opened by its title. Charts without data are left out, and the reasons are listed below the others. */
+function fold(section) {
+  const grid = h("div", { class: "grid" }, section.parts.map((part) => part.element));
+  const missing = h("p", { class: "about missing" });
+  return {
+    element: h("details", { id: section.id, class: "fold" },
+      h("summary", {}, h("h2", {}, section.title), h("span", { class: "about" }, section.about)), grid, missing),
+    update() {
+      const reasons = [...grid.querySelectorAll(".empty:not([hidden])")].map((empty) => empty.textContent);
+      say(missing, [...new Set(reasons)].join(" "));
+    },
+  };
+}
+/** Paper has no folds: opens all of them and draws what was never shown, and closes them afterwards. */
+function unfoldForPrint() {
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll(".fold:not([open])")];
+    for (const one of closed) one.open = true;
+    for (const frame of document.querySelectorAll(".frame")) frame.resized?.(frame.clientWidth);
+  });
+  addEventListener("afterprint", () => closed.forEach((one) => (one.open = false)));
 }
 
 /** Shows why a report cannot be shown; the page never stays blank. */
@@ -88,7 +124,7 @@ function watch(live, head, show) {
       guarded(() => {
         const state = JSON.parse(event.data);
         live.update(state);
-        head.now(state.moved);
+        head.now(state);
       });
     });
     source.addEventListener("report", () => {

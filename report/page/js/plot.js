@@ -6,19 +6,19 @@ const THIN_FROM = 300;
 
 /**
  * Draws `spec` at a width in pixels. spec: { kind: "stack" | "lines", x: [number], xUnit: "round" | unit, series: [{ name,
- * colour, dash?, pattern?, join? (the line goes on over missing values), values }], unit, log?, low?, high?, xLabel, yLabel, references?: [{ value, name }] }.
+ * colour, dash?, pattern?, join? (the line goes on over missing values), values }], unit, log?, low?, high?, compact? (lower, without names at the ends of lines), xLabel, yLabel, references?: [{ value, name }] }.
  * Returns { svg, places: [x in pixels], left, right, top, bottom, y(value), cut }.
  */
 function draw(spec, width) {
-  const height = width < 480 ? 220 : 250;
+  const height = spec.compact ? (width < 260 ? 116 : 164) : width < 480 ? 220 : 250;
   const unit = UNITS[spec.unit];
-  const names = spec.kind === "lines" && spec.series.length > 1 ? spec.series.map((one) => one.short ?? one.name) : [];
+  const names = spec.kind === "lines" && spec.series.length > 1 && !spec.compact ? spec.series.map((one) => one.short ?? one.name) : [];
   const tail = names.length ? Math.max(...names.map((name) => name.length)) * 6.4 + 12 : 14;
   const stacked = spec.kind === "stack" ? pile(spec) : null;
   const range = reach(spec, stacked);
   const ticks = spec.log ? logTicks(range.low, range.high, 6) : linearTicks(range.low, range.high, 4, unit);
   const left = Math.max(30, Math.max(...ticks.map((at) => unit.tick(at).length)) * 6.3 + 10);
-  const box = { left, right: width - tail, top: 30, bottom: height - 38 };
+  const box = { left, right: width - tail, top: spec.compact ? 10 : 30, bottom: height - (spec.compact ? 22 : 38) };
   const y = (spec.log ? d3.scaleLog().base(2) : d3.scaleLinear()).domain([range.low, range.high]).range([box.bottom, box.top]).clamp(true);
   const across = abscissa(spec, box);
   const places = spec.x.map(across.x);
@@ -81,12 +81,12 @@ function frame(spec, box, ticks, unit, y, across, width, height) {
       s("text", { x: box.left - 8, y: level, dy: "0.32em", "text-anchor": "end" }, unit.tick(at)));
   }
   if (!ticks.includes(0)) group.append(s("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "base" }));
-  for (const at of across.ticks) {
+  for (const at of apart(across.ticks, across.x, across.text)) {
     const place = across.x(at);
     group.append(s("line", { x1: place, x2: place, y1: box.bottom, y2: box.bottom + 4, class: "base" }),
       s("text", { x: place, y: box.bottom + 17, "text-anchor": "middle" }, across.text(at)));
   }
-  group.append(s("text", { x: 0, y: 12, class: "label" }, spec.yLabel),
+  if (!spec.compact) group.append(s("text", { x: 0, y: 12, class: "label" }, spec.yLabel),
     s("text", { x: box.right, y: height - 4, class: "label", "text-anchor": "end" }, spec.xLabel));
   return group;
 }
@@ -130,7 +130,7 @@ function lines(spec, places, y, box) {
 /** Names at the ends of lines, spaced so that they do not overlap. */
 function tails(spec, places, y, box) {
   const group = s("g", { class: "tails" });
-  if (spec.series.length < 2) return group;
+  if (spec.series.length < 2 || spec.compact) return group;
   const ends = spec.series.map((one) => {
     const i = one.values.findLastIndex((value) => has(value) && (!spec.log || value > 0));
     return i < 0 ? null : { one, at: y(one.values[i]) };

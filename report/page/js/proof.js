@@ -9,7 +9,7 @@ function proofSection() {
   const block = h("div", { class: "block wide" }, facts, details.element, words);
   let report = null;
   return {
-    id: "proof", title: "Proof and data", parts: [{ element: block }],
+    id: "proof", title: "Proof and data", about: "digests, every column, glossary", parts: [{ element: block }],
     update(next) {
       report = next;
       const { run } = next;

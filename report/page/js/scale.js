@@ -40,6 +40,17 @@ function roundTicks(first, last, n) {
   return ticks;
 }
 
+/** Ticks whose labels do not overlap: a label that would touch the one before is left out. */
+function apart(ticks, place, text) {
+  let end = -Infinity;
+  return ticks.filter((at) => {
+    const half = text(at).length * 3.5;
+    const fits = place(at) - half >= end + 6;
+    if (fits) end = place(at) + half;
+    return fits;
+  });
+}
+
 /** Minimum and maximum of the numbers that are not missing; null if all are. */
 function extent(values) {
   let low = Infinity;

@@ -20,7 +20,7 @@ function timeSection() {
   const again = makeFigure({ id: "again", title: "Sent again, aborted, refused", toggles: true, about: "Bytes of uploads that contributed to no model." });
   const retries = makeFigure({ id: "retries", title: "Uploads resumed or sent again", about: "How often an upload was resumed or sent again after it was interrupted." });
   return {
-    id: "time", title: "Time and link", parts: [split, finish, rates, busy, people, again, retries],
+    id: "time", title: "Time and link", about: "where rounds spend their time, what was sent again", parts: [split, finish, rates, busy, people, again, retries],
     update({ rounds, totals }) {
       const per = (values, by, scale = 1) => values.map((value, i) => (has(value) && by[i] > 0 ? (value * scale) / by[i] : null));
       const { updates, asked, seconds } = rounds;

@@ -30,6 +30,11 @@ export async function open(browser, { size = SIZES.desktop, scheme = "light", or
   });
   return { page, faults, close: () => context.close() };
 }
+/** Opens the folds of the page's sections, so that their charts are drawn. */
+export async function unfold(page) {
+  await page.evaluate(() => document.querySelectorAll(".fold").forEach((one) => (one.open = true)));
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
 /** Goes to an address and waits until the charts are drawn; the milliseconds that took, from the start of navigation. */
 export async function load(page, address) {
   await page.goto(address);

@@ -1,7 +1,7 @@
 // The page fed by a server. Without URL it is the fake server, whose run is known; with URL it is the real one, watched for as long
 // as WATCH seconds (60) for rounds to be added. Pictures go to OUT.
 import assert from "node:assert/strict";
-import { NARROW_AND_WIDE, SIZES, load, open, picture } from "./browser.mjs";
+import { NARROW_AND_WIDE, SIZES, load, open, picture, unfold } from "./browser.mjs";
 import * as checks from "./checks.mjs";
 import { fake } from "./fake.mjs";
 
@@ -13,14 +13,16 @@ const grown = (page, before, seconds) => page.waitForFunction((n) => Number(docu
 
 export const tests = {
   "rounds are added as they close, without a reload, moving nothing the reader uses": async (browser) => {
-    const own = process.env.URL ? null : await fake();
+    const own = process.env.URL ? null : await fake({ rounds: 400 });
     const url = process.env.URL ?? own.url;
     const { page, faults, close } = await open(browser, { origin: new URL(url).origin });
     try {
       await load(page, url);
       await page.waitForSelector(".link[data-state=live]");
-      await page.waitForSelector("#up-kind svg", { timeout: 60_000 });
+      await page.waitForSelector("#bytes:not([hidden])", { timeout: 60_000 });
       await picture(page, "live-desktop");
+      await unfold(page);
+      await page.waitForSelector("#up-kind svg");
       await page.evaluate(() => {
         window.stayed = true;
         document.querySelector("#down-kind details.data").open = true;
@@ -64,7 +66,8 @@ export const tests = {
       for (const size of Object.values(NARROW_AND_WIDE)) {
         const { page, faults, close } = await open(browser, { size, origin: new URL(url).origin });
         await load(page, url);
-        await page.waitForSelector("#up-kind svg", { timeout: 60_000 });
+        await page.waitForSelector("#bytes:not([hidden])", { timeout: 60_000 });
+        await unfold(page);
         assert.ok((await checks.folds(page)) >= 15);
         assert.deepEqual(faults, []);
         await close();
@@ -121,6 +124,9 @@ async function panel(browser, own, url) {
         assert.match(await page.textContent(".summary"), /1 absent/);
         await page.waitForFunction(() => /late, awaited until \d/.test(document.querySelector(".cohort").textContent));
         assert.match(await page.textContent(".certificates .soon"), /clinic-04.*ends soon: 2026-12-01/);
+        assert.equal(await page.textContent("summary.soon"), "3 certificates, 1 of them end soon");
+        assert.ok(!(await page.isVisible(".certificates")), "certificates are folded");
+        assert.match(await page.textContent(".progress"), /^\d+ of 400 rounds, ~.* left \(until ~\d\d:\d\d:\d\d UTC\)$/);
       }
       await checks.fits(page);
       await picture(page, `live-${width}-${scheme}`);

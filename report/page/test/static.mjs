@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { assemble } from "../assemble.mjs";
 import { sample } from "../sample.mjs";
-import { NARROW_AND_WIDE, OUT, SIZES, load, open, picture } from "./browser.mjs";
+import { NARROW_AND_WIDE, OUT, SIZES, load, open, picture, unfold } from "./browser.mjs";
 import * as checks from "./checks.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "fl-page-"));
@@ -26,10 +26,11 @@ const address = (name) => {
   }
   return `file://${path}`;
 };
-/** Opens a sample, gives it to `work`, and asks that nothing was complained of. */
-async function on(browser, name, options, work) {
+/** Opens a sample with its folds open (or `folded`), gives it to `work`, and asks that nothing was complained of. */
+async function on(browser, name, { folded = false, ...options }, work) {
   const { page, faults, close } = await open(browser, options);
   const took = await load(page, address(name));
+  if (!folded) await unfold(page);
   await work(page, took);
   assert.deepEqual(faults, []);
   await close();
@@ -42,9 +43,77 @@ export const tests = {
         for (const scheme of name === "usual" || name === "large" ? ["light", "dark"] : ["light"]) {
           await on(browser, name, { size, scheme }, async (page) => {
             await checks.fits(page);
+            await checks.labels(page);
             await picture(page, `${name}-${width}-${scheme}`, name !== "large");
           });
         }
+      }
+    }
+  },
+  "the first screen says what was run, whether it is good, when it ends and what to change": async (browser) => {
+    for (const name of ["usual", "running", "blind", "language", "few", "large"]) {
+      for (const [width, size] of Object.entries(NARROW_AND_WIDE)) {
+        for (const scheme of ["light", "dark"]) {
+          await on(browser, name, { size, scheme, folded: true }, async (page) => {
+            await picture(page, `first-${name}-${width}-${scheme}`);
+            const parts = [".progress", ".cost", ".verdict", ...(name === "blind" ? [] : [".pair", ".changes .note"]), ".settings dd >> nth=0", ".settings dd >> nth=7", ".changes li:not(.note) >> nth=0"];
+            for (const part of parts) {
+              const shape = await page.locator(part).boundingBox();
+              assert.ok(shape.y + shape.height <= size.height, `${name}, ${width}: ${part} ends at ${shape.y + shape.height} of ${size.height}`);
+            }
+          });
+        }
+      }
+    }
+  },
+  "an end is expected once a round has closed, from the last rounds": async (browser) => {
+    await on(browser, "running", {}, async (page) => assert.match(await page.textContent(".progress"), /^7 of 20 rounds, ~[\d.]+ (s|min \d+ s) left$/));
+    await on(browser, "usual", {}, async (page) => assert.match(await page.textContent(".progress"), /^40 of 40 rounds in \d+ min \d+ s$/));
+    const report = sample({ rounds: 1, clients: 3, running: true });
+    writeFileSync(join(folder, "early.html"), assemble(JSON.stringify(report)));
+    const { page, close } = await open(browser);
+    await load(page, `file://${join(folder, "early.html")}`);
+    assert.equal(await page.textContent(".progress"), "0 of 13 rounds");
+    assert.match(await page.textContent("main"), /No round has closed yet/);
+    assert.equal(await page.locator("figure:visible").count(), 0);
+    assert.match(await page.textContent(".settings"), /learning_rate 0.05, epochs 1/);
+    await close();
+  },
+  "charts of accuracy and loss turn from rounds to bytes": (browser) => on(browser, "usual", {}, async (page) => {
+    const labels = () => page.$$eval("#accuracy .axes text", (all) => all.map((one) => one.textContent).join(" "));
+    assert.doesNotMatch(await labels(), /MiB/);
+    await page.click(".switch button >> nth=1");
+    assert.match(await labels(), /MiB.*bytes moved, log scale/);
+    assert.deepEqual(await page.$$eval(".switch button", (all) => all.map((one) => one.getAttribute("aria-pressed"))), ["false", "true"]);
+  }),
+  "sections are folded, a link opens its own, and run.toml is in one": (browser) => on(browser, "usual", { folded: true }, async (page) => {
+    assert.equal(await page.locator(".fold[open]").count(), 0);
+    await page.click("#links a >> nth=0");
+    assert.ok(await page.isVisible("#clients table"));
+    assert.equal(await page.locator(".fold[open]").count(), 1);
+    await page.click("#settings summary");
+    assert.match(await page.textContent("#settings pre"), /# A comment\nname = "fashion-mnist-topk"/);
+  }),
+  "each client has the accuracy and loss of its latest evaluation": (browser) => on(browser, "usual", {}, async (page) => {
+    const cells = await page.$$eval("#clients .block tbody tr:first-child td", (all) => all.map((one) => one.textContent));
+    const { clients } = sample({ seed: 1, ...SAMPLES.usual });
+    assert.equal(cells[4], `${(clients.accuracy[0] * 100).toFixed(1)} %`);
+    assert.equal(cells[5], clients.evaluation_loss[0].toFixed(3));
+    assert.equal(cells[6], "40");
+    assert.match(await page.textContent(".cost"), /Clients: 8[67][\d.]* % to 9[\d.]+ %/);
+  }),
+  "labels of the axes do not touch, whatever the number of rounds": async (browser) => {
+    for (const rounds of [59, 60, 61, 64, 75, 99, 101, 140, 260, 1100]) {
+      const path = join(folder, `labels-${rounds}.html`);
+      writeFileSync(path, assemble(JSON.stringify(sample({ rounds, clients: 3 }))));
+      for (const size of Object.values(SIZES)) {
+        const { page, close } = await open(browser, { size });
+        await load(page, `file://${path}`);
+        await unfold(page);
+        await checks.labels(page);
+        await page.click(".switch button >> nth=1");
+        await checks.labels(page);
+        await close();
       }
     }
   },
@@ -84,13 +153,15 @@ export const tests = {
     report.rounds.reduced_up = report.rounds.fp32_up.map((bytes) => Math.round(1.07 * bytes));
     writeFileSync(join(folder, "expands.html"), assemble(JSON.stringify(report)));
     await load(page, `file://${join(folder, "expands.html")}`);
+    await unfold(page);
     assert.deepEqual((await names("up-stage")).includes("reduced"), false);
     assert.match(await page.textContent("#up-stage figcaption"), /Not drawn: reduced, larger than the stage before/);
   }),
   "the largest costs are shown with how to reduce them": (browser) => on(browser, "usual", {}, async (page) => {
-    assert.equal(await page.locator("#save li").count(), 3);
-    assert.equal(await page.textContent("#save li >> nth=0 >> code"), "budget");
-    assert.match(await page.textContent("#save li >> nth=0"), /model updates: [\d.]+ MiB, [\d.]+ %.*Lower budget/);
+    assert.equal(await page.locator("#save li").count(), 4);
+    assert.match(await page.textContent("#save .note"), /where the budget asks for 0.25: the limit of the error, 0.7; budget in/);
+    assert.equal(await page.textContent("#save li >> nth=1 >> code"), "budget");
+    assert.match(await page.textContent("#save li >> nth=1"), /Model updates, [\d.]+ MiB \([\d.]+ %\): Lower budget/);
   }),
   "on a phone, tables and navigation show that they scroll": (browser) => on(browser, "usual", { size: SIZES.phone }, async (page) => {
     const more = (selector) => page.waitForSelector(`${selector}[data-more="right"]`);
@@ -106,6 +177,7 @@ export const tests = {
     report.totals.upload_ms = 40;
     writeFileSync(join(folder, "quick.html"), assemble(JSON.stringify(report)));
     await load(page, `file://${join(folder, "quick.html")}`);
+    await unfold(page);
     assert.ok(!(await page.isVisible("#rates")));
   }),
   "tiles say fewer, and times carry a zone": (browser) => on(browser, "usual", {}, async (page) => {
@@ -130,23 +202,25 @@ export const tests = {
   }),
   "a report without rounds or accuracy explains itself in words": async (browser) => {
     await on(browser, "none", {}, async (page) => {
-      assert.match(await page.textContent("main"), /No round has opened yet/);
+      assert.match(await page.textContent("main"), /No round has closed yet/);
       assert.equal(await page.locator("figure:visible").count(), 0);
     });
-    await on(browser, "blind", {}, async (page) => assert.ok(!(await page.isVisible("#perplexity"))));
-    await on(browser, "blind", {}, async (page) => assert.match(await page.textContent("#accuracy"), /No round was evaluated/));
+    await on(browser, "blind", {}, async (page) => {
+      assert.ok(!(await page.isVisible("#perplexity")) && !(await page.isVisible("#accuracy")));
+      assert.match(await page.textContent(".charts"), /No round was evaluated/);
+    });
   },
   "a run whose models do not classify shows perplexity and the learners' metrics": async (browser) => {
-    const shown = (page) => page.$$eval("#learning figure", (all) => all.filter((one) => one.offsetParent).map((one) => one.id));
+    const shown = (page) => page.$$eval("#overview figure, #metrics figure", (all) => all.filter((one) => one.offsetParent).map((one) => one.id));
     await on(browser, "language", {}, async (page) => {
-      assert.deepEqual(await shown(page), ["perplexity", "perplexity-bytes", "loss", "loss-bytes", "metric-grad/norm", "metric-reward", "metric-top5"]);
+      assert.deepEqual(await shown(page), ["perplexity", "loss", "metric-grad/norm", "metric-reward", "metric-top5"]);
       assert.match(await page.textContent("[id='metric-reward'] figcaption"), /A metric of the round's model on held-out examples: mean/);
-      assert.match(await page.textContent(".cost"), /The model reached a perplexity of [\d.]+ in round \d+\./);
+      assert.match(await page.textContent(".cost"), /The model reached a perplexity of [\d.]+ in round \d+/);
       assert.match(await page.locator(".tiles div", { hasText: "Best perplexity" }).textContent(), /perplexity[\d.]+in round \d+/);
       assert.deepEqual(await page.$$eval("#metric-top5 .legend .entry, [id='metric-top5'] .legend .entry", (all) => [...new Set(all.map((one) => one.textContent))]), ["training", "evaluation"]);
     });
     await on(browser, "mixed", {}, async (page) => {
-      assert.deepEqual((await shown(page)).slice(0, 4), ["accuracy", "accuracy-bytes", "perplexity", "perplexity-bytes"]);
+      assert.deepEqual((await shown(page)).slice(0, 3), ["accuracy", "perplexity", "loss"]);
       assert.match(await page.textContent(".cost"), /reached an accuracy of/);
     });
   },
@@ -170,7 +244,7 @@ export const tests = {
     assert.deepEqual(faults, []);
     await close();
   },
-  "printed, it is light, whole and without controls": (browser) => on(browser, "usual", { scheme: "dark" }, async (page) => {
+  "printed, it is light, whole and without controls": (browser) => on(browser, "usual", { scheme: "dark", folded: true }, async (page) => {
     const pdf = await page.pdf({ format: "A4", printBackground: true, path: OUT ? `${OUT}/print.pdf` : undefined });
     assert.ok(pdf.length > 20_000);
     if (OUT) {
@@ -180,6 +254,9 @@ export const tests = {
         console.log("    pdftoppm is not installed: the PDF is not turned into pictures");
       }
     }
+    assert.equal(await page.locator(".fold[open]").count(), 0, "folds stay open after printing");
+    await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+    assert.ok((await page.locator("figure svg path.line").count()) > 10, "charts of closed folds are not drawn");
     await page.emulateMedia({ media: "print", colorScheme: "dark" });
     assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
     assert.equal(await page.locator("nav:visible, button:visible:not(.entry):not(.sort)").count(), 0);

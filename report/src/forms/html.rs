@@ -10,6 +10,7 @@ use crate::report::Report;
 use crate::report::costs::Costs;
 use crate::report::flow::Flow;
 use crate::report::run::{Baseline, Run};
+use crate::report::settings::Setting;
 use crate::table::Table;
 
 pub(super) static FORM: Form = Form {
@@ -31,8 +32,8 @@ macro_rules! scripts {
     ($($name:literal)*) => { [$( include_str!(concat!("../../page/js/", $name, ".js")) ),*] };
 }
 /// In the order of `page/assemble.mjs`: each script uses those before it, and the last one starts the page.
-const SCRIPTS: [&str; 15] = scripts!(
-    "format" "dom" "table" "scale" "plot" "figure" "heat" "bytes" "learning" "time" "clients" "head" "proof" "live" "page"
+const SCRIPTS: [&str; 16] = scripts!(
+    "format" "dom" "table" "scale" "plot" "figure" "heat" "bytes" "learning" "time" "clients" "head" "overview" "proof" "live" "page"
 );
 
 /// Writes the page of a report, to be opened as a file.
@@ -60,6 +61,9 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
     let needed = Needed {
         schema: report.schema,
         run: &report.run,
+        settings: &report.settings,
+        run_toml: &report.run_toml,
+        notes: &report.notes,
         totals: &report.totals,
         pending: &report.pending,
         metered_up: report.metered_up,
@@ -93,6 +97,9 @@ const SHOWN: &[&str] = &[
 struct Needed<'a> {
     schema: u32,
     run: &'a Run,
+    settings: &'a [Setting],
+    run_toml: &'a str,
+    notes: &'a [String],
     totals: &'a Flow,
     pending: &'a Flow,
     metered_up: u64,

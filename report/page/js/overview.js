@@ -1,0 +1,63 @@
+// The first screen below the head: accuracy and loss against rounds or bytes, what was run, and what to change.
+function makeOverview() {
+  const figures = {
+    accuracy: makeFigure({ id: "accuracy", title: "Accuracy", about: "", compact: true }),
+    perplexity: makeFigure({ id: "perplexity", title: "Perplexity", about: "", compact: true }),
+    loss: makeFigure({ id: "loss", title: "Loss", about: "", compact: true }),
+  };
+  let report = null;
+  let axis = "rounds";
+  const choices = ["rounds", "bytes"].map((name) => h("button", { type: "button", class: "quiet", "aria-pressed": String(name === axis), onclick: () => {
+    axis = name;
+    for (const choice of choices) choice.setAttribute("aria-pressed", String(choice.textContent === axis));
+    draw();
+  } }, name));
+  const missing = h("p", { class: "about", hidden: true });
+  const charts = h("div", { class: "block charts" },
+    h("div", { class: "block-head" }, h("h2", {}, "How good it is"), h("div", { class: "switch", role: "group", "aria-label": "Horizontal axis" }, "against ", choices)),
+    h("div", { class: "pair" }, Object.values(figures).map((figure) => figure.element)), missing);
+  const settings = h("dl", { class: "settings" });
+  const toml = h("code", {});
+  const whole = h("details", { class: "data" }, h("summary", {}, "run.toml"), h("pre", { tabindex: 0, "aria-label": "run.toml" }, toml));
+  const run = h("div", { class: "block", id: "settings" }, h("h2", {}, "What was run"), settings, whole);
+  const changes = h("ol", { class: "changes" });
+  const save = h("div", { class: "block", id: "save" }, h("h2", {}, "What to change"), changes);
+
+  function draw() {
+    const { rounds, baselines } = report;
+    const moved = axis === "bytes" ? cumulative(rounds) : null;
+    const marks = axis === "bytes" ? (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name })) : [];
+    const line = (name, values) => [{ name, colour: "blue", join: true, values: values ?? [] }];
+    const [low, high] = extent(rounds.accuracy) ?? [0, 1];
+    const span = { low: low > 0.5 ? Math.floor(low * 10) / 10 : 0, high: high <= 1 ? Math.min(1, Math.ceil(high * 10 + 0.01) / 10) : high };
+    const losses = [...line("test", rounds.evaluation_loss), { name: "train", colour: "orange", dash: "5 3", values: rounds.loss }].filter((one) => one.values.some(has));
+    const more = { references: marks, yLabel: "" };
+    plotted(figures.accuracy, rounds, moved, line("accuracy", rounds.accuracy), "share", "", "none", { ...more, ...span });
+    plotted(figures.perplexity, rounds, moved, line("perplexity", rounds.perplexity), "number", "", "none", { ...more, log: true });
+    plotted(figures.loss, rounds, moved, losses, "number", "", "none", { ...more, references: [] });
+  }
+  return {
+    element: h("section", { id: "overview", class: "overview", "aria-label": "Overview" }, charts, run, save),
+    update(next) {
+      report = next;
+      const { rounds } = next;
+      charts.hidden = !closedRounds(rounds);
+      missing.hidden = reached(rounds) !== null;
+      say(missing, "No round was evaluated, so there is no accuracy to show.");
+      if (!charts.hidden) draw();
+      const rows = next.settings ?? [];
+      run.hidden = !rows.length;
+      settings.replaceChildren(...rows.map(({ name, value }) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+      whole.hidden = !next.run_toml;
+      say(toml, next.run_toml ?? "");
+      const { cost = [], bytes: sizes, share, why, change } = next.savings ?? {};
+      changes.replaceChildren(...(next.notes ?? []).map((note) => h("li", { class: "note" }, ...marked(note))),
+        ...cost.map((name, i) => h("li", { title: why[i] }, h("b", {}, `${name[0].toUpperCase()}${name.slice(1)}, ${bytes(sizes[i])} (${percent(share[i])}): `), ...marked(change[i]))));
+      save.hidden = !changes.children.length;
+    },
+  };
+}
+/** Text whose parts between backticks are code. */
+function marked(text) {
+  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+}
