@@ -49,7 +49,7 @@ pub use report::participation::Participation;
 pub use report::round::RoundLine;
 pub use report::run::{Baseline, Run};
 pub use report::saving::Saving;
-pub use report::settings::{FrameBudget, Setting, settings};
+pub use report::settings::{FrameBudget, Settings, words};
 pub use report::stages::StageBytes;
 pub use report::tensor::{Fidelity, SectionBytes, TensorLine};
 pub use report::{Report, SCHEMA};

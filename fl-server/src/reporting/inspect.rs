@@ -6,9 +6,9 @@ use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::{PLAN, RunMetadata, stored_plan};
 use crate::model::stored_frames::ModelFrames;
 
-use fl_compress::{Digest, Layout, Spec};
+use fl_compress::{Digest, Spec};
 use fl_proto::RunName;
-use fl_report::FrameBudget;
+use fl_report::{FrameBudget, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::{Ledger, stored_rows, stored_tail};
@@ -139,30 +139,29 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
         // Its methods may be registered in another program.
         Some(Err(_)) | None => serde_json::to_value(&facts.compression),
     };
-    let codecs = [&facts.compression.uplink, &facts.compression.downlink];
+    let plan = plan.map_err(|e| InspectError::Corrupt(e.to_string()))?;
+    let budget = |codec: &Spec| {
+        let estimate = codec.budget_estimate(&layout)?;
+        let (bytes, error) = (estimate.asked.max(estimate.least), codec.budget?.error());
+        Some(FrameBudget { bytes, error })
+    };
     let subject = RunInfo {
         run: run.name().to_string(),
         parameters: facts.model_values(&layout)?,
         travelling: layout.len(),
         tensors: layout.tensors().iter().map(|tensor| tensor.name.clone()).collect(),
-        plan: plan.map_err(|e| InspectError::Corrupt(e.to_string()))?,
-        run_toml: String::from_utf8_lossy(&run.meta(PLAN)?.unwrap_or_default()).into_owned(),
-        budgets: codecs.map(|codec| frame_budget(codec, &layout)),
-        learner: facts.learner,
+        settings: Settings {
+            words: fl_report::words(facts.learner.as_deref(), &plan),
+            plan,
+            run_toml: String::from_utf8_lossy(&run.meta(PLAN)?.unwrap_or_default()).into_owned(),
+            budget_up: budget(&facts.compression.uplink),
+            budget_down: budget(&facts.compression.downlink),
+        },
         task: facts.task,
         instance: facts.instance,
         planned: facts.rounds,
     };
     Ok(filling.finish(&subject, ledger, moment))
-}
-
-/// What the budget of a codec asks of a frame.
-fn frame_budget(codec: &Spec, layout: &Layout) -> Option<FrameBudget> {
-    let estimate = codec.budget_estimate(layout)?;
-    Some(FrameBudget {
-        bytes: estimate.asked.max(estimate.least),
-        error: codec.budget?.error(),
-    })
 }
 
 /// The run that a server serves, at one moment.

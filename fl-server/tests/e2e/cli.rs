@@ -665,6 +665,21 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     assert_eq!(report["balanced"], true);
     assert_eq!(report["rounds"]["round"], serde_json::json!([1, 2]));
     assert_eq!(report["run"]["model"], digests[0].to_string());
+    assert_eq!(
+        good(&["report", fed, "--plan"]),
+        RUN,
+        "the run.toml that the run began with"
+    );
+    let settings = &report["settings"];
+    assert_eq!(settings["run_toml"], RUN);
+    let plan = &settings["plan"];
+    assert_eq!((&plan["seed"], &plan["train"]["epochs"]), (&7.into(), &1.into()));
+    let train = serde_json::json!(["train", "batch_size 32, epochs 1, learning_rate 0.05"]);
+    assert_eq!(settings["words"][0], train);
+    assert_eq!(settings["budget_up"]["error"], 0.7);
+    let whole = good(&["report", fed]);
+    assert!(whole.lines().take(16).any(|line| line == "seed           7"), "{whole}");
+    assert!(bad(2, &["report", fed, "--plan", "--by", "round"]).contains("cannot be used with"));
     let file = founded.path("report.txt");
     good(&["report", fed, "-o", file.to_str().unwrap()]);
     assert!(std::fs::read_to_string(file).unwrap().contains("anna"));

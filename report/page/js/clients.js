@@ -19,7 +19,7 @@ function clientsSection() {
     update({ rounds, clients, participations }) {
       map.update(clientMap(rounds, participations));
       list.update((clients?.client ?? []).map((client, i) => [client === "-" ? "unknown" : client, clients.asked[i], clients.updates[i], clients.examples[i],
-        clients.accuracy?.[i], clients.evaluation_loss?.[i], clients.evaluated?.[i] ? clients.evaluated_version[i] : null, clients.socket_up[i], clients.socket_down[i], clients.framed[i], clients.refused[i] + clients.aborted[i], clients.retries[i], clients.connections[i],
+        clients.accuracy?.[i], clients.evaluation_loss?.[i], has(clients.evaluation_loss?.[i]) ? clients.evaluated_version[i] : null, clients.socket_up[i], clients.socket_down[i], clients.framed[i], clients.refused[i] + clients.aborted[i], clients.retries[i], clients.connections[i],
         clients.finish_mean[i], clients.updates[i] ? clients.train_seconds[i] / clients.updates[i] : null]));
     },
   };

@@ -7,7 +7,7 @@ function makeOverview() {
   };
   let report = null;
   let axis = "rounds";
-  const choices = ["rounds", "bytes"].map((name) => h("button", { type: "button", class: "quiet", "aria-pressed": String(name === axis), onclick: () => {
+  const choices = ["rounds", "bytes (log)"].map((name) => h("button", { type: "button", class: "quiet", "aria-pressed": String(name === axis), onclick: () => {
     axis = name;
     for (const choice of choices) choice.setAttribute("aria-pressed", String(choice.textContent === axis));
     draw();
@@ -25,8 +25,8 @@ function makeOverview() {
 
   function draw() {
     const { rounds, baselines } = report;
-    const moved = axis === "bytes" ? cumulative(rounds) : null;
-    const marks = axis === "bytes" ? (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name })) : [];
+    const moved = axis !== "rounds" ? cumulative(rounds) : null;
+    const marks = moved ? (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name })) : [];
     const line = (name, values) => [{ name, colour: "blue", join: true, values: values ?? [] }];
     const [low, high] = extent(rounds.accuracy) ?? [0, 1];
     const span = { low: low > 0.5 ? Math.floor(low * 10) / 10 : 0, high: high <= 1 ? Math.min(1, Math.ceil(high * 10 + 0.01) / 10) : high };
@@ -45,17 +45,37 @@ function makeOverview() {
       missing.hidden = reached(rounds) !== null;
       say(missing, "No round was evaluated, so there is no accuracy to show.");
       if (!charts.hidden) draw();
-      const rows = next.settings ?? [];
+      const { words: rows = [], run_toml = "" } = next.settings ?? {};
       run.hidden = !rows.length;
-      settings.replaceChildren(...rows.map(({ name, value }) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
-      whole.hidden = !next.run_toml;
-      say(toml, next.run_toml ?? "");
+      settings.replaceChildren(...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+      whole.hidden = !run_toml;
+      say(toml, run_toml);
       const { cost = [], bytes: sizes, share, why, change } = next.savings ?? {};
-      changes.replaceChildren(...(next.notes ?? []).map((note) => h("li", { class: "note" }, ...marked(note))),
+      changes.replaceChildren(...[...(next.notes ?? []), trend(next), outlier(next)].filter(Boolean).map((note) => h("li", { class: "note" }, ...marked(note))),
         ...cost.map((name, i) => h("li", { title: why[i] }, h("b", {}, `${name[0].toUpperCase()}${name.slice(1)}, ${bytes(sizes[i])} (${percent(share[i])}): `), ...marked(change[i]))));
       save.hidden = !changes.children.length;
     },
   };
+}
+/** A change of this much is a trend and not noise; a client this far below the median is worth a look. */
+const [RISE, BEHIND, TREND_ROUNDS] = [0.005, 0.1, 3];
+/** Whether the accuracy still rose in the last rounds of a run, or is below its best. */
+function trend({ run, rounds }) {
+  const known = rounds.accuracy.filter(has);
+  const all = extremes(rounds, "accuracy", (a, b) => a > b);
+  const rise = known.at(-1) - known.at(-1 - TREND_ROUNDS);
+  if (!all) return null;
+  if (all.best > all.newest + 2 * RISE) return `Accuracy fell from ${percent(all.best)} in round ${count(all.bestRound)} to ${percent(all.newest)}: lower \`learning_rate\` in [train], or evaluate an \`average\`.`;
+  return isOver(run) && all.newest === all.best && rise > RISE ? `Accuracy still rose at the end, by ${(100 * rise).toFixed(1)} points in ${TREND_ROUNDS} rounds: more \`rounds\` may raise it further.` : null;
+}
+/** The client whose accuracy is far below the median, of those that evaluated the newest model. */
+function outlier({ clients }) {
+  if (!clients?.accuracy) return null;
+  const newest = Math.max(...clients.evaluated_version);
+  const known = clients.client.map((client, i) => [client, clients.accuracy[i], i]).filter(([, value, i]) => has(value) && clients.evaluated_version[i] === newest)
+    .sort((a, b) => a[1] - b[1]);
+  const median = known[known.length >> 1]?.[1];
+  return known.length > 2 && known[0][1] < median - BEHIND ? `${known[0][0]} has an accuracy of ${percent(known[0][1])}, the median client ${percent(median)}: look at the data of this client.` : null;
 }
 /** Text whose parts between backticks are code. */
 function marked(text) {

@@ -9,8 +9,9 @@ use crate::forms::form::{Answer, Asked, Form, Output};
 use crate::report::Report;
 use crate::report::costs::Costs;
 use crate::report::flow::Flow;
+use crate::report::notes::notes;
 use crate::report::run::{Baseline, Run};
-use crate::report::settings::Setting;
+use crate::report::settings::Settings;
 use crate::table::Table;
 
 pub(super) static FORM: Form = Form {
@@ -62,8 +63,7 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
         schema: report.schema,
         run: &report.run,
         settings: &report.settings,
-        run_toml: &report.run_toml,
-        notes: &report.notes,
+        notes: notes(report),
         totals: &report.totals,
         pending: &report.pending,
         metered_up: report.metered_up,
@@ -97,9 +97,8 @@ const SHOWN: &[&str] = &[
 struct Needed<'a> {
     schema: u32,
     run: &'a Run,
-    settings: &'a [Setting],
-    run_toml: &'a str,
-    notes: &'a [String],
+    settings: &'a Settings,
+    notes: Vec<String>,
     totals: &'a Flow,
     pending: &'a Flow,
     metered_up: u64,

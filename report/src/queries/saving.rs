@@ -6,10 +6,11 @@ use crate::queries::filter::Filter;
 use crate::queries::query::Query;
 use crate::report::Report;
 use crate::report::flow::Flow;
-use crate::report::notes::{bits_per_value, excess};
+use crate::report::notes::bits_per_value;
 use crate::report::participation::Participation;
 use crate::report::round::RoundLine;
 use crate::report::saving::Saving;
+use crate::report::settings::FrameBudget;
 use crate::table::Table;
 use crate::table::schema::Schema;
 use crate::table::sums::sum;
@@ -131,11 +132,11 @@ fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
 fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Cost {
     let updates = parts.iter().filter(|line| line.updated).count() as u64;
     let bytes = sum(parts.iter().map(|line| line.stages.framed));
-    let why = format!("Clients sent {} updates{}.", count(updates), at(report, bytes, updates));
-    let change = budget(report, true, bytes, updates);
+    let (at, budget) = size_of_frames(report, "uplink", report.settings.budget_up, (bytes, updates));
+    let why = format!("Clients sent {} updates{at}.", count(updates));
     let silent = |line: &&RoundLine| line.density_up == Some(0.0) && line.density_down == Some(0.0);
     match report.closed().filter(silent).count() as u64 {
-        0 => ("updates", flow.update - left_out, why, change),
+        0 => ("updates", flow.update - left_out, why, budget),
         rounds => (
             "updates",
             flow.update - left_out,
@@ -146,13 +147,11 @@ fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64
 }
 
 fn model_updates(report: &Report, flow: &Flow) -> Cost {
-    let (stages, rounds) = report.frames(false);
-    let why = format!(
-        "Clients fetched the model updates of the rounds{}.",
-        at(report, stages.framed, rounds)
-    );
-    let change = budget(report, false, stages.framed, rounds);
-    ("model updates", flow.steps, why, change)
+    let framed = sum(report.closed().map(|line| line.down.framed));
+    let frames = (framed, report.closed().count() as u64);
+    let (at, budget) = size_of_frames(report, "downlink", report.settings.budget_down, frames);
+    let why = format!("Clients fetched the model updates of the rounds{at}.");
+    ("model updates", flow.steps, why, budget)
 }
 
 fn whole_models(report: &Report, flow: &Flow) -> Cost {
@@ -210,33 +209,24 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
     )
 }
 
-/// Size of each of these frames: in bits per parameter, or in bytes if a frame is mostly headers.
-fn at(report: &Report, bytes: u64, frames: u64) -> String {
-    match bits_per_value(bytes, frames, report.run.parameters) {
-        Some(bits) => format!(" at {} bits a parameter", digits(bits)),
-        None if frames > 0 => format!(" of {} each", size((bytes / frames) as f64)),
-        None => String::new(),
-    }
-}
-
-/// What to change for shorter frames.
-fn budget(report: &Report, is_up: bool, bytes: u64, frames: u64) -> String {
-    let (link, budget) = match is_up {
-        true => ("uplink", report.budget_up),
-        false => ("downlink", report.budget_down),
+/// The size of each of these frames, and how to reduce it.
+fn size_of_frames(
+    report: &Report,
+    link: &str,
+    budget: Option<FrameBudget>,
+    (bytes, frames): (u64, u64),
+) -> (String, String) {
+    let Some(bits) = bits_per_value(bytes, frames, report.run.parameters) else {
+        let each = format!(" of {} each", size(bytes as f64 / frames.max(1) as f64));
+        return (each, RETRAIN.to_owned());
     };
-    let (stages, all) = report.frames(is_up);
-    let bits = bits_per_value(bytes, frames, report.run.parameters);
-    match (excess(&stages, all, budget), bits) {
-        (Some((_, _, error)), _) => format!(
-            "Allow a larger error than {error}, or any, if the accuracy bears it: `budget` in [compression.{link}] of run.toml, such as \"0.25 bits\"."
-        ),
-        (None, None) if frames > 0 => RETRAIN.to_owned(),
-        (None, Some(bits)) if bits >= PLAIN && budget.is_none() => format!(
+    let change = match budget {
+        None if bits >= PLAIN => format!(
             "Compress them: run.toml sends them plain; without its `default` in [compression.{link}] they take a quarter of a bit."
         ),
         _ => format!(
             "Lower `budget` in [compression.{link}] of run.toml; try it with `fl-server report --what-if` first."
         ),
-    }
+    };
+    (format!(" at {} bits a parameter", digits(bits)), change)
 }

@@ -16,9 +16,7 @@ line! {
         examples: u64 [""],
         /// The model version of its latest evaluation.
         evaluated_version: u64 [""],
-        /// Held-out examples of this evaluation; 0 without one.
-        evaluated: u64 [""],
-        /// Share of them that this version classifies correctly, if the client's model classifies.
+        /// Share of its held-out examples that this version classifies correctly, if the client's model classifies.
         accuracy: Option<f64> [""],
         /// Mean loss of this version on them.
         evaluation_loss: Option<f64> [""],

@@ -22,7 +22,7 @@ use crate::report::participation::Participation;
 use crate::report::round::RoundLine;
 use crate::report::run::{Baseline, Run};
 use crate::report::saving::Saving;
-use crate::report::settings::{FrameBudget, Setting};
+use crate::report::settings::Settings;
 use crate::report::tensor::TensorLine;
 use crate::table::line::deserialize;
 use crate::table::serialize;
@@ -38,18 +38,8 @@ pub struct Report {
     pub schema: u32,
     /// Which run, and its state.
     pub run: Run,
-    /// What was run, in words: see [`settings`](crate::settings()).
-    pub settings: Vec<Setting>,
-    /// The plan in canonical form, every default included; of a plan that cannot be read, its codecs.
-    pub plan: serde_json::Value,
-    /// The run.toml that the run began with.
-    pub run_toml: String,
-    /// What the budget asks of an update's frame.
-    pub budget_up: Option<FrameBudget>,
-    /// What the budget asks of a model update's frame.
-    pub budget_down: Option<FrameBudget>,
-    /// What stands out, and what to change: see [`notes`](crate::notes()).
-    pub notes: Vec<String>,
+    /// What was run.
+    pub settings: Settings,
     /// Bytes of the whole run.
     pub totals: Flow,
     /// The part of `totals` that a running server has not written to disk yet. A kill would lose these bytes.

@@ -1,19 +1,25 @@
-//! The settings of a run: the plan in words, and the frames that its budgets ask for.
+//! The settings of a run: its plan, the plan in words, and the frames that its budgets ask for.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A part of the plan in words.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Setting {
-    /// `train`, `updates`, `model updates`, `aggregator`, ..
-    pub name: String,
-    /// Keys of run.toml with their values: `learning_rate 0.1, epochs 1`. Keys that are zero or not set are left out.
-    pub value: String,
+/// What was run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// The plan in words: see [`words`](crate::words()).
+    pub words: Vec<(String, String)>,
+    /// The plan in canonical form, every default included; of a plan that cannot be read, its codecs.
+    pub plan: Value,
+    /// The run.toml that the run began with.
+    pub run_toml: String,
+    /// What the budget asks of an update's frame.
+    pub budget_up: Option<FrameBudget>,
+    /// What the budget asks of a model update's frame.
+    pub budget_down: Option<FrameBudget>,
 }
 
 /// What a budget asks of the frames of one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FrameBudget {
     /// Bytes of a frame.
     pub bytes: u64,
@@ -21,82 +27,53 @@ pub struct FrameBudget {
     pub error: Option<f64>,
 }
 
-/// Keys of a codec that a summary shows.
-const CODEC: &[&str] = &["budget", "default", "memory"];
-/// Parts of a plan in the order of a report: the name, the place in the plan, the keys that come first, and whether other keys
-/// are shown.
-const PARTS: [(&str, &str, &[&str], bool); 10] = [
-    (
-        "train",
-        "/train",
-        &["learning_rate", "epochs", "steps", "batch_size"],
-        true,
-    ),
-    ("train.extra", "/extra", &[], true),
-    ("updates", "/uplink", CODEC, false),
-    ("model updates", "/downlink", CODEC, false),
-    ("cohort", "/cohort", &["size", "min", "target", "deadline"], false),
-    ("aggregator", "/aggregator", &["name"], true),
-    ("optimizer", "/optimizer", &["name"], true),
-    ("average", "/average", &[], true),
-    ("stop_at", "/stop_at", &[], true),
-    ("seed", "/seed", &[], true),
+const SHOWN_OF_CODEC: &[&str] = &["budget", "default", "memory"];
+/// Parts of a plan in the order of a summary: name, place in the plan, and the keys that are shown; none for all.
+const PARTS: [(&str, &str, &[&str]); 7] = [
+    ("train", "/train", &[]),
+    ("updates", "/uplink", SHOWN_OF_CODEC),
+    ("model updates", "/downlink", SHOWN_OF_CODEC),
+    ("cohort", "/cohort", &["size", "min", "target"]),
+    ("aggregator", "/aggregator", &[]),
+    ("optimizer", "/optimizer", &[]),
+    ("seed", "/seed", &[]),
 ];
 
-/// The settings of a run in words. `learner`: the learner that made the first weights, if it is known. `plan`: the plan in
-/// canonical form.
-pub fn settings(learner: Option<&str>, plan: &Value) -> Vec<Setting> {
-    let parts = PARTS.iter().filter_map(|(name, place, first, rest)| {
-        let value = words("", plan.pointer(place)?, first, *rest)?;
-        Some((*name, value))
-    });
-    let learner = learner.map(|learner| ("learner", learner.to_owned()));
-    let setting = |(name, value): (&str, String)| Setting {
-        name: name.to_owned(),
-        value,
-    };
-    parts.chain(learner).map(setting).collect()
+/// A plan in words: its parts, each with its keys and their values, without those that are zero or not set. `learner`: the
+/// learner that made the first weights, if it is known.
+pub fn words(learner: Option<&str>, plan: &Value) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    for (name, place, keys) in &PARTS {
+        let text = plan.pointer(place).and_then(|value| text("", value, keys));
+        out.extend(text.map(|text| ((*name).to_owned(), text)));
+    }
+    out.extend(learner.map(|learner| ("learner".to_owned(), learner.to_owned())));
+    out
 }
 
-/// A value with its key, `None` if it is zero, empty or not set. `first`: keys of a table that come before the others, which
-/// are shown if `rest` is set.
-fn words(key: &str, value: &Value, first: &[&str], rest: bool) -> Option<String> {
-    let text = match (key, value) {
-        (_, Value::Null | Value::Bool(false)) => return None,
-        ("default", codec) => return Some(pipeline(codec)),
-        ("name", Value::String(name)) => return Some(name.clone()),
-        (_, Value::String(text)) => text.clone(),
-        (_, Value::Object(table)) => {
-            let others = table.keys().map(String::as_str);
-            let others = others.filter(|key| rest && !first.contains(key));
-            let keys = first.iter().copied().chain(others);
-            let parts: Vec<String> = keys.filter_map(|key| words(key, table.get(key)?, &[], true)).collect();
-            match key {
-                _ if parts.is_empty() => return None,
-                "" => parts.join(", "),
-                _ => format!("({})", parts.join(", ")),
-            }
+/// A value with its key, `None` if it is zero, empty or not set.
+fn text(key: &str, value: &Value, shown: &[&str]) -> Option<String> {
+    let text = match value {
+        Value::Null | Value::Bool(false) => return None,
+        Value::Number(number) if !key.is_empty() && number.as_f64() == Some(0.0) => return None,
+        Value::String(text) => text.clone(),
+        codec if key == "default" => {
+            let name = |stage| match &codec[stage] {
+                Value::Object(method) => method.keys().next().map(String::as_str),
+                method => method.as_str(),
+            };
+            let names = ["reduce", "quantize", "code"].into_iter().filter_map(name);
+            return Some(names.collect::<Vec<_>>().join(" > "));
         }
-        (_, Value::Array(values)) if values.is_empty() => return None,
-        ("", value) => value.to_string(),
-        // Times of a plan are in milliseconds.
-        ("deadline", Value::Number(number)) => format!("{} s", number.as_f64()? / 1000.0),
-        (_, Value::Number(number)) if number.as_f64() == Some(0.0) => return None,
-        (_, value) => value.to_string(),
+        Value::Object(table) => {
+            let mut keys: Vec<&str> = table.keys().map(String::as_str).collect();
+            keys.retain(|key| shown.is_empty() || shown.contains(key));
+            keys.sort_by_key(|key| (shown.iter().position(|shown| shown == key), *key != "name"));
+            let parts: Vec<String> = keys.iter().filter_map(|key| text(key, &table[*key], &[])).collect();
+            parts.join(", ")
+        }
+        value => value.to_string(),
     };
-    Some(match key {
-        "" => text,
-        key => format!("{key} {text}"),
-    })
-}
-
-/// The methods of a codec, without their numbers: `auto > dead_zone > context`.
-fn pipeline(codec: &Value) -> String {
-    let name = |key| match codec.get(key)? {
-        Value::Object(method) => method.keys().next().map(String::as_str),
-        method => method.as_str(),
-    };
-    let names: Vec<&str> = ["reduce", "quantize", "code"].into_iter().filter_map(name).collect();
-    let or = codec.get("or").map_or("", |_| ", or another");
-    format!("{}{or}", names.join(" > "))
+    let is_bare = matches!(key, "" | "name");
+    (!text.is_empty()).then(|| if is_bare { text } else { format!("{key} {text}") })
 }

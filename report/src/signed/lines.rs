@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::Report;
 use crate::report::flow::Flow;
 use crate::report::run::{Baseline, Run};
+use crate::report::settings::Settings;
 use crate::signed::format::{CLIENT, FORMAT, PARTICIPATION, ROUND, TENSOR, VERSION};
 
 /// The first line for writing: the report without its tables, and the number of lines of each table.
@@ -18,7 +19,7 @@ pub(super) struct Header<'a> {
     pub(super) version: u32,
     pub(super) schema: u32,
     pub(super) run: &'a Run,
-    pub(super) run_toml: &'a str,
+    pub(super) settings: &'a Settings,
     pub(super) totals: &'a Flow,
     pub(super) pending: &'a Flow,
     pub(super) metered_up: u64,
@@ -37,7 +38,7 @@ impl<'a> Header<'a> {
             version: VERSION,
             schema: report.schema,
             run: &report.run,
-            run_toml: &report.run_toml,
+            settings: &report.settings,
             totals: &report.totals,
             pending: &report.pending,
             metered_up: report.metered_up,

@@ -2,7 +2,7 @@
 
 use fl_report::{
     Baseline, ClientLine, Fidelity, Flow, FrameBudget, Measures, Participation, Report, RoundLine, Run, SCHEMA,
-    SectionBytes, StageBytes, TensorLine,
+    SectionBytes, Settings, StageBytes, TensorLine,
 };
 
 /// Parameters of the generated model.
@@ -40,15 +40,7 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
             until_ms: 1_700_000_000_000 + rounds * 4_000,
             chain: "c4".repeat(32),
         },
-        settings: fl_report::settings(Some("mlp"), &plan()),
-        plan: plan(),
-        run_toml: "name = \"digits\"\nseed = 0\n".into(),
-        budget_up: Some(FrameBudget {
-            bytes: 1_800,
-            error: Some(0.7),
-        }),
-        budget_down: None,
-        notes: Vec::new(),
+        settings: settings(),
         totals: Flow::default(),
         pending: Flow::default(),
         metered_up: 0,
@@ -83,7 +75,6 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
     (report.metered_up, report.metered_down) = (report.totals.socket_up, report.totals.socket_down);
     report.baselines = vec![baseline(&report, "fedavg-fp32", 4), baseline(&report, "fedavg-fp16", 2)];
     report.savings = fl_report::savings(&report);
-    report.notes = fl_report::notes(&report);
     report
 }
 
@@ -91,14 +82,24 @@ pub(crate) fn names(clients: usize) -> Vec<String> {
     (0..clients).map(|n| format!("client-{n:03}")).collect()
 }
 
+fn settings() -> Settings {
+    Settings {
+        words: fl_report::words(Some("mlp"), &plan()),
+        plan: plan(),
+        run_toml: "name = \"digits\"\nseed = 0\n".into(),
+        budget_up: Some(FrameBudget {
+            bytes: 1_800,
+            error: Some(0.7),
+        }),
+        budget_down: None,
+    }
+}
+
 /// A plan in canonical form.
 pub(crate) fn plan() -> serde_json::Value {
-    let codec = |budget: &str, or: bool| {
-        let mut default =
+    let codec = |budget: &str| {
+        let default =
             serde_json::json!({ "reduce": "auto", "quantize": { "dead_zone": { "step": 2.0 } }, "code": "context" });
-        if or {
-            default["or"] = serde_json::json!({ "reduce": "keep" });
-        }
         serde_json::json!({ "memory": "error-feedback", "budget": budget, "default": default,
             "small": { "below": 1024, "use": { "code": "context" } } })
     };
@@ -107,14 +108,13 @@ pub(crate) fn plan() -> serde_json::Value {
         "aggregator": { "name": "mean" }, "optimizer": { "name": "fedavg", "learning_rate": 1.0 },
         "cohort": { "size": 3, "min": 3, "target": 3, "grace": 10_000, "deadline": 1_800_000, "retries": 3, "absent": 0,
             "select": "uniform", "align": false },
-        "uplink": codec("0.25 to 1 bits, error 0.7", false), "downlink": codec("0.25 bits", true), "run_budget": null })
+        "uplink": codec("0.25 to 1 bits, error 0.7"), "downlink": codec("0.25 bits"), "run_budget": null })
 }
 
 fn client(name: &str) -> ClientLine {
     ClientLine {
         client: name.to_owned(),
         evaluated_version: 2,
-        evaluated: 250,
         accuracy: Some(0.75),
         evaluation_loss: Some(0.5),
         finish_mean: Some(1.25),

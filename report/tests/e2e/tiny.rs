@@ -1,6 +1,6 @@
 //! The smallest meaningful report.
 
-use fl_report::{Baseline, Flow, Participation, Report, RoundLine, Run, SCHEMA, TensorLine};
+use fl_report::{Baseline, Flow, Participation, Report, RoundLine, Run, SCHEMA, Settings, TensorLine};
 
 /// A report with one line in most tables.
 pub(crate) fn tiny() -> Report {
@@ -15,12 +15,7 @@ pub(crate) fn tiny() -> Report {
             name: "digits".into(),
             ..Run::default()
         },
-        settings: Vec::new(),
-        plan: serde_json::Value::Null,
-        run_toml: String::new(),
-        budget_up: None,
-        budget_down: None,
-        notes: Vec::new(),
+        settings: Settings::default(),
         totals: flow,
         pending: Flow::default(),
         metered_up: 20,

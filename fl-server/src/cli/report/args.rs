@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Only bytes of this client. Without --by: round by round.
     #[arg(long, value_name = "C")]
     pub(super) client: Option<String>,
-    /// Print the run.toml that the run began with. `plan` of `--format json` has every default, too.
+    /// Print the run.toml that the run began with. `settings.plan` of `--format json` has every default, too.
     #[arg(long, conflicts_with_all = ["by", "round", "client", "against", "costs", "what_if", "scale", "format", "sign"])]
     pub(super) plan: bool,
     /// Compare with fedavg-fp32, fedavg-fp16 (or fp16), or another run of this federation.

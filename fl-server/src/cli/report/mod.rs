@@ -29,13 +29,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let costs = args.costs.as_deref().map(read_costs).transpose()?;
     let mut report = source::report(&config, args.run.as_ref())?;
-    if args.plan {
-        write::write_to(output, None, report.run_toml.as_bytes())?;
-        return Ok(());
-    }
-    if args.sign {
-        let signed = sign::signed(&config, &report)?;
-        write::write_to(output, None, signed.as_bytes())?;
+    if args.plan || args.sign {
+        let text = match args.plan {
+            true => report.settings.run_toml,
+            false => sign::signed(&config, &report)?,
+        };
+        write::write_to(output, None, text.as_bytes())?;
         return Ok(());
     }
     if let Some(scale) = args.scale {

@@ -177,11 +177,8 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
             let (loss, metrics) = (short(*loss), spaced(metrics));
-            // The frame of a few values is mostly its header.
-            let [bits_up, bits_down] = [(bits_up, " bits per parameter"), (bits_down, "")].map(|(bits, unit)| {
-                let shown = (*bits <= MOST_BITS).then(|| format!(" ({bits:.3}{unit})"));
-                shown.unwrap_or_default()
-            });
+            let shown = |bits: f64, unit| format!(" ({bits:.3}{unit})").repeat(usize::from(bits <= MOST_BITS));
+            let (bits_up, bits_down) = (shown(*bits_up, " bits per parameter"), shown(*bits_down, ""));
             format!(
                 "round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up}{bits_up}  down {down}{bits_down}  \
                  {seconds:.2} s"
@@ -302,6 +299,25 @@ mod tests {
             "round    1  waits for 2 of 3: berta, dora",
         ];
         assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn frames_of_a_few_values_have_no_bits() {
+        let closed = |bits_up| {
+            let summary = RoundSummary {
+                round: 1,
+                updates: 3,
+                loss: 0.5,
+                seconds: 1.0,
+                flow: crate::accounting::ledger::Flow::default(),
+                bits_up,
+                bits_down: 0.25,
+                metrics: BTreeMap::new(),
+            };
+            line(&Event::RoundClosed(summary)).unwrap()
+        };
+        assert!(closed(0.5).contains("up 0 B (0.500 bits per parameter)  down 0 B (0.250)"));
+        assert!(closed(73.0).contains("up 0 B  down 0 B (0.250)"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,8 +10,8 @@ use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 pub use fl_report::Report;
 use fl_report::{
-    Baseline, ClientLine, Fidelity as Figures, Flow, FrameBudget, Measures, Participation, RoundLine, Run, SCHEMA,
-    SectionBytes, StageBytes, TensorLine, bits_per_value,
+    Baseline, ClientLine, Fidelity as Figures, Flow, Measures, Participation, RoundLine, Run, SCHEMA, SectionBytes,
+    Settings, StageBytes, TensorLine, bits_per_value,
 };
 
 use crate::accounting::baseline::Compared;
@@ -38,14 +38,7 @@ pub(crate) struct RunInfo {
     pub(crate) travelling: usize,
     /// Its tensors, in the order of the layout.
     pub(crate) tensors: Vec<String>,
-    /// Learner that made the first weights, if their file names it.
-    pub(crate) learner: Option<String>,
-    /// The plan in canonical form.
-    pub(crate) plan: serde_json::Value,
-    /// The text of the plan.
-    pub(crate) run_toml: String,
-    /// What the budgets ask of an update and of a model update.
-    pub(crate) budgets: [Option<FrameBudget>; 2],
+    pub(crate) settings: Settings,
 }
 
 /// Builds a report, record by record.
@@ -68,9 +61,12 @@ impl ReportBuilder {
     /// Adds one record. Records of a run must be added in order.
     pub(crate) fn add(&mut self, record: &Record) {
         self.history.add(record);
+        if let Some(at) = record.at() {
+            self.opened.get_or_insert(at);
+            self.until = self.until.max(at);
+        }
         match record {
             Record::RoundOpened { round, cohort, at, .. } => {
-                self.see(*at);
                 let line = self.line(*round);
                 if line.attempts == 0 {
                     line.opened_ms = *at;
@@ -82,8 +78,7 @@ impl ReportBuilder {
                     parts.of(Some(client.clone())).line.asked = true;
                 }
             }
-            Record::MembersReplaced { round, by, at, .. } => {
-                self.see(*at);
+            Record::MembersReplaced { round, by, .. } => {
                 self.line(*round).asked += by.len() as u64;
                 let parts = self.parts.round(*round);
                 for client in by {
@@ -92,7 +87,6 @@ impl ReportBuilder {
             }
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosing { round, at, .. } => {
-                self.see(*at);
                 self.closing.insert(*round, *at);
             }
             Record::RoundClosed {
@@ -104,7 +98,6 @@ impl ReportBuilder {
                 at,
                 ..
             } => {
-                self.see(*at);
                 for limited in limited.iter().filter(|limited| limited.of == Claim::Update) {
                     let part = self.parts.round(*round).of(Some(limited.client.clone()));
                     part.line.left_out = 1.0 - limited.share();
@@ -122,7 +115,6 @@ impl ReportBuilder {
             }
             Record::Started { plan, at, .. } => {
                 (self.begun, self.opened) = (Some(*plan), Some(*at));
-                self.see(*at);
             }
             Record::EvaluationAccepted {
                 version,
@@ -130,29 +122,20 @@ impl ReportBuilder {
                 examples,
                 loss,
                 correct,
-                at,
                 ..
             } => {
-                self.see(*at);
                 let line = self.evaluated.entry(client.clone()).or_default();
                 if *version >= line.evaluated_version {
-                    (line.evaluated_version, line.evaluated) = (*version, *examples);
+                    line.evaluated_version = *version;
                     line.accuracy = correct.map(|correct| correct / *examples as f64);
                     line.evaluation_loss = Some(*loss).filter(|loss| loss.is_finite());
                 }
             }
-            Record::RunDone { at } | Record::RunFailed { at, .. } | Record::Resumed { at, .. } => self.see(*at),
-            Record::RolledBack { at, .. }
-            | Record::Excluded { at, .. }
-            | Record::BudgetsSet { at, .. }
-            | Record::BandwidthsSet { at, .. }
-            | Record::UploadMeasured { at, .. } => self.see(*at),
-            Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
+            _ => {}
         }
     }
 
     fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
-        self.see(update.at);
         let line = self.line(round);
         line.updates += 1;
         line.examples = line.examples.saturating_add(update.examples);
@@ -179,11 +162,6 @@ impl ReportBuilder {
                 .iter()
                 .map(|(name, metric)| (name.to_owned(), metric.value)),
         );
-    }
-
-    fn see(&mut self, at: Millis) {
-        self.opened.get_or_insert(at);
-        self.until = self.until.max(at);
     }
 
     fn line(&mut self, round: u64) -> &mut RoundLine {
@@ -252,12 +230,7 @@ impl ReportBuilder {
         let mut report = Report {
             schema: SCHEMA,
             run,
-            settings: fl_report::settings(subject.learner.as_deref(), &subject.plan),
-            plan: subject.plan.clone(),
-            run_toml: subject.run_toml.clone(),
-            budget_up: subject.budgets[0],
-            budget_down: subject.budgets[1],
-            notes: Vec::new(),
+            settings: subject.settings.clone(),
             totals,
             pending: moment.map(Moment::unkept).unwrap_or_default(),
             metered_up,
@@ -276,7 +249,6 @@ impl ReportBuilder {
             costs: None,
         };
         report.savings = fl_report::savings(&report);
-        report.notes = fl_report::notes(&report);
         report
     }
 }
@@ -496,10 +468,7 @@ mod tests {
             parameters: 100,
             travelling: 100,
             tensors: vec!["a".into(), "b".into(), "c".into()],
-            learner: None,
-            plan: serde_json::Value::Null,
-            run_toml: String::new(),
-            budgets: [None; 2],
+            settings: Settings::default(),
         };
         filling.finish(&subject, ledger, None)
     }
@@ -564,6 +533,8 @@ mod tests {
         let anna = &report.clients[0];
         assert_eq!((anna.asked, anna.updates, anna.finish_mean), (2, 2, Some(1.0)));
         assert_eq!(anna.wait_seconds, 4.0);
+        let evaluated = (anna.evaluated_version, anna.accuracy, anna.evaluation_loss);
+        assert_eq!(evaluated, (1, Some(0.75), Some(0.5)));
         let late = &report.participations[2];
         assert_eq!((late.client.as_str(), late.asked, late.updated), ("carl", true, false));
         assert_eq!((report.run.opened_ms, report.run.until_ms), (10_000, 23_000));

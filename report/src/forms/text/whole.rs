@@ -8,6 +8,7 @@ use crate::queries::filter::Filter;
 use crate::queries::stage::{note, stages};
 use crate::report::Report;
 use crate::report::flow::Flow;
+use crate::report::notes::notes;
 use crate::report::round::RoundLine;
 use crate::report::run::Baseline;
 use crate::table::Table;
@@ -123,29 +124,21 @@ fn head(out: &mut String, report: &Report) {
     );
     if run.opened_ms > 0 {
         let took = run.until_ms.saturating_sub(run.opened_ms) as f64 / 1000.0;
-        let left = report.seconds_left();
-        let left = left.map_or_else(String::new, |left| {
-            format!("; ~{} left, as the last rounds took", span(left))
-        });
         let _ = writeln!(
             out,
-            "Opened {}; {} to the newest record{left}",
+            "Opened {}; {} to the newest record",
             moment(run.opened_ms),
             span(took)
         );
     }
     let _ = writeln!(out, "Model version {}, digest {}", run.version, run.model);
-    if !report.settings.is_empty() {
-        out.push_str("\nSettings (`--plan` prints the whole run.toml)\n");
-        let width = report
-            .settings
-            .iter()
-            .map(|setting| setting.name.len())
-            .max()
-            .unwrap_or(0);
-        for setting in &report.settings {
-            let _ = writeln!(out, "{:width$}  {}", setting.name, escaped(&setting.value));
-        }
+    if !report.settings.words.is_empty() {
+        let words = report.settings.words.iter();
+        let (names, values) = words.map(|(name, value)| (name.clone(), escaped(value))).unzip();
+        let mut grid = Grid::default();
+        grid.column("\nSettings", true, names);
+        grid.column("`--plan` prints the whole run.toml", true, values);
+        grid.write(out);
     }
 }
 
@@ -192,7 +185,7 @@ fn cost(out: &mut String, report: &Report) {
             digits(base.socket_ratio)
         );
     }
-    for note in &report.notes {
+    for note in notes(report) {
         let _ = writeln!(out, "{note}");
     }
     if !report.balanced {

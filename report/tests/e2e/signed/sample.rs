@@ -2,7 +2,8 @@
 
 use fl_report::signed::{Signer, write};
 use fl_report::{
-    Baseline, ClientLine, Flow, Participation, Report, RoundLine, Run, SCHEMA, SectionBytes, StageBytes, TensorLine,
+    Baseline, ClientLine, Flow, Participation, Report, RoundLine, Run, SCHEMA, SectionBytes, Settings, StageBytes,
+    TensorLine,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -23,12 +24,7 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
             chain: link(rounds),
             ..Run::default()
         },
-        settings: Vec::new(),
-        plan: serde_json::Value::Null,
-        run_toml: String::new(),
-        budget_up: None,
-        budget_down: None,
-        notes: Vec::new(),
+        settings: Settings::default(),
         totals: Flow::default(),
         pending: Flow::default(),
         metered_up: 0,
