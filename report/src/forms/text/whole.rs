@@ -131,12 +131,12 @@ fn head(out: &mut String, report: &Report) {
             span(took)
         );
     }
-    let _ = writeln!(out, "Model version {}, digest {}", run.version, run.model);
+    let _ = writeln!(out, "Model version {}, digest {}\n", run.version, run.model);
     if !report.settings.words.is_empty() {
         let words = report.settings.words.iter();
         let (names, values) = words.map(|(name, value)| (name.clone(), escaped(value))).unzip();
         let mut grid = Grid::default();
-        grid.column("\nSettings", true, names);
+        grid.column("Settings", true, names);
         grid.column("`--plan` prints the whole run.toml", true, values);
         grid.write(out);
     }
