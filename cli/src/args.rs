@@ -20,7 +20,7 @@ pub fn parse<C: Parser>(program: &str, args: impl IntoIterator<Item = OsString>)
         // Help and version are results.
         match out::finish(error.print()) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => exit::failed(program, format!("{error:#}"), exit::FAILURE),
+            Err(error) => exit::failed(program, exit::chain(&error), exit::FAILURE),
         }
     })
 }

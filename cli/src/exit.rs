@@ -16,6 +16,15 @@ pub fn failed(program: &str, why: impl Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The error and its causes on one line, without the causes that the text before them quotes already.
+pub fn chain(error: &anyhow::Error) -> String {
+    let with = |text: String, cause: String| match text.contains(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
+    };
+    error.chain().map(ToString::to_string).reduce(with).unwrap_or_default()
+}
+
 /// `text` without the control characters that would move a terminal's cursor: it may quote what somebody typed or sent.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -32,6 +41,18 @@ pub fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_the_error_quotes_is_not_said_twice() {
+        let cause = std::io::Error::other("malformed");
+        let quoting = anyhow::Error::new(cause).context("certificate or key: malformed; issue another");
+        let error = quoting.context("the authority in fed cannot be used");
+        assert_eq!(
+            chain(&error),
+            "the authority in fed cannot be used: certificate or key: malformed; issue another"
+        );
+        assert_eq!(chain(&anyhow::anyhow!("b").context("a")), "a: b");
+    }
 
     #[test]
     fn control_characters_are_escaped_and_lines_stay() {

@@ -170,12 +170,39 @@ impl Findings {
         self.lines.iter().map(|line| line.level).max().unwrap_or(Level::Good)
     }
 
-    /// The lines that are wrong and `belong`, as one error text; `None` if none is.
+    /// The lines that are wrong and `belong`, as one error text; `None` if none is. In text form it only names them: their lines
+    /// were printed.
     pub fn faults(&self, belong: impl Fn(&Line) -> bool) -> Option<String> {
         let wrong = self.lines.iter().filter(|line| line.level == Level::Wrong);
-        let faults: Vec<_> = wrong.filter(|line| belong(line)).map(Line::fault).collect();
-        (!faults.is_empty()).then(|| faults.join("\n       "))
+        let (before, between) = match self.format {
+            Format::Text => ("wrong, as shown above: ", ", "),
+            Format::Json => ("", "\n       "),
+        };
+        let text = |line: &Line| match self.format {
+            Format::Text => line.check.clone(),
+            Format::Json => line.fault(),
+        };
+        let faults: Vec<_> = wrong.filter(|line| belong(line)).map(text).collect();
+        (!faults.is_empty()).then(|| format!("{before}{}", faults.join(between)))
     }
+}
+
+/// Rows with columns of equal width; those `to_the_right` are aligned on the right.
+pub fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: &[usize]) -> Vec<String> {
+    let widths: Vec<usize> = (0..N)
+        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
+        .collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
+            if to_the_right.contains(&at) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -214,6 +241,13 @@ mod tests {
         assert_eq!(
             findings.faults(|_| true),
             Some("a: is wrong; change it\n       c: is wrong; change it".to_owned())
+        );
+        let mut printed = Findings::new(Format::Text);
+        printed.extend([wrong("a"), wrong("b")]).unwrap();
+        let once = printed.faults(|_| true).unwrap();
+        assert_eq!(
+            once, "wrong, as shown above: a, b",
+            "the lines say why, and need not again"
         );
     }
 }

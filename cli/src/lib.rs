@@ -10,6 +10,7 @@ pub mod log;
 pub mod out;
 pub mod service;
 pub mod signal;
+pub mod task;
 
 /// How a command writes its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use fl_cli::out;
 use fl_proto::{ClientId, EnrollmentLine, Role};
 use indicatif::ProgressBar;
@@ -180,23 +180,7 @@ impl TaskArgs {
         let (Some(task), Some(learner)) = (&self.task, &self.learner) else {
             return Ok(None);
         };
-        let learner = match learner.trim_start().starts_with('{') {
-            true => learner.clone(),
-            false => toml::Value::from(learner.as_str()).to_string(),
-        };
-        let key = toml::Value::from(task.as_str());
-        let mut table = format!("[tasks.{key}]\nlearner = {learner}\n");
-        if let Some(data) = &self.data {
-            table.push_str(&format!("data = {data}\n"));
-        }
-        let parsed: toml::Table = table
-            .parse()
-            .map_err(|error: toml::de::Error| Error::Config(format!("`--learner` or `--data`: {}", error.message())))?;
-        if parsed.len() != 1 {
-            return Err(anyhow!(Error::Config(
-                "`--learner` and `--data` must be one value each, as in client.toml".to_owned()
-            )));
-        }
+        let table = fl_cli::task::table(task, learner, self.data.as_deref()).map_err(Error::Config)?;
         crate::client_file::check_text(&table).map_err(Error::Config)?;
         Ok(Some(table))
     }

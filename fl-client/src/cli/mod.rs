@@ -72,6 +72,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(_) => "warn,fl_client=info",
         Command::Enroll(ref args) if args.runs() => "warn,fl_client=info",
         Command::Check(ref args) if args.prints_output() => "warn,fl_client::trainer=info",
+        // They say where a trainer is to attach.
+        Command::Init(_) | Command::Evaluate(_) => "warn,fl_client::trainer=info",
         _ => "warn",
     };
     log::start_with(args.log_format, filter, Beside::new(&bar));
@@ -97,7 +99,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The message without the backtrace that candle puts into it where the system asks for backtraces.
 fn text_of(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+    let text = exit::chain(error);
     text.split("\n   0: ").next().unwrap_or_default().to_owned()
 }
 

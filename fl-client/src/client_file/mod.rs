@@ -154,10 +154,10 @@ impl ClientFile {
     /// If the task has no trainer that can be started.
     pub(crate) fn trainer_aside(&self, task: &str) -> anyhow::Result<TrainerConfig> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
-            Some(LearnerEntry::Trainer(entry)) if entry.command.is_some() => {
+            Some(LearnerEntry::Trainer(entry)) => {
                 entry.config_aside(task, self.place(&self.device.to_string()), &std::env::temp_dir())
             }
-            _ => anyhow::bail!("task `{task}` has no trainer with a `command`"),
+            _ => anyhow::bail!("task `{task}` has no trainer"),
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use fl_proto::make_private_folder;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::link::Link;
@@ -30,11 +31,19 @@ impl Socket {
                 "{}: is not a socket and will not be replaced",
                 path.display()
             );
+            let is_free = std::os::unix::net::UnixStream::connect(path).is_err();
+            ensure!(is_free, "a client listens at {}: stop it first", path.display());
             fs::remove_file(path).with_context(context)?;
         }
+        path.parent()
+            .map_or(Ok(()), make_private_folder)
+            .with_context(context)?;
         let listener = UnixListener::bind(path).with_context(context)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(context)?;
-        tracing::info!(socket = %path.display(), "a trainer may attach");
+        let shown = path.display();
+        tracing::info!(
+            "a trainer may attach: start its script or notebook with `fl.attach(\"{shown}\")` before `fl.rounds`"
+        );
         Ok(Self {
             path: path.to_owned(),
             listener,

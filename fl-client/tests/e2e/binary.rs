@@ -39,8 +39,8 @@ pub(crate) fn program(dir: &Path, args: &[&str]) -> Command {
 }
 
 pub(crate) fn fails(mut command: Command, code: i32, named: &str) {
-    let Output { status, stderr, .. } = command.output().unwrap();
-    let text = String::from_utf8(stderr).unwrap();
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = String::from_utf8([stdout, stderr].concat()).unwrap();
     assert_eq!(status.code(), Some(code), "{text}");
     assert!(text.contains(named), "{text}");
 }

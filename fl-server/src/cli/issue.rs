@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use fl_cli::out;
+use fl_cli::task::table;
 use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
@@ -38,13 +39,13 @@ pub(super) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: Option<u32>,
     /// A task to bind in client.toml; `task` in run.toml.
-    #[arg(long, requires = "learner", requires = "data")]
+    #[arg(long, requires = "learner")]
     task: Option<String>,
-    /// The learner of the task, such as mlp, resnet8 or '{ name = "transformer", layers = 6 }'; `fl-client init --help` lists
-    /// them.
+    /// The learner of the task, such as mlp or '{ name = "transformer", layers = 6 }' (`fl-client init --help` lists them), or a
+    /// script of your own: '{ command = ["python3", "train.py", "{i}"] }'.
     #[arg(long, requires = "task")]
     learner: Option<String>,
-    /// The data of the task, as in client.toml. `{i}` becomes the client's number, from 0:
+    /// The data of a built-in learner, as in client.toml; a script has its own. `{i}`, here and in --learner, becomes the client's number, from 0:
     /// '{ builtin = { client = {i} } }'.
     #[arg(long, requires = "task")]
     data: Option<String>,
@@ -142,43 +143,12 @@ fn clients(args: &Args) -> Result<Vec<Client>, Failure> {
 
 /// The table that binds a task for client number `at`.
 fn task(args: &Args, at: u32) -> Result<Option<String>, Failure> {
-    let (Some(task), Some(learner), Some(data)) = (&args.task, &args.learner, &args.data) else {
+    let (Some(task), Some(learner)) = (&args.task, &args.learner) else {
         return Ok(None);
     };
-    let data = data.replace("{i}", &at.to_string());
-    is_table("data", &data, "{ builtin = { client = {i} } }")?;
-    let learner = if learner.trim_start().starts_with('{') {
-        is_table("learner", learner, "{ name = \"transformer\", layers = 6 }")?;
-        learner.clone()
-    } else {
-        toml::Value::from(learner.as_str()).to_string()
-    };
-    let key = quoted(task);
-    Ok(Some(format!("[tasks.{key}]\nlearner = {learner}\ndata = {data}\n")))
-}
-
-/// Succeeds if the value of `--key` is one inline table of TOML.
-fn is_table(key: &str, text: &str, example: &str) -> Result<(), Failure> {
-    let wrong = |why: String| Failure::usage(anyhow::anyhow!("`--{key} {text}`: {why}"));
-    let parsed: toml::Table = format!("value = {text}").parse().map_err(|why: toml::de::Error| {
-        wrong(format!(
-            "{}; give it as in client.toml, such as '{example}'",
-            why.message()
-        ))
-    })?;
-    if parsed.len() != 1 || !parsed["value"].is_table() {
-        return Err(wrong("must be one table, as in client.toml".to_owned()));
-    }
-    Ok(())
-}
-
-/// A key of TOML, quoted where it must be.
-fn quoted(key: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if !key.is_empty() && key.chars().all(bare) {
-        return key.to_owned();
-    }
-    toml::Value::from(key).to_string()
+    let numbered = |text: &str| text.replace("{i}", &at.to_string());
+    let table = table(task, &numbered(learner), args.data.as_deref().map(numbered).as_deref());
+    table.map(Some).map_err(|why| Failure::usage(anyhow::anyhow!(why)))
 }
 
 /// Files of a client's folder.
@@ -343,6 +313,10 @@ mod tests {
                 .to_string()
                 .contains("--learner")
         );
+        args.learner = Some("{ command = ['python3', 'train.py', '{i}'] }".to_owned());
+        args.data = None;
+        let table: toml::Table = super::task(&args, 7).unwrap().unwrap().parse().unwrap();
+        assert_eq!(table["tasks"]["plays"]["learner"]["command"][2].as_str(), Some("7"));
         for wrong in ["{ builtin = ", "7", "{}\nlearner = \"cnn\""] {
             let failure = bind(wrong).unwrap_err();
             assert!(matches!(failure, Failure::Usage(_)), "{wrong}");

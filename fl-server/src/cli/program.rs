@@ -96,6 +96,6 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => exit::failed(NAME, format!("{:#}", failure.error()), failure.code()),
+        Err(failure) => exit::failed(NAME, exit::chain(failure.error()), failure.code()),
     }
 }

@@ -150,7 +150,7 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
     let read = |path: &Path, key: &str| {
         text(path).map_err(|failure| {
             let why = format!("`admin` = \"{address}\" can be reached from other machines and needs `{key}`");
-            Failure::usage(anyhow!("{why}: {:#}", failure.error()))
+            Failure::usage(anyhow!("{why}: {}", fl_cli::exit::chain(failure.error())))
         })
     };
     let token = read(&config.admin_token, "admin_token")?;

@@ -32,7 +32,8 @@ fn good(args: &[&str]) -> String {
 fn bad(code: i32, args: &[&str]) -> String {
     let output = fl_server(args);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
-    text(&output.stderr)
+    // A `check` prints what is wrong as a line of its result.
+    text(&output.stdout) + &text(&output.stderr)
 }
 
 struct Founded {
@@ -255,6 +256,23 @@ fn check_says_what_is_wrong_and_where() {
         "{said}"
     );
     assert!(!said.contains("WARNING"), "{said}");
+    assert!(said.contains("memory of updates: cafe;"), "{said}");
+    std::fs::write(&founded.run, RUN.replace("[cohort]", "[cohort]\nclients = 3")).unwrap();
+    let decided = good(&["check", &founded.run]);
+    assert!(decided.contains("memory of updates: error-feedback;"), "{decided}");
+    let frozen = "[model]\nweights = \"init.safetensors\"\nfrozen = [\"a.weight\"]\nserve_base = true\n[cohort]";
+    let lora = RUN
+        .replace("model = \"init.safetensors\"\n", "")
+        .replace("[cohort]", frozen);
+    std::fs::write(&founded.run, lora).unwrap();
+    let frozen = good(&["check", &founded.run]);
+    assert!(frozen.contains("clients without them download 3.9"), "{frozen}");
+    assert!(
+        frozen.contains("for 3 clients, once and beside the first weights"),
+        "{frozen}"
+    );
+    assert!(frozen.contains("first weights: every client downloads"), "{frozen}");
+    assert!(!frozen.contains("download nothing"), "{frozen}");
     std::fs::write(
         &founded.run,
         format!("{RUN}[compression.downlink]\nbudget = \"0.1 bits\"\n"),

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::ensure;
-use fl_cli::findings::Line;
+use fl_cli::findings::{Line, aligned};
 use fl_compress::{Layout, TensorSpec, doubtful};
-use fl_proto::{Length, Training};
+use fl_proto::{Length, TrainTable, Training};
 
+use super::subject::DryRun;
 use crate::cli::evaluate::text_of;
+use crate::data::{Input, Target};
 use crate::learner::{Fit, FitPlan, Learner};
 use crate::reached::expect_change;
 use crate::trainer::{Footprint, Hello, TrainerConfig, TrainerLearner, own_run};
@@ -20,19 +22,20 @@ const SEED: u64 = 42;
 ///
 /// # Errors
 /// What a round would be left for.
-pub(super) fn built_in(task: &str, learner: &mut dyn Learner, steps: u32) -> anyhow::Result<Line> {
+pub(super) fn built_in(task: &str, learner: &mut dyn Learner, input: Input, dry_run: &DryRun) -> anyhow::Result<Line> {
     let first = learner.initial(SEED, &Arc::default());
     learner.load(&first.unwrap_or_else(|| vec![0.0; learner.layout().len()]))?;
     let begun = Instant::now();
-    let fit = learner.fit(&plan(steps, SEED))?;
-    Ok(trained(task, steps, begun.elapsed().as_secs_f64(), &fit))
+    let fit = learner.fit(&plan(dry_run, SEED))?;
+    let line = trained(task, dry_run, begun.elapsed().as_secs_f64(), &fit);
+    Ok(judged(line, fit.loss, Some(input)))
 }
 
 /// Starts the trainer of `task`, trains `steps` steps from its own first weights, and evaluates.
 ///
 /// # Errors
 /// What a round would be left for.
-pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::Result<Vec<Line>> {
+pub(super) fn trainer(task: &str, config: TrainerConfig, dry_run: &DryRun) -> anyhow::Result<Vec<Line>> {
     let check = format!("task {task}");
     let begun = Instant::now();
     let mut trainer = TrainerLearner::new(config)?;
@@ -55,8 +58,10 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
     trainer.join(&run)?;
     let before = first_weights(&trainer, &hello, &run.layout)?;
     trainer.load(&before)?;
+    let first = trainer.evaluate()?;
+    trainer.load(&before)?;
     let begun = Instant::now();
-    let plan = plan(steps, run.seed);
+    let plan = plan(dry_run, run.seed);
     let fit = trainer.fit(&plan)?;
     let mut after = vec![0.0; run.layout.len()];
     trainer.weights(&mut after)?;
@@ -64,7 +69,7 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
     let pairs = after.iter().zip(&before);
     let change: Vec<f32> = pairs.map(|(after, before)| after - before).collect();
     let unchanged = expect_change(&run.layout, (&before, &change), &mut 0.0, &fit, &plan)?;
-    lines.push(trained(task, steps, seconds, &fit).with_details(table(&run.layout, &run.aside, &change)));
+    lines.push(trained(task, dry_run, seconds, &fit).with_details(table(&run.layout, &run.aside, &change)));
     let doubtful = doubtful(&run.layout, &hello.kinds);
     if !doubtful.is_empty() {
         let todo = "name statistics in `buffer`, and constants of this client in `local`, of [model] in run.toml";
@@ -83,23 +88,51 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
         ));
     }
     trainer.load(&after)?;
-    if let Some(evaluation) = trainer.evaluate()? {
-        lines.push(Line::good(&check, text_of(&evaluation)));
+    if let Some((evaluation, first)) = trainer.evaluate()?.zip(first) {
+        let text = format!("{}; before the steps: loss {:.4}", text_of(&evaluation), first.loss);
+        let rise = evaluation.loss - first.loss;
+        lines.push(match rise > 0.5 * first.loss.abs() {
+            true => Line::warning(&check, format!("the loss rises: {text}"), DIVERGES),
+            false => Line::good(&check, text),
+        });
     }
     Ok(lines)
 }
 
-fn plan(steps: u32, seed: u64) -> FitPlan {
-    let training = Training {
-        length: Length::Steps(steps),
-        ..Training::default()
-    };
-    FitPlan::new(training, 1, 1, seed)
+const DIVERGES: &str =
+    "lower `learning_rate` in [train] of run.toml, or scale the data; `--run run.toml` takes the run's settings";
+
+/// A line about a training, which warns if its loss is more than twice that of a constant guess.
+pub(super) fn judged(line: Line, loss: f64, input: Option<Input>) -> Line {
+    let classes = input
+        .filter(|input| input.target != Target::Numbers)
+        .map(|input| input.classes);
+    match classes.map(|classes| (classes, (classes as f64).ln())) {
+        Some((classes, guess)) if loss > 2.0 * guess => {
+            let text = format!("{}; a constant guess among {classes} has {guess:.4}", line.text);
+            Line::warning(line.check, text, DIVERGES)
+        }
+        _ => line,
+    }
 }
 
-fn trained(task: &str, steps: u32, seconds: f64, fit: &Fit) -> Line {
+fn plan(dry_run: &DryRun, seed: u64) -> FitPlan {
+    let TrainTable { training, extra } = dry_run.train.clone();
+    let training = Training {
+        length: Length::Steps(dry_run.steps),
+        ..training
+    };
+    FitPlan {
+        extra,
+        ..FitPlan::new(training, 1, 1, seed)
+    }
+}
+
+fn trained(task: &str, dry_run: &DryRun, seconds: f64, fit: &Fit) -> Line {
+    let steps = dry_run.steps;
+    let settings = dry_run.task.as_ref().map_or("the defaults of", |_| "the run's");
     let text = format!(
-        "{steps} steps in {seconds:.2} s, {:.2} steps/s; {} examples, loss {:.4}",
+        "{steps} steps in {seconds:.2} s, {:.2} steps/s; {} examples, loss {:.4}, with {settings} [train]",
         f64::from(steps) / seconds,
         fit.examples,
         fit.loss
@@ -126,35 +159,13 @@ fn table(layout: &Layout, aside: &[TensorSpec], change: &[f32]) -> Vec<String> {
         } else {
             "none".to_owned()
         };
-        rows.push(row(
-            &tensor.name,
-            tensor.dtype.name(),
-            &tensor.shape,
-            tensor.role.name(),
-            change,
-        ));
+        rows.push(row(&tensor.into(), change));
     }
-    for tensor in aside {
-        rows.push(row(
-            &tensor.name,
-            tensor.dtype.name(),
-            &tensor.shape,
-            tensor.role.name(),
-            String::new(),
-        ));
-    }
-    let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
-    let [name, dtype, shape, role] = [0, 1, 2, 3].map(width);
-    let line = |[a, b, c, d, e]: &[String; 5]| format!("{a:name$}  {b:dtype$}  {c:shape$}  {d:role$}  {e}");
-    rows.iter().map(|row| line(row).trim_end().to_owned()).collect()
+    rows.extend(aside.iter().map(|tensor| row(tensor, String::new())));
+    aligned(&rows, &[])
 }
 
-fn row(name: &str, dtype: &str, shape: &[usize], role: &str, change: String) -> [String; 5] {
-    [
-        name.to_owned(),
-        dtype.to_owned(),
-        format!("{shape:?}"),
-        role.to_owned(),
-        change,
-    ]
+fn row(tensor: &TensorSpec, change: String) -> [String; 5] {
+    let (dtype, role) = (tensor.dtype.name().to_owned(), tensor.role.name().to_owned());
+    [tensor.name.clone(), dtype, format!("{:?}", tensor.shape), role, change]
 }

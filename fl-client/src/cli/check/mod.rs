@@ -22,7 +22,7 @@ use time::{Duration, OffsetDateTime};
 use crate::client_file::ClientFile;
 use crate::error::Error;
 use online::{Asked, RoundCost};
-use subject::Subject;
+use subject::{DryRun, Subject};
 
 /// Check this client: configuration, certificate, disk, device, learners and data, and with --online the way to the server.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// --online of the run's task, with the run's settings.
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     dry_run: Option<u32>,
+    /// Take `[train]` of this run.toml for the dry run of its task; without it, --dry-run has the defaults of `[train]`.
+    #[arg(long, value_name = "RUN_TOML", requires = "dry_run", conflicts_with = "online")]
+    run: Option<PathBuf>,
     /// How the result is written.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -79,11 +82,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         format!("{path}: every key is known and in range"),
     ))?;
     let ahead = Duration::seconds(args.ahead);
+    let run = args.run.as_ref().map(|path| DryRun::of_run(path, &file)).transpose()?;
+    let run = run.unwrap_or_default();
     let subject = Subject {
         file: &file,
         path: &args.config,
         now: OffsetDateTime::now_utc().saturating_add(ahead),
-        steps: args.dry_run.filter(|_| !args.online),
+        steps: args
+            .dry_run
+            .filter(|_| !args.online)
+            .map(|steps| DryRun { steps, ..run }),
     };
     for group in OFFLINE {
         findings.extend(group(&subject))?;

@@ -8,7 +8,7 @@ use super::disk;
 use super::dry_run;
 use super::examples::examples;
 use super::limits;
-use super::subject::Subject;
+use super::subject::{DryRun, Subject};
 use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
 
 pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
@@ -22,9 +22,11 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
     }
     let (mut lines, mut largest) = (Vec::new(), 0);
     for (name, entry) in &file.tasks {
+        let is_for = |run: &&DryRun| run.task.as_ref().is_none_or(|task| task == name);
+        let steps = steps.as_ref().filter(is_for);
         let checked = match &entry.learner {
-            LearnerEntry::BuiltIn(_) => built_in(file, path, name, entry, *steps, &mut largest),
-            LearnerEntry::Trainer(trainer) => self::trainer(file, name, trainer, *steps),
+            LearnerEntry::BuiltIn(_) => built_in(file, path, name, entry, steps, &mut largest),
+            LearnerEntry::Trainer(trainer) => self::trainer(file, name, trainer, steps),
         };
         let failed = |error: anyhow::Error| vec![Line::failed(format!("task {name}"), format!("{error:#}"))];
         lines.extend(checked.unwrap_or_else(failed));
@@ -40,7 +42,7 @@ fn built_in(
     path: &Path,
     name: &str,
     entry: &TaskEntry,
-    steps: Option<u32>,
+    steps: Option<&DryRun>,
     largest: &mut u64,
 ) -> anyhow::Result<Vec<Line>> {
     let Some((learner, data)) = entry.built_in() else {
@@ -62,12 +64,12 @@ fn built_in(
     let mut lines = vec![line];
     lines.extend(limits::lines(&file.config.limits, parameters as u64));
     if let Some(steps) = steps {
-        lines.push(dry_run::built_in(name, built.as_mut(), steps)?);
+        lines.push(dry_run::built_in(name, built.as_mut(), data.train.input(), steps)?);
     }
     Ok(lines)
 }
 
-fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<u32>) -> anyhow::Result<Vec<Line>> {
+fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<&DryRun>) -> anyhow::Result<Vec<Line>> {
     let text = match (&trainer.command, steps) {
         (Some(_), Some(steps)) => return dry_run::trainer(name, file.trainer_aside(name)?, steps),
         (Some(command), None) => format!("trainer `{}`; `--dry-run 3` starts it", command.join(" ")),

@@ -240,10 +240,14 @@ fn doubtful(model: &FirstWeights) -> Option<String> {
 /// A line about where clients get the frozen tensors from, if there are any or run.toml says that there are.
 fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
     match (&model.base, plan.serve_base) {
-        (Some(base), true) => Some(format!(
-            "frozen tensors: clients without them download {} once",
-            size(base.bytes.len() as u64)
-        )),
+        (Some(base), true) => {
+            let (each, target) = (base.bytes.len() as u64, plan.cohort.target as u64);
+            Some(format!(
+                "frozen tensors: clients without them download {} each, {} for {target} clients, once and beside the first weights",
+                size(each),
+                size(each * target)
+            ))
+        }
         (Some(_), false) if plan.training.space.is_some() => Some(
             "frozen tensors: w0 of `train.space`, which clients with the learner draw by the seed; if their digest is another, each \
              needs a file of them in `models` of its client.toml; or set `serve_base = true` in [model]"
@@ -268,6 +272,7 @@ fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
 fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
     let (seed, target) = (plan.seed, plan.cohort.target as u64);
     let cost = format!("{} each, {} for {target} clients", size(each), size(each * target));
+    let nothing = model.base.as_ref().map_or("nothing", |_| "nothing of them");
     let origin = &model.origin;
     let learner = match &origin.learner {
         Some(learner) => format!("learner `{learner}`"),
@@ -275,11 +280,14 @@ fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
     };
     match origin.seed {
         Some(made) if made == seed => format!(
-            "first weights: clients with {learner} make them from seed {seed} and download nothing; others download {cost}"
+            "first weights: clients with {learner} make them from seed {seed} and download {nothing}; others download {cost}"
         ),
         Some(made) => format!(
             "WARNING: the first weights were made from seed {made}, and the run has seed {seed}: every client downloads \
              {cost}; remove `seed`, or set it to {made}"
+        ),
+        None if model.base.is_some() => format!(
+            "first weights: every client downloads {cost}, because a trainer does not look for its own in a file with frozen tensors"
         ),
         None => format!(
             "first weights: clients whose learner starts from exactly these weights download nothing; others download {cost}"

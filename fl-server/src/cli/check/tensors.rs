@@ -1,5 +1,6 @@
 //! The tensors of a model as a table, with values and bytes per role.
 
+use fl_cli::findings::aligned;
 use fl_compress::{Role, TensorSpec};
 use serde::Serialize;
 
@@ -118,24 +119,6 @@ fn tensors(model: &FirstWeights) -> Vec<TensorSpec> {
     let mut tensors: Vec<TensorSpec> = travelling.chain(model.aside.iter().cloned()).collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     tensors
-}
-
-/// Rows with columns of equal width; those `to_the_right` are aligned on the right.
-fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: &[usize]) -> Vec<String> {
-    let widths: Vec<usize> = (0..N)
-        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
-        .collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
-            if to_the_right.contains(&at) {
-                format!("{cell:>width$}")
-            } else {
-                format!("{cell:<width$}")
-            }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

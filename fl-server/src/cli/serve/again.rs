@@ -16,7 +16,7 @@ pub(super) fn reload(server: PathBuf, config: &ServerConfig, lifetime: Option<u6
     Reload::new(move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = read(&server, &started, &last, lifetime);
-        let (reloaded, config) = read.map_err(|failure: Failure| format!("{:#}", failure.error()))?;
+        let (reloaded, config) = read.map_err(|failure: Failure| fl_cli::exit::chain(failure.error()))?;
         *last = config;
         Ok(reloaded)
     })

@@ -7,8 +7,10 @@ use fl_cli::findings::Line;
 use fl_compress::{Digest, FrameKind, snapshot};
 use fl_proto::{Joined, Length, Probed};
 
+use crate::cli::check::dry_run::judged;
 use crate::client::bind;
 use crate::client_file::{ClientFile, LearnerEntry};
+use crate::data::Input;
 use crate::detached::Detached;
 use crate::error::Error;
 use crate::learner::Learner;
@@ -59,11 +61,11 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> L
         );
         return Learned::only(line);
     }
-    let (learner, examples) = match (&entry.learner, entry.built_in()) {
+    let (learner, known) = match (&entry.learner, entry.built_in()) {
         (_, Some((choice, data))) => {
             let built = data.load().ok().and_then(|data| {
-                let examples = data.train.len() as u64;
-                Some((choice.build(file.device, data).ok()?, Some(examples)))
+                let known = Some((data.train.len() as u64, data.train.input()));
+                Some((choice.build(file.device, data).ok()?, known))
             });
             match built {
                 Some(built) => built,
@@ -87,10 +89,10 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> L
             return Learned::only(line);
         }
     };
-    compare(learner, joined, examples, steps)
+    compare(learner, joined, known, steps)
 }
 
-fn compare(mut learner: Box<dyn Learner>, joined: &Joined, examples: Option<u64>, steps: Option<u32>) -> Learned {
+fn compare(mut learner: Box<dyn Learner>, joined: &Joined, known: Option<(u64, Input)>, steps: Option<u32>) -> Learned {
     if let Err(error) = bind(learner.as_mut(), joined, None) {
         let text = match error {
             Error::Learner(text) => text,
@@ -110,7 +112,7 @@ fn compare(mut learner: Box<dyn Learner>, joined: &Joined, examples: Option<u64>
             makes_first,
         };
     };
-    let trained = match train(learner, own, joined, examples, steps) {
+    let trained = match train(learner, own, joined, known, steps) {
         Ok((line, trained)) => {
             lines.push(line);
             Some(trained)
@@ -127,12 +129,13 @@ fn compare(mut learner: Box<dyn Learner>, joined: &Joined, examples: Option<u64>
     }
 }
 
-/// Trains and encodes as in a round, in a folder of its own. `own`: the learner's own first weights, if it makes any.
+/// Trains and encodes as in a round, in a folder of its own. `own`: the learner's own first weights, if it makes any. `known`: number and
+/// shape of its examples.
 fn train(
     learner: Box<dyn Learner>,
     own: Option<Digest>,
     joined: &Joined,
-    examples: Option<u64>,
+    known: Option<(u64, Input)>,
     steps: u32,
 ) -> Result<(Line, Trained), Error> {
     let folder = WorkFolder::create(&std::env::temp_dir(), None);
@@ -158,7 +161,7 @@ fn train(
     let each = training.as_secs_f64() / f64::from(steps);
     let steps_of_round = match of_round {
         Length::Steps(steps) => Some(u64::from(steps)),
-        Length::Epochs(epochs) => examples.map(|examples| u64::from(epochs) * examples.div_ceil(batch)),
+        Length::Epochs(epochs) => known.map(|(examples, _)| u64::from(epochs) * examples.div_ceil(batch)),
     };
     let text = format!(
         "{steps} steps in {:.2} s, loss {:.4}; an update of {} bytes, encoded in {:.2} s",
@@ -172,5 +175,6 @@ fn train(
         round,
         frame: own.is_some().then_some(frame.len() as u64),
     };
-    Ok((Line::good(TRAINING, text), trained))
+    let line = judged(Line::good(TRAINING, text), header.loss, known.map(|(_, input)| input));
+    Ok((line, trained))
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::ask::Answer;
 use super::learner::Learned;
 use super::rate::Rate;
+use crate::base::Wanted;
 
 /// What a round is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -18,8 +19,8 @@ pub(crate) struct RoundCost {
     /// Bytes of the update's frame and of the model update's.
     up: Option<u64>,
     down: Option<u64>,
-    /// Bytes of the model, which the client downloads before its first round; 0 if its learner makes the run's first weights and no
-    /// round is closed.
+    /// Bytes of the model, which the client downloads before its first round, or 0 if its learner makes the run's first weights and no
+    /// round is closed; and of the frozen tensors if the server has them.
     first: u64,
     first_s: Option<f64>,
 }
@@ -42,10 +43,12 @@ pub(super) fn line(answer: &Answer, learned: &Learned, tried: bool) -> (Line, Ro
         .zip(answer.rates)
         .map(|((up, down), rates)| took(up, rates.up) + took(down, rates.down) + 2.0 * answer.round_trip.as_secs_f64());
     let is_first = probed.step_bytes.is_none();
-    let first = match learned.makes_first && is_first {
+    let model = match learned.makes_first && is_first {
         true => 0,
         false => 4 * joined.layout.len() as u64,
     };
+    let base = Wanted::of(joined).ok().flatten().filter(|_| joined.serves_base);
+    let first = model + base.map_or(0, |base| base.len());
     let cost = RoundCost {
         training_s: trained.and_then(|trained| trained.round).map(|time| time.as_secs_f64()),
         transfer_s: transfer,
@@ -65,7 +68,7 @@ fn judged(cost: &RoundCost, tried: bool) -> Line {
     if cost.first > 0 {
         let time = cost.first_s.map_or_else(|| "an unknown time".to_owned(), time_of);
         line.details.push(format!(
-            "before its first round, this client downloads the model unless it has or makes the same: about {:.2} MB, in {time}",
+            "before its first round, this client downloads the model and its frozen tensors, unless it has or makes the same: about {:.2} MB, in {time}",
             cost.first as f64 / 1e6
         ));
     }

@@ -34,7 +34,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
         .collect();
     if missing.is_empty() {
         lines.push(match source::certificates(config) {
-            Err(failure) => Line::failed("certificates", format!("{:#}", failure.error())),
+            Err(failure) => Line::failed("certificates", fl_cli::exit::chain(failure.error())),
             Ok((authority, own)) => {
                 let who = Ownership::of(&config.authority_key);
                 lifetimes(&authority, &own.certificate, who, OffsetDateTime::now_utc())
@@ -44,7 +44,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
     if let Some(address) = config.admin
         && let Err(failure) = source::page(config, address)
     {
-        lines.push(Line::failed("admin", format!("{:#}", failure.error())));
+        lines.push(Line::failed("admin", fl_cli::exit::chain(failure.error())));
     }
     lines
 }
