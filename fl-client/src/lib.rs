@@ -30,6 +30,7 @@ mod reached;
 mod rpc;
 mod session;
 mod state;
+mod summary;
 mod tasks;
 mod trace;
 

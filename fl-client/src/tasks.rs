@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::learner::Learner;
+use crate::summary;
 
 type Make = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Learner>> + Send>;
 
@@ -84,7 +85,7 @@ impl Tasks {
             if let Slot::Make(make) = taken {
                 *slot = match make() {
                     Ok(learner) => Slot::Ready(learner),
-                    Err(error) => Slot::Failed(format!("{error:#}")),
+                    Err(error) => Slot::Failed(summary::logged(&format!("{error:#}"))),
                 };
             }
         }

@@ -22,10 +22,12 @@ import math
 import mmap
 import multiprocessing
 import os
+import re
 import select
 import socket
 import struct
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -413,11 +415,18 @@ def _evaluated(model: Any) -> dict[str, Any]:
 
 
 def _text(error: BaseException) -> str:
-    """An exception as the message of `failed`: a line for the server, then the end of the traceback."""
-    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{os.path.basename(at.filename)}, line {at.lineno}, in {at.name}"
-    return "\n".join([f"{type(error).__name__}: {error} ({place})", *lines[-20:]])
+    """An exception as the message of `failed`: a line with the innermost place in the user's code.
+
+    The client of a notebook does not see the traceback, and gets it instead.
+    """
+    if _link and _link.reader == _link.writer:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__)[-60:])
+    libraries = (os.path.realpath(sysconfig.get_path("stdlib")) + os.sep, os.path.realpath(__file__))
+    places = [(at.filename, at.lineno) for at in traceback.extract_tb(error.__traceback__)]
+    users = [at for at in places if not re.search("-packages/|<frozen ", at[0])]
+    own = [at for at in users if not os.path.realpath(at[0]).startswith(libraries)] or places
+    where = "".join(f" ({os.path.basename(file)}:{line})" for file, line in own[-1:])
+    return f"{type(error).__name__}: {f'{error}'.strip().partition(chr(10))[0]}{where}"
 
 
 @dataclasses.dataclass(frozen=True)

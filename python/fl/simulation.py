@@ -213,7 +213,7 @@ class _Warnings:
             self.shown[log] += len(new)
             for line in new.decode(errors="replace").splitlines():
                 # The server prints who leaves a round. What `fl` leaves out of a result, it says in each round.
-                warning = re.search(r" (?:WARN|ERROR) (?!the learner failed|leaving this round)(.*)", line)
+                warning = re.search(r" (?:WARN|ERROR) (?!left round )(.*)", line)
                 warning = warning or re.search(r" INFO (fl: `.*)", line)
                 if warning and (log, warning[1]) not in self.said:
                     self.said.add((log, warning[1]))

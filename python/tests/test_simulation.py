@@ -56,7 +56,7 @@ elif verb == "run":
         print("2026-11-22T14:49:17Z  WARN a trainer cannot attach", file=sys.stderr)
         for _ in range(2):
             print("2026-11-22T14:49:17Z  INFO fl: `accuracy` is 97.0; it is left out", file=sys.stderr)
-        print('2026-11-22T14:49:17Z  WARN leaving this round round=1 why="bad data"', file=sys.stderr, flush=True)
+        print("client-00 2026-11-22T14:49:17Z  WARN left round 1: bad data", file=sys.stderr, flush=True)
         (here / f"{{os.getpid()}}.pid").touch()
         time.sleep(600)
     if (here / "client-fails").exists():

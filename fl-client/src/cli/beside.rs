@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use fl_cli::log;
 use indicatif::ProgressBar;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -17,7 +18,9 @@ impl Beside {
 
 impl Write for Beside {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().write(bytes))
+        // The log writes each line at once.
+        self.0.suspend(|| io::stderr().write_all(&log::named(bytes)))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fl_cli::log::four_digits;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -104,7 +105,7 @@ impl Show {
                 None
             }
             Event::LeftRound { round, why } => {
-                tracing::warn!(round, why, "leaving this round");
+                tracing::warn!("left round {round}: {why}");
                 None
             }
             Event::Failed { message } => {
@@ -129,13 +130,6 @@ impl Show {
         };
         self.doing.send_replace(doing);
     }
-}
-
-/// A number as people read it in a log: four digits after the point.
-fn four_digits(number: f64) -> f64 {
-    let rounded = (number * 1e4).round() / 1e4;
-    // A number too large for four decimals stays unchanged.
-    if rounded.is_finite() { rounded } else { number }
 }
 
 async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
@@ -167,16 +161,4 @@ async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
         }
     }
     bar.finish_and_clear();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_the_log_have_four_digits() {
-        let shown = [2.345_678_9, 0.25, f64::MAX].map(|x| four_digits(x).to_string());
-        assert_eq!(shown[..2], ["2.3457", "0.25"]);
-        assert_eq!(shown[2], f64::MAX.to_string());
-    }
 }

@@ -9,6 +9,7 @@ use super::run::Run;
 use super::state::ClientState;
 use crate::error::Error;
 use crate::learner::{EvaluatePlan, Evaluation, Learner, Progress};
+use crate::summary;
 
 impl ClientState {
     /// Evaluates the held model and returns its version too; `None` if the learner has no held-out examples. Where the run
@@ -62,7 +63,7 @@ fn averaged(run: &Run, version: u64, newest: &[f32]) -> Result<Option<Vec<f32>>,
 
 /// Evaluates one model. `None` if the learner has no held-out examples. Shapes: `values: [layout.len()]`.
 fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> Result<Option<Evaluation>, Error> {
-    let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
+    let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {}", summary::logged(&format!("{e:#}"))));
     learner.load(values).map_err(failed)?;
     let evaluation = learner.evaluate_with(plan).map_err(failed)?;
     let Some(mut evaluation) = evaluation.filter(|evaluation| evaluation.examples > 0) else {

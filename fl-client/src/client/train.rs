@@ -17,6 +17,7 @@ use crate::learner::{Fit, FitPlan, Learner, Progress};
 use crate::optimizer_state::OptimizerState;
 use crate::reached::expect_change;
 use crate::state::{UpdateMetadata, most_moments};
+use crate::summary;
 
 impl ClientState {
     /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `asked`: read
@@ -59,7 +60,7 @@ impl ClientState {
             if progress.is_stopped() {
                 moved_on()
             } else {
-                Error::Learner(format!("{e:#}"))
+                Error::Learner(summary::logged(&format!("{e:#}")))
             }
         };
         let before = handed_out(&run.layout, &model.values);

@@ -302,10 +302,7 @@ impl Connection<'_> {
                 let wanted = UpdateReply::Wanted { offset: 0 };
                 self.upload(watch, update, Some(wanted)).await
             }
-            Err(Error::Learner(why)) => {
-                tracing::warn!(round = asked.0, why, "the learner failed; leaving the round");
-                self.leave_round(asked, Departure::Round(asked.0), why).await
-            }
+            Err(Error::Learner(why)) => self.leave_round(asked, Departure::Round(asked.0), why).await,
             Err(Error::NotNow(_)) => {
                 self.session.unsettled = true;
                 Ok(())

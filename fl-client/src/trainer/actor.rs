@@ -135,7 +135,8 @@ impl Actor {
             }
             Happening::Message(message) => misplaced(&message),
             Happening::Violation(why) => violation(&why),
-            Happening::Gone => self.gone().await,
+            // What it printed last is in the log above, and may be the answer `failed` to the last request.
+            Happening::Gone => self.gone(false).await,
         };
         let next = if self.is_attached() {
             "another may attach"
@@ -171,9 +172,9 @@ impl Actor {
         self.end(CLOSE_TIMEOUT);
     }
 
-    pub(super) async fn gone(&mut self) -> String {
+    pub(super) async fn gone(&mut self, why: bool) -> String {
         match &mut self.trainer {
-            Some(trainer) => format!("the trainer {}", trainer.end_reason().await),
+            Some(trainer) => format!("the trainer {}", trainer.end_reason(why).await),
             None => "the trainer has ended".to_owned(),
         }
     }

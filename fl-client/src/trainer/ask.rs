@@ -12,6 +12,7 @@ use super::request::{Answer, Request, Trained};
 use super::running::Happening;
 use super::tensors::Marks;
 use crate::learner::Progress;
+use crate::summary;
 
 impl Actor {
     /// # Errors
@@ -64,7 +65,7 @@ impl Actor {
             }))),
             (Request::Evaluate(_), FromTrainer::Evaluated(evaluation)) => Ok(Some(Answer::Evaluated(Some(evaluation)))),
             (_, FromTrainer::Bye) => Ok(None),
-            (_, FromTrainer::Failed(message)) => Err(one_line(&message)),
+            (_, FromTrainer::Failed(message)) => Err(failed(&message)),
             (_, message) => Err(self.abandon(misplaced(&message))),
         }
     }
@@ -91,7 +92,7 @@ impl Actor {
             match self.answer(progress, false).await? {
                 FromTrainer::Hello(hello) => self.received(hello),
                 FromTrainer::Bye => {} // of an attached one: wait for another
-                FromTrainer::Failed(message) => return Err(self.abandon(one_line(&message))),
+                FromTrainer::Failed(message) => return Err(self.abandon(failed(&message))),
                 message => return Err(self.abandon(misplaced(&message))),
             }
         }
@@ -163,7 +164,7 @@ impl Actor {
                     Happening::Message(message) => return Ok(message),
                     Happening::Violation(why) => return Err(self.abandon(violation(&why))),
                     Happening::Gone => {
-                        let why = self.gone().await;
+                        let why = self.gone(true).await;
                         return Err(self.abandon(why));
                     }
                 },
@@ -193,11 +194,10 @@ impl Actor {
     }
 }
 
-/// A message on one line.
-fn one_line(message: &str) -> String {
-    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    match lines.as_slice() {
-        [] => "the trainer failed without a message".to_owned(),
-        lines => lines.join(" | "),
+/// The message of `failed` on one line.
+fn failed(message: &str) -> String {
+    match summary::logged(message) {
+        text if text.is_empty() => "the trainer failed without a message".to_owned(),
+        text => text,
     }
 }

@@ -332,8 +332,7 @@ impl Trainer {
                     .unwrap();
             }
             Some(Fault::Raises) => {
-                return self
-                    .say(&json!({"type": "failed", "message": "Traceback\nValueError: the sensor is unplugged"}));
+                return self.say(&json!({"type": "failed", "message": format!("{TRACEBACK}the sensor is unplugged")}));
             }
             Some(Fault::Hangs) => hang(),
             Some(Fault::HangsOn) => {
@@ -438,8 +437,11 @@ fn hang() -> ! {
     }
 }
 
+/// What Python says of an error, up to its message.
+const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"/srv/train.py\", line 16, in train\n    read()\n    ~~~~^^\nValueError: ";
+
 fn die() -> ! {
-    eprintln!("Traceback (most recent call last):\nValueError: the camera is unplugged");
+    eprintln!("{TRACEBACK}the camera is unplugged");
     exit(3)
 }
 

@@ -8,12 +8,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::clock::Clock;
+use crate::summary;
 
 /// Lines logged in a second.
 const MAX_LINES: u32 = 100;
 /// Longest line that is logged, in bytes.
 const MAX_LINE: usize = 4 * 1024;
-/// Last lines of standard error that an error shows, and their bytes.
+/// Last lines of standard error that are kept: the frames of a traceback.
+const KEPT_LINES: usize = 60;
+/// Last lines that an error shows if they are no traceback, and the bytes of an error's text.
 const LAST_LINES: usize = 5;
 const LAST_BYTES: usize = 700;
 const READ_BUFFER: usize = 64 * 1024;
@@ -52,9 +55,11 @@ impl Output {
         self.say_left_out(left_out);
     }
 
-    /// The last lines of standard error, joined to one; empty if there was none.
+    /// The traceback or the last lines of standard error as one line; empty if there was none.
     pub(super) fn last_lines(&self) -> String {
-        let text = Vec::from(self.printed().last.clone()).join(" | ");
+        let printed = self.printed();
+        let lines: Vec<&str> = printed.last.iter().map(String::as_str).collect();
+        let text = summary::of_lines(&lines, LAST_LINES);
         let mut from = text.len().saturating_sub(LAST_BYTES);
         while !text.is_char_boundary(from) {
             from += 1;
@@ -65,12 +70,12 @@ impl Output {
     fn line(&self, line: Line<'_>, keep: bool) {
         let mut printed = self.printed();
         if keep && !line.text.is_empty() {
-            if printed.last.len() == LAST_LINES {
+            if printed.last.len() == KEPT_LINES {
                 printed.last.pop_front();
             }
             printed
                 .last
-                .push_back(String::from_utf8_lossy(line.text).trim().to_owned());
+                .push_back(String::from_utf8_lossy(line.text).trim_end().to_owned());
         }
         let admitted = printed.rate.admit(self.clock.now());
         drop(printed);
@@ -221,6 +226,10 @@ mod tests {
             output.last_lines(),
             "line 995 | line 996 | line 997 | line 998 | line 999"
         );
+        let traceback = "Traceback (most recent call last):\n  File \"/srv/train.py\", line 7, in <module>\n    go()\nOSError: no camera\n";
+        output.clone().read(traceback.as_bytes(), true).await;
+        assert_eq!(output.last_lines(), "OSError: no camera (train.py:7)");
+        let output = Output::new("t", Clock::system());
         let wide = "\u{e9}".repeat(5000);
         output.clone().read(wide.as_bytes(), true).await;
         assert!(output.last_lines().len() <= LAST_BYTES);

@@ -140,15 +140,15 @@ impl Process {
         self.read_output().await;
     }
 
-    /// How the process ended and what it printed last, as the end of a sentence about the trainer.
-    pub(super) async fn end_reason(&mut self) -> String {
+    /// How the process ended and, with `why`, what it printed last, as the end of a sentence about the trainer.
+    pub(super) async fn end_reason(&mut self, why: bool) -> String {
         self.read_output().await;
         let how = match self.status {
             Some(status) => format!("ended ({status})"),
             None => "closed its pipe".to_owned(),
         };
         match self.output.last_lines() {
-            last if last.is_empty() => how,
+            last if last.is_empty() || !why => how,
             last => format!("{how}: {last}"),
         }
     }

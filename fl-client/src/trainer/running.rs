@@ -72,10 +72,10 @@ impl Running {
         Happening::Gone
     }
 
-    /// How the trainer ended, as the end of a sentence.
-    pub(super) async fn end_reason(&mut self) -> String {
+    /// How the trainer ended and, with `why`, what it printed last, as the end of a sentence.
+    pub(super) async fn end_reason(&mut self, why: bool) -> String {
         match &mut self.process {
-            Some(process) => process.end_reason().await,
+            Some(process) => process.end_reason(why).await,
             None => "disconnected".to_owned(),
         }
     }

@@ -79,6 +79,67 @@ fn a_dry_run_shows_speed_memory_and_tensors() {
 }
 
 #[test]
+fn a_dry_run_takes_the_settings_of_a_run_and_warns_of_a_loss_above_that_of_a_guess() {
+    let learner = "learner = 'mlp'\ndata = { builtin = { train = 20, test = 10 } }";
+    let dir = folder_with("127.0.0.1:7070", &Certificates::new("fed"), learner);
+    let run = |task: &str, rate: &str| {
+        let text = format!("name = 'r'\ntask = '{task}'\n[train]\nlearning_rate = {rate}\nbatch_size = 4\n");
+        std::fs::write(dir.path().join("run.toml"), text).unwrap();
+        program(
+            dir.path(),
+            &["check", "client.toml", "--dry-run", "5", "--run", "run.toml"],
+        )
+    };
+    let text = output(run("arithmetic", "200.0"));
+    let line = text.lines().find(|line| line.contains("5 steps in")).unwrap();
+    assert!(line.starts_with("warning") && line.contains("20 examples"), "{text}");
+    assert!(
+        line.ends_with("with the run's [train]; a constant guess among 10 has 2.3026"),
+        "{text}"
+    );
+    let text = output(run("arithmetic", "0.01"));
+    let line = text.lines().find(|line| line.contains("5 steps in")).unwrap();
+    assert!(
+        line.starts_with("good") && line.ends_with("with the run's [train]"),
+        "{text}"
+    );
+    fails(run("another", "0.01"), 2, "client.toml has no [tasks.another]");
+    fails(run("arithmetic", "-1"), 2, "must be finite and above 0");
+    let without = output(program(dir.path(), &["check", "client.toml", "--dry-run", "1"]));
+    assert!(without.contains("with the defaults of [train]"), "{without}");
+}
+
+#[test]
+fn first_weights_of_a_trainer_that_attaches_are_waited_for_and_the_command_says_where() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let task = "learner = { attach = 'trainer.sock' }";
+    let dir = folder_with("127.0.0.1:7070", &Certificates::new("fed"), task);
+    let init = ["init", "--config", "client.toml", "-o", "init.safetensors"];
+    let mut init = program(dir.path(), &init).spawn().unwrap();
+    let mut note = String::new();
+    let mut said = BufReader::new(init.stderr.take().unwrap());
+    said.read_line(&mut note).unwrap();
+    let (_, rest) = note.split_once("`fl.attach(\"").unwrap();
+    let socket = dir.path().join(rest.split_once("\")`").unwrap().0);
+    let mut trainer = loop {
+        assert!(init.try_wait().unwrap().is_none(), "{note}");
+        match std::os::unix::net::UnixStream::connect(&socket) {
+            Ok(trainer) => break trainer,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let mut lines = BufReader::new(trainer.try_clone().unwrap()).lines().map(Result::unwrap);
+    let start: serde_json::Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+    let header = r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat();
+    std::fs::write(Path::new(start["folder"].as_str().unwrap()).join("w"), &file).unwrap();
+    let hello = r#"{"type":"hello","version":1,"weights":"w","tensors":[{"name":"w","dtype":"F32","shape":[2]}]}"#;
+    writeln!(trainer, "{hello}").unwrap();
+    assert!(init.wait().unwrap().success());
+    assert_eq!(std::fs::read(dir.path().join("init.safetensors")).unwrap(), file);
+}
+
+#[test]
 fn a_trainer_that_fails_its_dry_run_is_exit_code_2_with_the_reason() {
     let certificates = Certificates::new("fed");
     let script = Script {
@@ -158,10 +219,18 @@ async fn a_client_with_a_trainer_takes_part_and_leaves_the_rounds_in_which_it_fa
         }
         server.world().advance(&vec![0.0; layout().len()]);
     }
-    let status = tokio::task::spawn_blocking(move || client.wait().unwrap())
-        .await
-        .unwrap();
-    assert!(status.success());
+    let ended = tokio::task::spawn_blocking(move || client.wait_with_output().unwrap());
+    let ended = ended.await.unwrap();
+    let log = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{log}");
+    let name = certificates.name();
+    for line in log.lines() {
+        assert!(line.starts_with(&format!("{name} 20")), "{line}");
+    }
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("unplugged")).collect();
+    assert_eq!(said.len(), 2, "the traceback once, and one line about the round: {log}");
+    let line = "WARN left round 2: ValueError: the sensor is unplugged (train.py:16)";
+    assert!(said[1].ends_with(line), "{log}");
     let world = server.world();
     assert_eq!(rounds_of(&world), [1, 4]);
     for (round, _, frame) in &world.accepted {

@@ -5,11 +5,12 @@ use std::io::IsTerminal as _;
 use fl_cli::log::{self, LogFormat};
 
 use crate::coordinator::notifications::ROUNDS;
+use crate::telemetry::events::REFUSED;
 
 /// The filter without RUST_LOG. `are_shown`: whether the command prints rounds on the same terminal.
 fn default_filter(are_shown: bool) -> String {
     match are_shown {
-        true => format!("info,{ROUNDS}=warn"),
+        true => format!("info,{ROUNDS}=error,{REFUSED}=error"),
         false => "info".to_owned(),
     }
 }
@@ -52,6 +53,8 @@ mod tests {
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(target: ROUNDS, round = 1, "round closed");
+            tracing::warn!(target: ROUNDS, "camera-01 failed in round 1: no camera");
+            tracing::warn!(target: REFUSED, "client turned away");
             tracing::error!(target: ROUNDS, round = 1, "books differ");
             tracing::info!("serving");
         });
@@ -62,11 +65,13 @@ mod tests {
     fn a_round_that_is_on_the_terminal_is_not_logged_there_too() {
         let separate = logged(false);
         assert!(
-            separate.contains("round closed") && separate.contains("serving"),
+            separate.contains("round closed") && separate.contains("camera-01") && separate.contains("serving"),
             "{separate}"
         );
         let together = logged(true);
-        assert!(!together.contains("round closed"), "{together}");
+        for line in ["round closed", "camera-01", "turned away"] {
+            assert!(!together.contains(line), "{together}");
+        }
         assert!(
             together.contains("books differ") && together.contains("serving"),
             "{together}"

@@ -1,7 +1,9 @@
 //! The coordinator: the state of the run, and everything that its one task owns beside it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fl_proto::ClientId;
 use tokio::sync::watch;
 
 use crate::accounting::connections::Connections;
@@ -40,6 +42,8 @@ pub(crate) struct Coordinator {
     /// For displays only.
     pub(crate) history: History,
     pub(crate) wake: Option<Millis>,
+    /// Lines about each client since the round opened.
+    pub(crate) said: BTreeMap<ClientId, u32>,
     /// What displays show.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) tracer: Tracer,

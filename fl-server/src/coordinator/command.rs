@@ -23,8 +23,8 @@ pub(crate) enum Command {
     Left(ClientId),
     /// A client that watched may take part no more: the classes of its data are not the run's.
     Refused(ClientId),
-    /// A client announces that it will not answer.
-    Leaves { client: ClientId, departure: Departure },
+    /// A client announces that it will not answer, and why.
+    Leaves(ClientId, Departure, String),
     /// An input of the state machine. The reply follows when its records are durable.
     Decide {
         input: Input,

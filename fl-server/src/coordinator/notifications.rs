@@ -3,6 +3,7 @@
 use crate::telemetry::trace::RoundFacts;
 use std::collections::{BTreeMap, BTreeSet};
 
+use fl_cli::log::four_digits;
 use fl_proto::ClientId;
 
 use crate::accounting::ledger::Flow;
@@ -12,6 +13,9 @@ use crate::coordinator::fidelity::Seen;
 use crate::state_machine::Phase;
 use crate::storage::record::Record;
 use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
+
+/// Lines about one client in a round, without the one that says that there are more.
+const LINES: u32 = 4;
 
 /// Target of what is logged about rounds.
 pub(crate) const ROUNDS: &str = module_path!();
@@ -42,6 +46,7 @@ impl Coordinator {
                 Record::RoundOpened {
                     round, attempt, cohort, ..
                 } => {
+                    self.said.clear();
                     let (round, attempt, cohort) = (*round, *attempt, cohort.iter().cloned().collect());
                     self.events.tell(Event::RoundOpened { round, attempt, cohort }).await;
                 }
@@ -107,18 +112,36 @@ impl Coordinator {
         }
     }
 
-    /// Reports that a client of the cohort without an update in the open round has connected or disconnected.
-    pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
-        if let Phase::Training(round) = self.state.phase()
-            && round.cohort.contains(client)
-            && !round.updates.contains(client)
-        {
-            self.events.hint(|| Event::MemberPresence {
-                round: round.number,
-                client: client.clone(),
-                connected,
-            });
-        }
+    /// Logs what a client does, `camera-02 left`: a few times in a round, so that a client on a bad link does not fill the log.
+    pub(super) fn say(&mut self, client: &ClientId, away: bool, what: &str) {
+        let said = self.said.entry(client.clone()).or_default();
+        *said = said.saturating_add(1);
+        let line = match *said {
+            ..=LINES => Some(format!("{client} {what}")),
+            over => (over == LINES + 1)
+                .then(|| format!("{client} {what}; its further changes in this round are not logged")),
+        };
+        // At the end of a run all clients leave.
+        let line = line.filter(|_| !matches!(self.state.phase(), Phase::Done));
+        line.iter().for_each(|line| tracing::info!("{line}"));
+        self.show(client, away, line);
+    }
+
+    /// Logs that a client failed in the open round, once, or only shows that it is away.
+    pub(super) fn say_failed(&self, client: &ClientId, round: u64, reason: &str) {
+        let is_open = matches!(self.state.phase(), Phase::Training(open) if open.number == round);
+        let is_new = is_open && !self.present.presence.is_sitting_out(client, round);
+        let line = is_new.then(|| {
+            let next = (round < self.plan.rounds).then(|| format!("; it tries again in round {}", round + 1));
+            format!("{client} failed in round {round}: {reason}{}", next.unwrap_or_default())
+        });
+        line.iter().for_each(|line| tracing::warn!("{line}"));
+        self.show(client, true, line);
+    }
+
+    pub(super) fn show(&self, client: &ClientId, away: bool, line: Option<String>) {
+        let client = client.clone();
+        self.events.hint(|| Event::Client { client, away, line });
     }
 
     /// The open round and the clients it waits for, while it takes updates.
@@ -215,24 +238,4 @@ fn listed(metrics: &BTreeMap<String, f64>) -> Option<String> {
         .map(|(name, mean)| format!("{name}={}", four_digits(*mean)))
         .collect();
     (!parts.is_empty()).then(|| parts.join(" "))
-}
-
-/// Rounds to four digits after the point, for the log.
-fn four_digits(number: f64) -> f64 {
-    let rounded = (number * 1e4).round() / 1e4;
-    // A number too large to have such digits stays unchanged.
-    if rounded.is_finite() { rounded } else { number }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_the_log_have_four_digits() {
-        let shown = [2.345_678_9, 0.25, 1e-9, -0.123_456, f64::MAX].map(|x| four_digits(x).to_string());
-        assert_eq!(shown[..4], ["2.3457", "0.25", "0", "-0.1235"]);
-        assert_eq!(shown[4], f64::MAX.to_string());
-        assert!(four_digits(f64::NAN).is_nan());
-    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Present {
     /// Connected clients that do not count yet.
     held: BTreeSet<ClientId>,
     /// For displays.
-    paused: BTreeMap<ClientId, Paused>,
+    pub(super) paused: BTreeMap<ClientId, Paused>,
     pub(super) presence: Presence,
 }
 
@@ -64,8 +64,11 @@ impl Present {
         self.paused.values().cloned().collect()
     }
 
-    pub(super) fn arrived(&mut self, client: ClientId) {
-        *self.streams.entry(client.clone()).or_default() += 1;
+    /// Returns whether it is the client's only stream.
+    pub(super) fn arrived(&mut self, client: ClientId) -> bool {
+        let streams = self.streams.entry(client.clone()).or_default();
+        *streams += 1;
+        let is_new = *streams == 1;
         self.held.insert(client);
         if self.held.len() >= self.first {
             self.first = 0;
@@ -73,6 +76,7 @@ impl Present {
                 self.presence.arrived(client);
             }
         }
+        is_new
     }
 
     pub(super) fn left(&mut self, client: &ClientId, now: Millis) {

@@ -19,6 +19,7 @@ use crate::coordinator::model_task::{Closed, RollBack};
 use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
 use crate::telemetry::event::Event;
+use crate::telemetry::paused::Paused;
 
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;
@@ -91,21 +92,29 @@ impl Coordinator {
     fn handle(&mut self, command: Command, batch: &mut Batch) -> Result<(), ServeError> {
         match command {
             Command::Arrived(client, role, availability) => {
-                self.announce_presence(&client, true);
+                let back = self.present.presence.has_left(&client);
                 if role == Role::Evaluator {
                     self.present.presence.only_evaluates(client.clone());
                 }
                 self.present.reports(&client, availability, self.clock.now());
-                self.present.arrived(client);
+                match (self.present.arrived(client.clone()), back) {
+                    (true, true) => self.say(&client, false, "is back"),
+                    // Displays say for how many clients the run waits.
+                    (true, false) => tracing::info!("{client} connected"),
+                    (false, _) => {}
+                }
             }
             Command::Available(client, availability) => {
-                tracing::info!(%client, ?availability, "the client says whether it is available");
                 self.present.changes(&client, availability, self.clock.now());
+                let pause = self.present.paused.get(&client).map(Paused::what);
+                let what = pause.as_deref().unwrap_or("is available again");
+                self.say(&client, pause.is_some(), what);
             }
             Command::Left(client) => {
+                let was_connected = self.present.presence.connected().contains(&client);
                 self.present.left(&client, self.clock.now());
-                if !self.present.presence.connected().contains(&client) {
-                    self.announce_presence(&client, false);
+                if was_connected && !self.present.presence.connected().contains(&client) {
+                    self.say(&client, true, "left");
                 }
             }
             Command::Refused(client) => {
@@ -115,17 +124,21 @@ impl Coordinator {
                 if let Some(record) = counts.then(|| state.exclude(&client, now).ok()).flatten() {
                     self.change(record, batch)?;
                 }
-                self.announce_presence(&client, false);
+                self.show(&client, true, None);
                 self.present.presence.left_for_good(client, now);
             }
-            Command::Leaves { client, departure } => match departure {
+            Command::Leaves(client, departure, reason) => match departure {
                 Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
-                Departure::Round(round) | Departure::Paused(round) => {
-                    self.announce_presence(&client, false);
+                Departure::Round(round) => {
+                    self.say_failed(&client, round, &reason);
+                    self.present.presence.sits_out(client, round);
+                }
+                Departure::Paused(round) => {
+                    self.show(&client, true, None);
                     self.present.presence.sits_out(client, round);
                 }
                 Departure::Learner | Departure::Failure => {
-                    self.announce_presence(&client, false);
+                    self.show(&client, true, None);
                     self.present.presence.left_for_good(client, self.clock.now());
                 }
             },

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Enrolled, Role, SignedCertificate, SigningRequest};
+use fl_proto::{ClientId, Enrolled, Role, SignedCertificate, SigningRequest, peer_name};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Millis, Wall};
@@ -178,7 +178,10 @@ impl Task {
             Request::Enroll(asked, reply) => {
                 let enrolled = self.registry.enroll(&asked, signer, &self.settings.server(), now);
                 match &enrolled {
-                    Ok(Enrolled::Issued { .. }) => tracing::info!(address = %asked.address, "a device was enrolled"),
+                    Ok(Enrolled::Issued { certificate, .. }) => match peer_name(&certificate.certificate) {
+                        Ok(name) => tracing::info!("{name} enrolled from {}", asked.address),
+                        Err(error) => tracing::warn!(%error, "a device enrolled without a name"),
+                    },
                     Ok(Enrolled::Held { .. }) => {}
                     Err(error) => tracing::warn!(address = %asked.address, %error, "a device was not enrolled"),
                 }

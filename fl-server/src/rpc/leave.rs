@@ -14,8 +14,12 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
     let client = peer.client;
     match departure {
         Departure::Round(round) => {
+            // The coordinator says so in each round.
             let why = format!("it does not answer in round {round}: {reason}");
-            service.events.turned_away(client.as_str(), TurnedFor::Failure, &why);
+            let (events, now) = (&service.events, service.events.clock.now());
+            events
+                .status
+                .turned_away(client.as_str(), TurnedFor::Failure, &why, now);
         }
         Departure::Paused(round) => {
             tracing::debug!(%client, round, reason, "the client is paused and leaves the round")
@@ -24,7 +28,7 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
         Departure::Learner => service.events.turned_away(client.as_str(), TurnedFor::Learner, &reason),
         Departure::Failure => service.events.turned_away(client.as_str(), TurnedFor::Failure, &reason),
     }
-    let command = Command::Leaves { client, departure };
+    let command = Command::Leaves(client, departure, reason);
     service.commands.send(command).await.map_err(|_| stopping())?;
     let reply = wire::LeaveReply {};
     peer.counters.answered(&reply);

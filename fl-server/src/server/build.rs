@@ -1,5 +1,6 @@
 //! Builds a server: recovers its run, connects its tasks, and starts them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -297,6 +298,7 @@ impl Shared {
             history: started.history,
             wake: None,
             waiting: None,
+            said: BTreeMap::new(),
             tracer: self.tracer.clone(),
             booked: started.booked,
             before: started.booked.metered,

@@ -130,6 +130,11 @@ impl Presence {
         cohort.difference(&self.connected).chain(idle)
     }
 
+    /// Whether the client was connected and is not.
+    pub fn has_left(&self, client: &ClientId) -> bool {
+        self.gone.contains_key(client)
+    }
+
     /// Since when a client is absent; `None` if it is connected. `start`: the begin of the round or evaluation, from which
     /// absence counts for a client that the server has not seen.
     pub fn absent_since(&self, client: &ClientId, start: Millis) -> Option<Millis> {
@@ -147,7 +152,7 @@ impl Presence {
     }
 
     /// Whether the client announced that it does not answer in `round`.
-    pub(super) fn is_sitting_out(&self, client: &ClientId, round: u64) -> bool {
+    pub(crate) fn is_sitting_out(&self, client: &ClientId, round: u64) -> bool {
         self.sitting_out.get(client) == Some(&round)
     }
 

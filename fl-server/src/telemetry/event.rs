@@ -34,15 +34,14 @@ pub enum Event {
         /// Clients asked in their place.
         by: Vec<ClientId>,
     },
-    /// A client of the cohort without an update in the open round has disconnected or reconnected. Best effort: dropped
-    /// if the channel is full.
-    MemberPresence {
-        /// The round.
-        round: u64,
+    /// A client left or came back, pauses, or failed in a round. Best effort: dropped if the channel is full.
+    Client {
         /// The client.
         client: ClientId,
-        /// Whether the client has reconnected.
-        connected: bool,
+        /// Whether no update is expected of the client for now.
+        away: bool,
+        /// A line for a person, at most a few of each client in a round.
+        line: Option<String>,
     },
     /// A client cannot take part. At most one event in ten minutes for each client. Best effort: dropped if the channel
     /// is full.

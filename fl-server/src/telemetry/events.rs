@@ -9,6 +9,9 @@ use crate::telemetry::event::Event;
 use crate::telemetry::status::LiveStatus;
 use crate::telemetry::turned_away::TurnedFor;
 
+/// Target of what is logged about refused clients.
+pub(crate) const REFUSED: &str = module_path!();
+
 /// Where events go: into the live status, and to a display if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {

@@ -17,16 +17,16 @@ pub(crate) struct Paused {
     pub(crate) until_ms: Option<Millis>,
 }
 
+impl Paused {
+    /// What the client does: the sentence without its name.
+    pub(crate) fn what(&self) -> String {
+        let until = self.until_ms.map(|until| format!(" until {} at least", time(until)));
+        format!("is paused{}: {}", until.unwrap_or_default(), self.reason)
+    }
+}
+
 impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            client,
-            reason,
-            until_ms,
-        } = self;
-        match until_ms {
-            None => write!(f, "{client} is paused: {reason}"),
-            Some(until) => write!(f, "{client} is paused until {} at least: {reason}", time(*until)),
-        }
+        write!(f, "{} {}", self.client, self.what())
     }
 }

@@ -106,7 +106,7 @@ impl LiveStatus {
             }
             Event::Evaluated(evaluated) => known.evaluated = Some(evaluated.clone()),
             // A client on a bad link would fill the list.
-            Event::MemberPresence { .. } => return,
+            Event::Client { .. } => return,
             Event::Alert(_) => known.closed.alerts += 1,
             Event::Warning(_) => known.closed.warnings += 1,
             Event::Ready
@@ -194,10 +194,7 @@ fn words(event: &Event) -> (&'static str, String) {
             "round",
             format!("round {round} asks {} in place of {}", names(by), names(absent)),
         ),
-        Event::MemberPresence { client, connected, .. } => (
-            "round",
-            format!("{client} is {}", if *connected { "back" } else { "gone" }),
-        ),
+        Event::Client { client, .. } => ("client", client.to_string()),
         Event::TurnedAway { client, reason, why } => ("turned-away", format!("{client} ({reason}): {why}")),
         Event::Done => ("done", "the run is over".to_owned()),
         Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),

@@ -58,6 +58,60 @@ async fn a_client_that_dies_costs_its_round_the_absence_and_the_next_nothing() {
     server.stop().await;
 }
 
+/// The next line about a client.
+async fn said(server: &mut Server) -> String {
+    let line = async {
+        loop {
+            if let Event::Client { line: Some(line), .. } = server.events.recv().await.unwrap() {
+                return line;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, line).await.expect("the server says so")
+}
+
+#[tokio::test]
+async fn a_client_that_fails_leaves_and_returns_has_a_line_for_each_and_few_if_it_does_so_again_and_again() {
+    let fed = Fed::new();
+    let mut server = Server::start(patient(&fed, 3, 2, HOUR)).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    for watch in &mut watches {
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
+    }
+    let leave = |round, reason: &str| {
+        wire::LeaveRequest::from(LeaveRequest {
+            run: "test".parse().unwrap(),
+            departure: Departure::Round(round),
+            reason: reason.into(),
+        })
+    };
+    // Said in each round, and once: not of a round that is not open, nor again of the same.
+    for (round, reason) in [(2, "too early"), (1, "NameError: x\n(train.py:16)"), (1, "again")] {
+        hands[1].calls.leave(leave(round, reason)).await.unwrap();
+    }
+    let failed = "berta failed in round 1: NameError: x (train.py:16); it tries again in round 2";
+    assert_eq!(said(&mut server).await, failed);
+    drop(watches.pop());
+    assert_eq!(said(&mut server).await, "carl left");
+    let watch = hands[2].watch().await;
+    assert_eq!(said(&mut server).await, "carl is back");
+    drop(watch);
+    assert_eq!(said(&mut server).await, "carl left");
+    let watch = hands[2].watch().await;
+    assert_eq!(said(&mut server).await, "carl is back");
+    drop(watch);
+    let last = "carl left; its further changes in this round are not logged";
+    assert_eq!(said(&mut server).await, last);
+    watches.push(hands[2].watch().await);
+    drop(watches.remove(0));
+    assert_eq!(said(&mut server).await, "anna left");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_client_that_says_that_it_leaves_is_replaced_at_once() {
     let fed = Fed::new();

@@ -24,6 +24,11 @@ impl Certificates {
         }
     }
 
+    /// The client's name.
+    pub fn name(&self) -> ClientId {
+        name()
+    }
+
     /// A client certificate that expired yesterday.
     pub fn expired_client(&self) -> Issued {
         let past = OffsetDateTime::now_utc() - Duration::days(5);

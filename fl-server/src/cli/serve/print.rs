@@ -53,11 +53,9 @@ impl Open {
                 self.missing.retain(|client| !absent.contains(client));
                 self.missing.extend(by.iter().cloned());
             }
-            Event::MemberPresence { client, connected, .. } => {
-                match connected {
-                    true => self.gone.remove(client),
-                    false => self.gone.insert(client.clone()),
-                };
+            Event::Client { client, away, .. } => {
+                self.gone.remove(client);
+                self.gone.extend(away.then(|| client.clone()));
             }
             _ => {}
         }
@@ -201,6 +199,7 @@ fn line(event: &Event) -> Option<String> {
         Event::MembersReplaced { round, absent, by } => {
             format!("round {round:>4}  asks {} in place of {}", names(by), names(absent))
         }
+        Event::Client { line: Some(line), .. } => line.clone(),
         Event::TurnedAway { client, reason, why } => format!("turned away {client} ({reason}): {why}"),
         Event::Alert(text) => format!("ALERT: {text}"),
         Event::Damaged(text) => format!("DAMAGED: {text}"),
@@ -281,10 +280,10 @@ mod tests {
             client: client("anna"),
             bytes: 1,
         };
-        let gone = Event::MemberPresence {
-            round: 1,
+        let gone = Event::Client {
             client: client("carl"),
-            connected: false,
+            away: true,
+            line: Some("carl left".to_owned()),
         };
         let replaced = Event::MembersReplaced {
             round: 1,
@@ -294,6 +293,7 @@ mod tests {
         let events = [(opened, 1), (answered, 1), (gone, 10), (replaced, 60)];
         let said = printed(events.map(|(event, seconds)| (vec![event], seconds))).await;
         let expected = [
+            "carl left",
             "round    1  waits for 2 of 3: berta, carl (gone)",
             "round    1  asks dora in place of carl",
             "round    1  waits for 2 of 3: berta, dora",
