@@ -66,7 +66,7 @@ pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<StoredPlan, S
     let text = String::from_utf8(run.meta(PLAN)?.unwrap_or_default());
     let plan = text.map_err(|e| e.to_string());
     let plan = plan.and_then(|text| RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string()));
-    Ok(match plan.map(|plan| plan.as_begun(begun)) {
+    Ok(match plan {
         Ok(plan) if plan.digest() == begun => Ok(plan),
         Ok(_) => {
             Err("this program reads another plan in the stored run.toml; use the program that wrote it".to_owned())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fl_proto::{ClientId, Fingerprint, Role};
+use fl_proto::{ClientId, Fingerprint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,12 +48,6 @@ impl Registry {
             clients,
             unsaved: BTreeSet::new(),
         })
-    }
-
-    /// Number of clients that may train: neither revoked nor of another role.
-    pub(crate) fn trainers(&self) -> usize {
-        let trains = |client: &&ClientRecord| client.role == Role::Client && client.revoked.is_none();
-        self.clients.values().filter(trains).count()
     }
 
     /// Whether a device may enroll now, or repeat its call.

@@ -130,7 +130,6 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     let corrupt = |text: String| InspectError::Corrupt(text);
     let blobs = Blobs::open(data, run.name(), Disk::default()).map_err(|e| corrupt(e.to_string()))?;
     let (begun, model) = started(&run)?;
-    let plan = plan.map(|plan| plan.as_begun(begun));
     if plan.as_ref().is_some_and(|plan| plan.digest() != begun) {
         let text = format!("run {} was begun with another plan than the one given", run.name());
         return Err(InspectError::NotThere(text));

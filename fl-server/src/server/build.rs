@@ -117,7 +117,7 @@ impl Server {
         let (stopping, stop) = watch::channel(false);
         let (commands, queue) = mpsc::channel(QUEUE);
         let tuning = options.tuning;
-        let plan = Arc::new(RunPlan::clone(&started.plan).with_layout(&started.layout));
+        let plan = Arc::new(options.plan.clone().with_layout(&started.layout));
         let (tracer, exporter) = trace::start(options.otlp.as_ref(), &plan, started.instance);
         let shared = Shared {
             model_values: model_values(StoredSpace::of(&plan), &started.layout, &started.aside.tensors),
@@ -365,7 +365,7 @@ async fn recover(options: &Serve) -> Result<Started, ServeError> {
     let instance = options.instance.map_or_else(random_instance, Ok)?;
     let (data, plan, fault) = (options.data.clone(), options.plan.clone(), options.fault.clone());
     let (tuning, wall) = (options.tuning, options.clock);
-    tokio::task::spawn_blocking(move || start(&data, plan, tuning, fault, instance, wall)).await?
+    tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, wall)).await?
 }
 
 /// Starts the task of the registry in this store.

@@ -24,7 +24,6 @@ use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_sn
 use crate::model::restore::{Restored, restore};
 use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
 use crate::model::space::first_weights;
-use crate::registry::Registry;
 use crate::reporting::history::History;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
@@ -35,8 +34,6 @@ use crate::storage::store::{RunStore, Store};
 /// A recovered run.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// The plan, with what it leaves open decided.
-    pub(crate) plan: Box<RunPlan>,
     pub(crate) state: State,
     pub(crate) store: Store,
     pub(crate) run: RunStore,
@@ -64,7 +61,7 @@ pub(crate) struct Started {
 /// weights cannot be used; those of store, blobs and records.
 pub(crate) fn start(
     data: &Path,
-    plan: RunPlan,
+    plan: &RunPlan,
     tuning: Tuning,
     fault: Option<Arc<Fault>>,
     instance: Digest,
@@ -103,10 +100,6 @@ pub(crate) fn start(
     let (_, mut chain) = entries(records, rows)?;
     noted?;
     let clock = Clock::new(wall, last.get());
-    let plan = &match state.plan() {
-        Some(begun) => plan.as_begun(begun),
-        None => for_registered(plan, &store)?,
-    };
     let (mut damage, mut used) = (None, Vec::new());
     let (mut global, snapshots, facts) = if state.is_started() {
         let Restored {
@@ -189,7 +182,6 @@ pub(crate) fn start(
     let updates = Arc::clone(global.decoded());
     let model_task = ModelTask::new(global, snapshots, keeper, used);
     Ok(Started {
-        plan: Box::new(plan.clone()),
         state,
         store,
         run,
@@ -205,25 +197,6 @@ pub(crate) fn start(
         booked,
         clock,
     })
-}
-
-/// The plan of a run that begins now, for the clients in the registry.
-fn for_registered(plan: RunPlan, store: &Store) -> Result<RunPlan, ServeError> {
-    if plan.if_everyone.is_none() {
-        return Ok(plan);
-    }
-    let clients = Registry::open(store.clone())?.trainers();
-    if clients == 0 {
-        return Ok(plan);
-    }
-    let plan = plan.with_clients(clients);
-    let memory = plan.uplink.memory.name();
-    tracing::info!(
-        clients,
-        memory,
-        "`cohort.clients` is not given: the memory of updates is chosen for the clients in the registry"
-    );
-    Ok(plan)
 }
 
 /// Reads the first weights and stores them as a checkpoint, and as the snapshot that clients fetch.

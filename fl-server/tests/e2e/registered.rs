@@ -1,4 +1,4 @@
-//! How many clients a federation has, where the run.toml does not say: the registry knows when the run begins.
+//! What the registry decides of a run, and what it does not.
 
 use fl_compress::Memory;
 use fl_proto::UpdateReply;
@@ -6,8 +6,8 @@ use fl_server::{Event, RunPlan, Serve};
 
 use crate::support::*;
 
-/// `memory = "auto"`, for a cohort of `target`.
-fn options(fed: &Fed, name: &str, target: usize) -> Serve {
+/// `memory = "auto"`, for a cohort of `target`. `more`: a key of `[cohort]`.
+fn options(fed: &Fed, name: &str, target: usize, more: &str) -> Serve {
     let run = Run {
         rounds: 2,
         clients: target,
@@ -15,6 +15,7 @@ fn options(fed: &Fed, name: &str, target: usize) -> Serve {
         ..Run::default()
     };
     let text = fed.toml(&run).replace("\"test\"", &format!("\"{name}\""));
+    let text = text.replace("[cohort]", &format!("[cohort]\n{more}"));
     let mut options = fed.options(&run);
     options.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
     options
@@ -102,15 +103,15 @@ async fn the_update_of_a_client_that_is_refused_for_its_classes_does_not_count()
 }
 
 #[tokio::test]
-async fn a_run_begins_with_the_number_of_registered_clients_and_keeps_what_it_decided() {
+async fn equal_plans_have_equal_memories_whoever_is_registered() {
     let fed = Fed::new();
     let everyone = Memory::Auto.resolved(true);
-    // Nobody is registered yet.
-    assert_eq!(memory(&fed, options(&fed, "first", 3), &NAMES).await, Memory::Cafe);
-    assert_eq!(memory(&fed, options(&fed, "second", 3), &NAMES).await, everyone);
-    assert_eq!(memory(&fed, options(&fed, "fewer", 2), &NAMES).await, Memory::Cafe);
-    // A fourth client changes no run that has begun.
-    assert_eq!(memory(&fed, options(&fed, "first", 3), &["dora"]).await, Memory::Cafe);
-    assert_eq!(memory(&fed, options(&fed, "second", 3), &["dora"]).await, everyone);
-    assert_eq!(memory(&fed, options(&fed, "third", 3), &["dora"]).await, Memory::Cafe);
+    // At the second run, the registry knows the clients of the first.
+    for name in ["first", "second"] {
+        assert_eq!(memory(&fed, options(&fed, name, 3, ""), &NAMES).await, Memory::Cafe);
+    }
+    for (name, clients, expected) in [("all", 3, everyone), ("some", 4, Memory::Cafe)] {
+        let clients = format!("clients = {clients}");
+        assert_eq!(memory(&fed, options(&fed, name, 3, &clients), &NAMES).await, expected);
+    }
 }

@@ -68,11 +68,6 @@ impl RawCohort {
         self.clients.is_some_and(|clients| self.target >= clients)
     }
 
-    /// Whether the plan leaves open how many clients the federation has.
-    pub(super) fn leaves_clients_open(&self) -> bool {
-        self.clients.is_none()
-    }
-
     pub(super) fn checked(self) -> Result<Cohort, PlanError> {
         let Self {
             select,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Average, Digest, Layout, Memory, Spec};
+use fl_compress::{Average, Layout, Spec};
 use fl_proto::{Extra, RunName, TrainTable, Training};
 use serde::Deserialize;
 
@@ -48,8 +48,6 @@ pub struct RunPlan {
     pub optimizer: MethodSpec,
     /// Compression of updates; exact if the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
-    /// The memory of updates if every client takes part in every round, where the plan leaves open whether they do.
-    pub if_everyone: Option<Memory>,
     /// Bytes of each client's updates in the run. `uplink` then has the budget of a round in which no bytes are left over.
     pub run_budget: Option<u64>,
     /// Compression of model updates; exact if the table is missing. Its memory is `None` or `ErrorFeedback`.
@@ -156,26 +154,6 @@ impl RunPlan {
         self.cohort.align || self.uplink.wants_bandwidth()
     }
 
-    /// The plan for a federation of so many clients, which counts if the plan leaves their number open.
-    pub fn with_clients(self, clients: usize) -> Self {
-        match self.if_everyone {
-            Some(memory) if self.cohort.target >= clients => self.with_memory(memory),
-            _ => self,
-        }
-    }
-
-    /// The plan as the run with the plan `begun` began with it: what the plan leaves open was decided then.
-    pub fn as_begun(self, begun: Digest) -> Self {
-        let Some(memory) = self.if_everyone else { return self };
-        let other = self.clone().with_memory(memory);
-        if other.digest() == begun { other } else { self }
-    }
-
-    fn with_memory(self, memory: Memory) -> Self {
-        let uplink = Spec { memory, ..self.uplink };
-        Self { uplink, ..self }
-    }
-
     /// The plan, its seed if the run.toml has one, and the key of its first weights.
     fn parse(text: &str, base: &Path, catalog: &Catalog) -> Result<(Self, Option<u64>, &'static str), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
@@ -204,10 +182,6 @@ impl RunPlan {
             mut uplink,
             mut downlink,
         } = raw.compression;
-        let if_everyone = match uplink.memory {
-            Memory::Auto if raw.cohort.leaves_clients_open() => Some(memory::of_updates(uplink.memory, true)?),
-            _ => None,
-        };
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
         downlink.memory = memory::of_model_updates(downlink.memory)?;
         rule(
@@ -238,7 +212,6 @@ impl RunPlan {
             aggregator,
             optimizer,
             uplink,
-            if_everyone,
             run_budget,
             downlink,
             evaluate: raw.evaluate,
