@@ -331,7 +331,7 @@ fn a_trainer_with_the_same_base_needs_none_and_another_one_is_told_what_to_do() 
     let mut stage = Stage::set("", []);
     stage.serve();
     let client = stage.client();
-    let line = stage.client_says("leaving this round");
+    let line = stage.client_says("left round");
     for part in [
         "are not on this device: those of the trainer's own weights have the digest",
         "`models` in client.toml",
