@@ -68,7 +68,7 @@ fn judged(cost: &RoundCost, tried: bool) -> Line {
     if cost.first > 0 {
         let time = cost.first_s.map_or_else(|| "an unknown time".to_owned(), time_of);
         line.details.push(format!(
-            "before its first round, this client downloads the model and its frozen tensors, unless it has or makes the same: about {:.2} MB, in {time}",
+            "before its first round, this client downloads the model, frozen tensors included, unless it has or makes the same: about {:.2} MB, in {time}",
             cost.first as f64 / 1e6
         ));
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(
             judged(&late, true).details,
             [
-                "before its first round, this client downloads the model unless it has or makes the same: about 4.00 MB, in 12 s"
+                "before its first round, this client downloads the model, frozen tensors included, unless it has or makes the same: about 4.00 MB, in 12 s"
             ]
         );
         let advised = |tried| judged(&cost(None, 2.0), tried).details;
