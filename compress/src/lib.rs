@@ -120,6 +120,7 @@ pub use snapshot::{rounded_snapshot, snapshot};
 pub use space::{Basis, Space, SpaceSpec};
 pub use spec::budget::Budget;
 pub use spec::budget_bandit::BudgetBandit;
+pub use spec::error_limit::ErrorLimit;
 pub use spec::method::{Method, Rule, Small};
 pub use spec::preset::Preset;
 pub use spec::weight::Weight;

@@ -37,8 +37,15 @@ impl Given<'_> {
         asked.into_iter().chain(self.most).min()
     }
 
-    /// What the sections of a frame with `head` other bytes may take: by its budget, and at most. `values`: trained ones.
-    pub(super) fn limits(&self, of_spec: Option<Budget>, values: usize, head: usize) -> [Option<ByteLimit>; 2] {
+    /// What the sections of a frame of `round` with `head` other bytes may take: by its budget, and at most. `values`:
+    /// trained ones.
+    pub(super) fn limits(
+        &self,
+        of_spec: Option<Budget>,
+        values: usize,
+        head: usize,
+        round: u64,
+    ) -> [Option<ByteLimit>; 2] {
         let of_frame = |bytes: u64| ByteLimit {
             bytes: bytes.saturating_sub(head as u64),
             counts_aside: true,
@@ -51,7 +58,7 @@ impl Given<'_> {
                 bytes: budget.bytes(values).saturating_sub(head as u64),
                 counts_aside: is_firm,
                 is_firm,
-                error: budget.error(),
+                error: budget.error().map(|error| error.at(round)),
             }
         });
         [self.budget.map(of_frame).or(of_spec), self.most.map(of_frame)]

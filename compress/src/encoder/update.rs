@@ -355,7 +355,7 @@ impl Encoder {
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, tasks.len(), extras, &mut frame);
         let values = self.layout.trained().len();
-        let [limit, most] = bytes.limits(budget, values, frame.len() + CHECKSUM_BYTES);
+        let [limit, most] = bytes.limits(budget, values, frame.len() + CHECKSUM_BYTES, header.round);
         let sections = encode_limited(limit, most, tasks, threads)?;
         if let Some(bits) = &mut self.bits {
             bits.coded(&sections, ruled.into_iter());

@@ -8,10 +8,12 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::size::{self, SIZES, UNITS};
 use crate::spec::budget_bandit::{BY, BudgetBandit, MOST_BITS};
+use crate::spec::error_limit::ErrorLimit;
 
 /// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
 /// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
-/// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7.
+/// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7; that limit may change with
+/// the rounds ([`ErrorLimit`]).
 ///
 /// In TOML also `{ link = "1Mbit/s", deadline = "20s" }`, which is read as bytes: 95 % of what the link carries in the deadline
 /// less `train`, half the deadline by default; `{ run = "2MiB" }`; and `{ by = "bandit", least = "0.1 bits", most = "1 bits" }`.
@@ -31,11 +33,11 @@ pub enum Budget {
         least: f64,
         /// Bits per value of a small model. Models in between have a frame of [`Budget::FRAME`] bytes.
         most: f64,
-        /// Limit of the relative error, above 0 and at most 1. A frame takes the additional bytes that keep the
+        /// Limit of the relative error, if there is one. A frame takes the additional bytes that keep the
         /// relative error of every section with a step or a density within this limit: `|v - v'| <= error |v|`, where
         /// `v` is the input of the section (with residual, without predictor) and `v'` its decoded values. A section is
         /// a tensor, or all small tensors. A section that sends nothing has a relative error of 1.
-        error: f64,
+        error: Option<ErrorLimit>,
     },
     /// Bits per trained value that an agent chooses for each frame, by what earlier frames kept for their bytes.
     Bandit(BudgetBandit),
@@ -83,9 +85,9 @@ impl Budget {
     }
 
     /// Limit of the relative error of a section, if the budget has one.
-    pub fn error(self) -> Option<f64> {
+    pub fn error(self) -> Option<ErrorLimit> {
         match self {
-            Self::Adaptive { error, .. } => Some(error).filter(|&error| error < 1.0),
+            Self::Adaptive { error, .. } => error,
             Self::Bytes(_) | Self::Run(_) | Self::Bits(_) | Self::Bandit(_) => None,
         }
     }
@@ -97,7 +99,7 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(
-                r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits" or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1; not "{text}""#
+                r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits", "0.25 to 1 bits, error 0.7" or "0.25 to 1 bits, error 0.3 to 0.8 by round 6" with errors above 0 and below 1; not "{text}""#
             ))
         };
         if text.contains(BY) {
@@ -125,11 +127,7 @@ impl FromStr for Budget {
                 (Self::Bits(least), Self::Bits(most)) if least <= most => (least, most),
                 _ => return Err(refusal()),
             };
-            let error = error.unwrap_or(1.0);
-            let is_good = error > 0.0 && (error < 1.0 || !text.contains(','));
-            return is_good
-                .then_some(Self::Adaptive { least, most, error })
-                .ok_or_else(refusal);
+            return Ok(Self::Adaptive { least, most, error });
         }
         let digits = text
             .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -154,10 +152,7 @@ impl fmt::Display for Budget {
                     write!(f, "{least} to ")?;
                 }
                 write!(f, "{most} bits")?;
-                if error < 1.0 {
-                    write!(f, ", error {error}")?;
-                }
-                Ok(())
+                error.map_or(Ok(()), |error| write!(f, ", error {error}"))
             }
             Self::Bandit(bandit) => bandit.fmt(f),
             Self::Run(total) => write!(f, "{}{A_RUN}", Self::Bytes(total)),

@@ -4,6 +4,7 @@ pub(crate) mod alternatives;
 pub(crate) mod budget;
 pub(crate) mod budget_bandit;
 mod budget_table;
+pub(crate) mod error_limit;
 pub(crate) mod method;
 pub(crate) mod preset;
 pub(crate) mod weight;
@@ -19,6 +20,7 @@ use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
 use crate::spec::budget::Budget;
+use crate::spec::error_limit::ErrorLimit;
 use crate::spec::method::{EXACT, HALF, Method, Rule, Small};
 use crate::spec::preset::Preset;
 use crate::spec::weight::Weight;
@@ -241,7 +243,7 @@ impl Default for Spec {
             budget: Some(Budget::Adaptive {
                 least: 0.25,
                 most: 1.0,
-                error: 0.7,
+                error: Some(ErrorLimit::constant(0.7)),
             }),
             weight: Weight::default(),
             default: dead_zone(ReduceSpec::Auto),

@@ -121,3 +121,21 @@ fn a_frame_over_a_faster_link_has_more_values() {
     let fixed = "default = { reduce = { top_k = { density = { by = 'variance' } } } }";
     assert!(!from_toml(fixed).wants_bandwidth());
 }
+
+#[test]
+fn a_limit_of_the_error_that_changes_with_the_rounds_holds_in_each() {
+    let (layout, spec) = (layout(), from_toml("budget = '0.01 bits, error 0.3 to 0.7 by round 3'"));
+    let lengths = [(1, 0.3f32), (2, 0.5), (3, 0.7), (9, 0.7)].map(|(round, limit)| {
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+        let pending = encoder
+            .encode(&mut noise(layout.len(), 5), FrameHeader { round, ..UPDATE })
+            .unwrap();
+        for section in &pending.fidelity {
+            let error = (1.0 - section.kept).sqrt();
+            assert!(error <= limit + 1e-3, "round {round}: {error} is above {limit}");
+        }
+        pending.frame.len()
+    });
+    assert!(lengths[0] > lengths[1] && lengths[1] > lengths[2], "{lengths:?}");
+    assert_eq!(lengths[2], lengths[3]);
+}

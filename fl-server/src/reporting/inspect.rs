@@ -142,7 +142,10 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
     let plan = plan.map_err(|e| InspectError::Corrupt(e.to_string()))?;
     let budget = |codec: &Spec| {
         let estimate = codec.budget_estimate(&layout)?;
-        let (bytes, error) = (estimate.asked.max(estimate.least), codec.budget?.error());
+        let (bytes, error) = (
+            estimate.asked.max(estimate.least),
+            codec.budget?.error().map(|error| error.to_string()),
+        );
         Some(FrameBudget { bytes, error })
     };
     let subject = RunInfo {

@@ -132,7 +132,7 @@ fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
 fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Cost {
     let updates = parts.iter().filter(|line| line.updated).count() as u64;
     let bytes = sum(parts.iter().map(|line| line.stages.framed));
-    let (at, budget) = size_of_frames(report, "uplink", report.settings.budget_up, (bytes, updates));
+    let (at, budget) = size_of_frames(report, "uplink", report.settings.budget_up.as_ref(), (bytes, updates));
     let why = format!("Clients sent {} updates{at}.", count(updates));
     let silent = |line: &&RoundLine| line.density_up == Some(0.0) && line.density_down == Some(0.0);
     match report.closed().filter(silent).count() as u64 {
@@ -149,7 +149,7 @@ fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64
 fn model_updates(report: &Report, flow: &Flow) -> Cost {
     let framed = sum(report.closed().map(|line| line.down.framed));
     let frames = (framed, report.closed().count() as u64);
-    let (at, budget) = size_of_frames(report, "downlink", report.settings.budget_down, frames);
+    let (at, budget) = size_of_frames(report, "downlink", report.settings.budget_down.as_ref(), frames);
     let why = format!("Clients fetched the model updates of the rounds{at}.");
     ("model updates", flow.steps, why, budget)
 }
@@ -213,7 +213,7 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
 fn size_of_frames(
     report: &Report,
     link: &str,
-    budget: Option<FrameBudget>,
+    budget: Option<&FrameBudget>,
     (bytes, frames): (u64, u64),
 ) -> (String, String) {
     let Some(bits) = bits_per_value(bytes, frames, report.run.parameters) else {

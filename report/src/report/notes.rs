@@ -20,8 +20,8 @@ pub fn bits_per_value(bytes: u64, frames: u64, values: u64) -> Option<f64> {
 
 /// The notes of a report: frames that the limit of the error makes longer than their budget.
 pub fn notes(report: &Report) -> Vec<String> {
-    let note = |way, budget: Option<FrameBudget>, frames: &dyn Fn(&RoundLine) -> (StageBytes, u64)| {
-        let (mut stages, mut asked, budget) = (StageBytes::default(), 0, budget?);
+    let note = |way, budget: &Option<FrameBudget>, frames: &dyn Fn(&RoundLine) -> (StageBytes, u64)| {
+        let (mut stages, mut asked, budget) = (StageBytes::default(), 0, budget.as_ref()?);
         for (of_round, frames) in report.closed().map(frames) {
             stages.add(&of_round);
             asked = budget.bytes.saturating_mul(frames).saturating_add(asked);
@@ -33,10 +33,10 @@ pub fn notes(report: &Report) -> Vec<String> {
              [compression.{way}link] changes it.",
             digits(sent.filter(|_| exceeds)?),
             digits(asked?),
-            budget.error?
+            budget.error.as_ref()?
         ))
     };
-    let up = note("up", report.settings.budget_up, &|line| (line.up, line.updates));
-    let down = note("down", report.settings.budget_down, &|line| (line.down, 1));
+    let up = note("up", &report.settings.budget_up, &|line| (line.up, line.updates));
+    let down = note("down", &report.settings.budget_down, &|line| (line.down, 1));
     up.into_iter().chain(down).collect()
 }

@@ -19,12 +19,12 @@ pub struct Settings {
 }
 
 /// What a budget asks of the frames of one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrameBudget {
     /// Bytes of a frame.
     pub bytes: u64,
-    /// The limit of the relative error, with which a frame may exceed these bytes.
-    pub error: Option<f64>,
+    /// The limit of the relative error, with which a frame may exceed these bytes: a number, and by which round another one.
+    pub error: Option<String>,
 }
 
 const SHOWN_OF_CODEC: &[&str] = &["budget", "default", "memory"];

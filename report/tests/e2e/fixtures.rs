@@ -89,7 +89,7 @@ fn settings() -> Settings {
         run_toml: "name = \"digits\"\nseed = 0\n".into(),
         budget_up: Some(FrameBudget {
             bytes: 1_800,
-            error: Some(0.7),
+            error: Some("0.7".to_owned()),
         }),
         budget_down: None,
     }

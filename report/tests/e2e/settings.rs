@@ -46,8 +46,11 @@ fn framed(values: u64, bytes: u64, budget: FrameBudget) -> Report {
 
 #[test]
 fn frames_that_the_limit_of_the_error_makes_longer_than_their_budget_are_named_with_the_key() {
-    let limit = |error| FrameBudget { bytes: 250, error };
-    let report = framed(8_000, 900, limit(Some(0.7)));
+    let limit = |error: Option<&str>| FrameBudget {
+        bytes: 250,
+        error: error.map(str::to_owned),
+    };
+    let report = framed(8_000, 900, limit(Some("0.7")));
     assert_eq!(
         notes(&report),
         [
@@ -59,7 +62,7 @@ fn frames_that_the_limit_of_the_error_makes_longer_than_their_budget_are_named_w
         limit(None),
         FrameBudget {
             bytes: 880,
-            error: Some(0.7),
+            error: Some("0.7".to_owned()),
         },
     ] {
         let report = framed(8_000, 900, budget);
@@ -81,7 +84,7 @@ fn frames_of_a_few_values_are_bytes_and_have_no_bits() {
         73,
         FrameBudget {
             bytes: 256,
-            error: Some(0.7),
+            error: Some("0.7".to_owned()),
         },
     );
     let found = savings(&report);
