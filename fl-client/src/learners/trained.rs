@@ -19,6 +19,10 @@ use crate::data::{ClassNames, ClientData, Examples, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::{Tape, release_gpu, shapes_once, with_values};
 
+/// Running statistics are measured on so many batches of so many examples, at most.
+const STATISTICS_BATCHES: usize = 16;
+const STATISTICS_BATCH: usize = 64;
+
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
 pub struct Trained {
@@ -127,6 +131,43 @@ impl Trained {
              update = \"both\" or \"b-only\""
         );
         Ok(here)
+    }
+
+    /// Sets the running statistics to those of the present weights on this client's training examples, and returns the old
+    /// ones. Those of a version are averages of its clients', exact, while its weights miss what compression left unsent: in
+    /// the first rounds they describe another model.
+    ///
+    /// # Errors
+    /// If `progress` asks to stop, or the device fails.
+    fn measure_statistics(&self, progress: &Progress) -> anyhow::Result<Vec<(Var, Tensor)>> {
+        let (examples, buffers) = (&self.data.train, &self.vars[self.trained..]);
+        if buffers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let size = STATISTICS_BATCH.min(examples.len());
+        let batches = (examples.len() / size).min(STATISTICS_BATCHES);
+        let mut sums: Vec<(Var, Tensor)> = Vec::new();
+        for at in 0..batches {
+            ensure!(!progress.stopped(), "the evaluation was stopped");
+            // Each batch is spread over all examples, which may be sorted by class.
+            let places = (0..size).map(|k| (k * batches + at) * examples.len() / (size * batches));
+            let positions: Vec<u32> = places.map(|at| at as u32).collect();
+            let batch = ModelBatch::of(examples, &positions, &self.device)?;
+            let mut tape = Tape::measuring();
+            self.model.forward(&mut tape, &batch.x)?;
+            for (at, (buffer, own)) in tape.measured().into_iter().enumerate() {
+                match sums.get_mut(at) {
+                    Some((_, sum)) => *sum = (&*sum + own)?,
+                    None => sums.push((buffer, own)),
+                }
+            }
+        }
+        let mut averaged = Vec::with_capacity(sums.len());
+        for (buffer, sum) in sums {
+            averaged.push((buffer.clone(), buffer.as_tensor().copy()?));
+            buffer.set(&(sum / batches as f64)?)?;
+        }
+        Ok(averaged)
     }
 
     /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
@@ -242,7 +283,9 @@ impl Learner for Trained {
     }
 
     fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        let averaged = self.measure_statistics(&plan.progress)?;
         let evaluation = examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress);
+        averaged.iter().try_for_each(|(buffer, value)| buffer.set(value))?;
         let released = release_gpu(&self.device);
         let evaluation = evaluation?;
         released?;

@@ -142,7 +142,7 @@ pub fn batch_norm(
             x.dims()
         );
     }
-    let count = batch * positions;
+    let (count, momentum) = (batch * positions, tape.momentum(running.momentum));
     if !tape.is_native(x) {
         if !tape.is_training() {
             let per_channel = |t: &Tensor| t.detach().reshape((1, channels, 1, 1));
@@ -156,11 +156,11 @@ pub fn batch_norm(
         let by_channel = x.detach().transpose(0, 1)?;
         let normal = Normal::new(&by_channel.reshape((channels, count))?, eps, true)?;
         if let Some(mean) = &normal.mean {
-            let mean = blend(&running.mean, &mean.flatten_all()?, running.momentum)?;
+            let mean = blend(&running.mean, &mean.flatten_all()?, momentum)?;
             tape.set_after(&running.mean, mean);
         }
         let unbiased = (normal.variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
-        let variance = blend(&running.variance, &unbiased, running.momentum)?;
+        let variance = blend(&running.variance, &unbiased, momentum)?;
         tape.set_after(&running.variance, variance);
         let values = normal
             .values
@@ -181,11 +181,8 @@ pub fn batch_norm(
         let unbiased = count as f32 / (count.max(2) - 1) as f32;
         let means = slices::tensor(stats.iter().map(|[mean, _]| *mean).collect(), channels)?;
         let variances = slices::tensor(variances.iter().map(|v| v * unbiased).collect(), channels)?;
-        tape.set_after(&running.mean, blend(&running.mean, &means, running.momentum)?);
-        tape.set_after(
-            &running.variance,
-            blend(&running.variance, &variances, running.momentum)?,
-        );
+        tape.set_after(&running.mean, blend(&running.mean, &means, momentum)?);
+        tape.set_after(&running.variance, blend(&running.variance, &variances, momentum)?);
         stats
     } else {
         let (means, variances) = (read(&running.mean)?, read(&running.variance)?);

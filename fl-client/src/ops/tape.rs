@@ -31,6 +31,8 @@ pub struct Tape {
     training: Option<RefCell<Rng>>,
     /// New values of buffers.
     buffers: Vec<(Var, Tensor)>,
+    /// Whether those are the batch's own statistics, whatever the momentum.
+    measures: bool,
     /// What compositions of attention add to scores, the same in all layers.
     pub(super) mask: Option<Tensor>,
     /// Type of the operands of products in compositions, if not `f32`.
@@ -56,6 +58,7 @@ impl Tape {
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
+            measures: false,
             mask: None,
             narrow: None,
             composed: false,
@@ -70,6 +73,24 @@ impl Tape {
             narrow: Some(dtype).filter(|dtype| *dtype != DType::F32),
             ..self
         }
+    }
+
+    /// The tape of a training step that changes nothing and measures the statistics of its batch.
+    pub(crate) fn measuring() -> Self {
+        Self {
+            measures: true,
+            ..Self::training(&[], 0)
+        }
+    }
+
+    /// The statistics that a forward pass on a measuring tape has found, in its order.
+    pub(crate) fn measured(self) -> Vec<(Var, Tensor)> {
+        self.buffers
+    }
+
+    /// Share of the batch's own statistics in the new running ones.
+    pub(super) fn momentum(&self, of_training: f32) -> f32 {
+        if self.measures { 1.0 } else { of_training }
     }
 
     /// A tape on which every operation is what it is on a GPU: a composition of candle's operations.

@@ -81,6 +81,12 @@ pub(super) fn run(args: &Args) -> Outcome {
             Digest::of_f32(&values)
         ))?,
     }
+    if !layout.buffers().is_empty() {
+        out::line(format_args!(
+            "  its running statistics are averages of those after the clients' trainings; measure them again on data of yours, as \
+             clients do before they evaluate (PyTorch: torch.optim.swa_utils.update_bn)"
+        ))?;
+    }
     let local: Vec<&str> = of(Role::Local).map(|tensor| tensor.name.as_str()).collect();
     if !local.is_empty() {
         out::line(format_args!(

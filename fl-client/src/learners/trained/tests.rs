@@ -44,6 +44,36 @@ fn an_update_is_the_difference_of_the_weights() {
     assert!(learner.update(&loaded[1..], &mut update).is_err());
 }
 
+#[test]
+fn an_evaluation_measures_running_statistics_and_leaves_those_of_the_model() {
+    let data = Builtin {
+        train: 200,
+        test: 50,
+        ..Builtin::default()
+    };
+    let (data, settings) = (
+        DataSource::Builtin(data).load().unwrap(),
+        "norm = 'batch'".parse().unwrap(),
+    );
+    let mut learner = Trained::new(find("resnet8").unwrap(), &settings, DeviceChoice::Cpu, data).unwrap();
+    let first = learner.initial(1, &Arc::new(Progress::default())).unwrap();
+    learner.load(&first).unwrap();
+    learner.fit(&plan(Training::default())).unwrap();
+    let (mut weights, buffers) = (vec![0.0; first.len()], learner.layout().buffers());
+    learner.weights(&mut weights).unwrap();
+    let evaluation = learner.evaluate().unwrap().unwrap();
+    // What compression makes of a version: statistics of another model.
+    weights[buffers]
+        .iter_mut()
+        .for_each(|value| *value = 3.0 * *value + 1.0);
+    learner.load(&weights).unwrap();
+    let again = learner.evaluate().unwrap().unwrap();
+    assert_eq!((again.loss, again.correct), (evaluation.loss, evaluation.correct));
+    let mut after = vec![0.0; weights.len()];
+    learner.weights(&mut after).unwrap();
+    assert_eq!(after, weights);
+}
+
 /// Twelve classes, which differ in the frequency of a wave.
 fn signals() -> ClientData {
     let mut rng = Rng::new(1);
