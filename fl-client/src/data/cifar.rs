@@ -10,6 +10,7 @@ use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
 use super::shard::Shard;
+pub(super) use super::shard::{check, of_client, relative_to, with_seed};
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
@@ -32,10 +33,8 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
         let (path, bytes) = read(path)?;
         for (at, record) in bytes.chunks_exact(RECORD).enumerate() {
             if record[0] > 9 {
-                return Err(Error::malformed(
-                    &path,
-                    format!("record {at} has label {}; there are 0 to 9", record[0]),
-                ));
+                let why = format!("record {at} has label {}; there are 0 to 9", record[0]);
+                return Err(Error::malformed(&path, why));
             }
             labels.push(record[0]);
             values.extend_from_slice(&record[1..]);
@@ -79,22 +78,6 @@ fn size(path: &Path) -> Result<u64, Error> {
         Err(Error::Size { found, .. }) => Ok(found),
         Err(error) => Err(error),
     }
-}
-
-pub(super) fn check(shard: &Shard) -> Result<(), Error> {
-    shard.check()
-}
-
-pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
-    shard.relative_to(base);
-}
-
-pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shard, Error> {
-    Ok(shard.for_client(client, clients))
-}
-
-pub(super) fn with_seed(shard: &Shard, seed: u64) -> Shard {
-    Shard { seed, ..shard.clone() }
 }
 
 pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::csv_file::repeated;
 use super::dataset::Dataset;
 use super::error::Error;
 use super::examples::{ClientData, Examples};
@@ -101,11 +102,7 @@ pub(super) fn check(cmapss: &Cmapss) -> Result<(), Error> {
     if sensors.is_empty() || !sensors.iter().all(|sensor| (1..=SENSORS).contains(sensor)) {
         return refused("sensors", format!("must be numbers from 1 to {SENSORS}"));
     }
-    if let Some((_, twice)) = sensors
-        .iter()
-        .enumerate()
-        .find(|(at, sensor)| sensors[..*at].contains(sensor))
-    {
+    if let Some(twice) = repeated(sensors) {
         return refused("sensors", format!("has {twice} twice"));
     }
     if cmapss.longest == 0 {

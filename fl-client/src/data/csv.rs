@@ -5,8 +5,11 @@ mod classes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fl_cli::findings::aligned;
+use serde::{Deserialize, Serialize};
+
 use super::array::check_shape;
-use super::csv_file::{CsvFile, Row};
+use super::csv_file::{CsvFile, Fault, Faults, Row, repeated, short};
 use super::dataset::Dataset;
 use super::error::Error;
 use super::examples::ClientData;
@@ -18,6 +21,19 @@ use super::shared::shared;
 pub use classes::Classes;
 use classes::{Texts, check_classes};
 pub(super) use classes::{check_names, sorted};
+
+/// What becomes of a missing cell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "expected \"mean\", \"drop\" or a number")]
+pub enum Missing {
+    /// The mean of the column over the rows that this client trains on, in held-out rows too.
+    Mean,
+    /// The row is dropped.
+    Drop,
+    /// This number, before it is scaled.
+    #[serde(untagged)]
+    Value(f32),
+}
 
 shared_set! {
     /// Examples in rows of a CSV file whose first line names the columns.
@@ -42,6 +58,9 @@ shared_set! {
         /// Columns that are not values.
         #[serde(default)]
         pub ignore: Vec<String>,
+        /// What becomes of missing cells; by default they are errors.
+        #[serde(default)]
+        pub missing: Option<Missing>,
         /// File of held-out examples, with the same columns in any order.
         #[serde(default)]
         pub test_file: Option<PathBuf>,
@@ -82,20 +101,15 @@ impl Csv {
     }
 
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling(self.mean.as_ref(), self.std.as_ref())
     }
 }
 
 pub(super) fn check(csv: &Csv) -> Result<(), Error> {
     check_wanted(csv)?;
     if csv.features.is_some() && !csv.ignore.is_empty() {
-        return Err(Error::config(
-            "ignore",
-            "leaves columns out; give it or `features`, not both",
-        ));
+        let why = "leaves columns out; give it or `features`, not both";
+        return Err(Error::config("ignore", why));
     }
     if csv.features.as_ref().is_some_and(Vec::is_empty) {
         return Err(Error::config("features", "is empty; name at least one column"));
@@ -105,13 +119,10 @@ pub(super) fn check(csv: &Csv) -> Result<(), Error> {
         ("ignore", &csv.ignore),
     ] {
         if list.iter().any(|name| name == csv.wanted()) {
-            let what = if csv.target.is_some() { "target" } else { "label" };
-            return Err(Error::config(
-                key,
-                format!("has `{}`, which is the {what}", csv.wanted()),
-            ));
+            let why = format!("has `{}`, which is the {}", csv.wanted(), csv.what());
+            return Err(Error::config(key, why));
         }
-        if let Some((_, twice)) = list.iter().enumerate().find(|(at, name)| list[..*at].contains(name)) {
+        if let Some(twice) = repeated(list) {
             return Err(Error::config(key, format!("has `{twice}` twice")));
         }
     }
@@ -121,6 +132,9 @@ pub(super) fn check(csv: &Csv) -> Result<(), Error> {
             csv.delimiter
         );
         return Err(Error::config("delimiter", why));
+    }
+    if matches!(csv.missing, Some(Missing::Value(value)) if !value.is_finite()) {
+        return Err(Error::config("missing", "must be a finite number"));
     }
     check_classes(csv.classes.as_ref())?;
     check_share(csv.test, csv.test_file.as_ref().map(|_| "test_file"))?;
@@ -132,17 +146,13 @@ pub(super) fn check(csv: &Csv) -> Result<(), Error> {
 fn check_wanted(csv: &Csv) -> Result<(), Error> {
     match (&csv.label, &csv.target) {
         (None, None) => {
-            return Err(Error::config(
-                "label",
-                "is missing; name the column of labels, or a `target` of numbers",
-            ));
+            let why = "is missing; name the column of labels, or a `target` of numbers";
+            return Err(Error::config("label", why));
         }
         (Some(_), Some(_)) => return Err(Error::config("target", "is of numbers; give it or `label`, not both")),
         (None, Some(_)) if csv.classes.is_some() => {
-            return Err(Error::config(
-                "classes",
-                "are of a `label`; numbers to predict have none",
-            ));
+            let why = "are of a `label`; numbers to predict have none";
+            return Err(Error::config("classes", why));
         }
         (None, Some(_)) => csv.part().split.expect_without_classes(false)?,
         (Some(_), None) if csv.target_mean.or(csv.target_std).is_some() => {
@@ -165,23 +175,17 @@ pub(super) fn relative_to(csv: &mut Csv, base: &Path) {
     csv.split.relative_to(base);
 }
 
-pub(super) fn of_client(csv: &Csv, client: u32, clients: u32) -> Result<Csv, Error> {
-    Ok(csv.for_client(client, clients))
-}
-
-pub(super) fn with_seed(csv: &Csv, seed: u64) -> Csv {
-    Csv { seed, ..csv.clone() }
-}
-
 pub(super) fn load(csv: &Csv) -> Result<ClientData, Error> {
     let key = |part: &str| format!("csv {part} {}", csv.identity());
     let train = shared(key("train"), || read(csv, &csv.file, "file", None))?;
-    let held = match (&csv.test_file, csv.test) {
-        (Some(file), _) => Held::Dealt(shared(key("test"), || read(csv, file, "test_file", Some(&train)))?),
-        (_, Some(share)) => Held::Share(share),
-        _ => Held::None,
-    };
-    csv.part().of(train, held)
+    let test = |file| shared(key("test"), || read(csv, file, "test_file", Some(&train)));
+    let held = csv.test_file.as_deref().map(test).transpose()?.map(Held::Dealt);
+    let data = csv.part().of(train, Held::or_share(held, csv.test))?;
+    if csv.missing == Some(Missing::Mean) {
+        data.filled()
+    } else {
+        Ok(data)
+    }
 }
 
 /// Reads the file at `path`, which is the value of `key`. A test set has the classes of its training set.
@@ -190,6 +194,10 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
     let delimiter = u8::try_from(csv.delimiter).unwrap_or(b',');
     let mut file = CsvFile::open(path, delimiter, &format!("`{key}` names it"))?;
     let path = file.path.clone();
+    file.expect_delimiter(|other| match train {
+        None => format!("set `delimiter = {other:?}`"),
+        Some(_) => format!("write it with {:?}, as `file`", csv.delimiter.to_string()),
+    })?;
     let wanted = file.column(csv.wanted())?;
     let names = match train {
         None => feature_names(csv, &file)?,
@@ -200,29 +208,85 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
         .iter()
         .map(|name| file.column(name))
         .collect::<Result<Vec<_>, _>>()?;
-    let shape = csv.shape.unwrap_or([1, 1, columns.len()]);
-    if columns.is_empty() || shape.iter().product::<usize>() != columns.len() {
+    let count = columns.len();
+    let shape = csv.shape.unwrap_or([1, 1, count]);
+    if columns.is_empty() || shape.iter().product::<usize>() != count {
         let why = match csv.shape {
-            Some(shape) => format!(
-                "has {} columns of values, which `shape` = {shape:?} does not suit",
-                columns.len()
-            ),
+            Some(shape) => format!("has {count} columns of values, which `shape` = {shape:?} does not suit"),
             None => format!("has no column of values beside the {}", csv.what()),
         };
         return Err(Error::malformed(&path, why));
     }
     let (mut values, mut truth) = (Vec::new(), Truth::of(csv));
-    while let Some(row) = file.next_row()? {
-        truth.add(csv, &row, wanted)?;
-        for &column in &columns {
-            values.push(row.number(column)?);
+    let (mut ranges, mut rows, mut dropped) = (vec![(f32::INFINITY, f32::NEG_INFINITY, 0); columns.len()], 0, 0);
+    let faults = file.each_row(|row, faults| {
+        rows += 1;
+        let (start, mut is_kept) = (values.len(), true);
+        for (&column, range) in columns.iter().zip(&mut ranges) {
+            let number = row.number(column).unwrap_or_else(|fault| {
+                faults.add(fault);
+                Some(0.0)
+            });
+            match number {
+                Some(number) => (range.0, range.1) = (range.0.min(number), range.1.max(number)),
+                None => range.2 += 1,
+            }
+            match (number, csv.missing) {
+                (Some(number), _) | (None, Some(Missing::Value(number))) => values.push(number),
+                (None, Some(Missing::Mean)) => values.push(f32::NAN),
+                (None, Some(Missing::Drop)) => is_kept = false,
+                (None, None) => faults.add(row.wrong(row.cell(column), FILL)),
+            }
         }
-    }
-    if truth.is_empty() {
-        return Err(Error::malformed(&path, "has no row after its first line"));
+        if !is_kept || !truth.add(csv, &row, wanted)? {
+            values.truncate(start);
+            dropped += 1;
+        }
+        Ok(())
+    })?;
+    if truth.is_empty() && faults.is_empty() {
+        let why = match dropped {
+            0 => "has no row after its first line".to_owned(),
+            _ => format!("a cell is missing in each of the {rows} rows, and `missing` drops them"),
+        };
+        return Err(Error::malformed(&path, why));
     }
     values.shrink_to_fit();
-    truth.with(csv, &path, values, shape, train)
+    let mut set = truth.with(csv, &path, values, shape, train, faults)?;
+    let shown = path.display();
+    let first = format!("{shown}: {rows} rows, {dropped} dropped because a cell is missing");
+    set.notes = notes(csv, &file, &first, &names, &ranges).into();
+    Ok(set)
+}
+
+/// What to do about a missing feature.
+const FILL: &str = "fill the cell, or set `missing` to \"mean\", \"drop\" or a number";
+
+/// What `check` shows of `file` after `first`: its columns by role, with least and largest number and missing cells of features.
+fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[(f32, f32, usize)]) -> Vec<String> {
+    /// Columns that are listed one by one.
+    const LISTED: usize = 32;
+    let shown = |name: &String| format!("`{}`", short(name).escape_debug());
+    let is_other = |name: &&String| *name != csv.wanted() && !names.contains(name);
+    let others = file.columns().iter().filter(is_other);
+    let mut ignored = others.take(LISTED).map(shown).collect::<Vec<_>>().join(", ");
+    if ignored.is_empty() {
+        ignored.push_str("none");
+    }
+    let mut rows = vec![["feature", "min", "max", "missing"].map(str::to_owned)];
+    for (name, (least, most, missing)) in names.iter().zip(ranges).take(LISTED) {
+        let [least, most] = [least, most].map(|n| if n.is_finite() { n.to_string() } else { String::new() });
+        rows.push([shown(name), least, most, missing.to_string()]);
+    }
+    let (what, wanted) = (csv.what(), csv.wanted());
+    let mut lines = vec![format!("{first}; {what}: `{wanted}`; ignored: {ignored}")];
+    lines.extend(aligned(&rows, &[1, 2, 3]));
+    if names.len() > LISTED {
+        let missing: usize = ranges[LISTED..].iter().map(|range| range.2).sum();
+        let more = names.len() - LISTED;
+        lines.push(format!("and {more} more features, {missing} cells missing"));
+    }
+    lines
 }
 
 /// What is to be predicted, as the rows come.
@@ -246,26 +310,33 @@ impl Truth {
         }
     }
 
-    fn add(&mut self, csv: &Csv, row: &Row<'_>, column: usize) -> Result<(), Error> {
+    /// Whether the row has what is to be predicted; if not, it is to be dropped.
+    fn add(&mut self, csv: &Csv, row: &Row<'_>, column: usize) -> Result<bool, Fault> {
+        let text = row.text(column);
+        let is_class = matches!(&csv.classes, Some(Classes::Names(names)) if names.iter().any(|name| name == text));
+        if row.is_missing(column) && !is_class {
+            let todo = match self {
+                Self::Labels(..) if !text.is_empty() => "set `missing = \"drop\"`, or list the label in `classes`",
+                _ => "fill it, or set `missing = \"drop\"`",
+            };
+            return match csv.missing {
+                Some(Missing::Drop) => Ok(false),
+                _ => Err(row.wrong(format!("the {} {}", csv.what(), row.cell(column)), todo)),
+            };
+        }
         match self {
-            Self::Labels(labels, texts) => {
-                let text = row.text(column);
-                if text.is_empty() {
-                    let why = format!("the label `{}` is empty; fill it or remove the row", csv.wanted());
-                    return Err(row.wrong(why));
-                }
-                labels.push(texts.number_of(text, row.line()).map_err(|why| row.wrong(why))?);
-            }
+            Self::Labels(labels, texts) => labels.push(texts.number_of(text, row.line())?),
             Self::Numbers(numbers) => {
                 let (mean, std) = (csv.target_mean.unwrap_or(0.0), csv.target_std.unwrap_or(1.0));
-                let number = (row.number(column)? - mean) / std;
+                let number = (row.number(column)?.unwrap_or_default() - mean) / std;
                 if !number.is_finite() {
-                    return Err(row.wrong("the number to predict is too large after `target_mean` and `target_std`"));
+                    let what = "the number to predict is too large after `target_mean` and `target_std`";
+                    return Err(row.wrong(what, "raise `target_std`"));
                 }
                 numbers.push(number);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The set with the values of the file at `path`. A test set has the classes of its training set.
@@ -276,10 +347,12 @@ impl Truth {
         mut values: Vec<f32>,
         shape: [usize; 3],
         train: Option<&Arc<Dataset>>,
+        mut faults: Faults,
     ) -> Result<Dataset, Error> {
         let in_file = |error: Error| Error::malformed(path, error.to_string());
         let (labels, texts) = match self {
             Self::Numbers(numbers) => {
+                faults.into_result(path)?;
                 let input = Input::of_numbers(shape, 1);
                 csv.scaling().apply(&mut values, input)?;
                 return Dataset::of_numbers(Features::Floats(values), numbers, input).map_err(in_file);
@@ -292,9 +365,8 @@ impl Truth {
             (None, None, Some(train)) => Some(Classes::Count(train.input().classes as u16)),
             (given, ..) => given.clone(),
         };
-        let list = texts
-            .classes(given.as_ref())
-            .map_err(|why| Error::malformed(path, why))?;
+        let list = texts.classes(given.as_ref(), &mut faults);
+        faults.into_result(path)?;
         let input = Input::of_classes(shape, list.count);
         csv.scaling().apply(&mut values, input)?;
         let labels = labels
@@ -312,7 +384,7 @@ impl Truth {
 /// Names of the columns of values.
 ///
 /// # Errors
-/// `Malformed` if `features` or `ignore` names a column that the file lacks.
+/// `Malformed` if `features` or `ignore` names a column that the file lacks, or a column has no name.
 fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
     if let Some(names) = &csv.features {
         names.iter().try_for_each(|name| file.column(name).map(drop))?;
@@ -320,7 +392,16 @@ fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
     }
     csv.ignore.iter().try_for_each(|name| file.column(name).map(drop))?;
     let kept = |name: &&String| **name != csv.wanted() && !csv.ignore.contains(name);
-    Ok(file.columns().iter().filter(kept).cloned().collect())
+    let names: Vec<String> = file.columns().iter().filter(kept).cloned().collect();
+    // The second is how pandas names the first when it reads such a file.
+    match names.iter().find(|name| ["", "Unnamed: 0"].contains(&name.as_str())) {
+        None => Ok(names),
+        Some(name) => {
+            let why = "has a column without a name, such as the row numbers that `to_csv` of pandas writes first";
+            let todo = format!("leave it out with `ignore = [{name:?}]`, or name it");
+            Err(Error::malformed(&file.path, format!("{why}; {todo}")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! CSV files with a header row, whose errors name the line and the column.
+//! CSV files with a header row. One error lists the first faults of a file, each with line and column.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -15,6 +15,7 @@ pub(super) struct CsvFile {
     reader: Reader<DataFile>,
     columns: Vec<String>,
     record: StringRecord,
+    delimiter: char,
 }
 
 impl CsvFile {
@@ -29,30 +30,49 @@ impl CsvFile {
             .delimiter(delimiter)
             .trim(Trim::All)
             .from_reader(file);
-        let header = reader.headers().map_err(|error| unreadable(&path, &error))?;
+        let header = match reader.headers() {
+            Ok(header) => header,
+            Err(error) => {
+                let fault = unreadable(&path, &error)?;
+                let why = format!("line {}: {}; {}", fault.line, fault.what, fault.todo);
+                return Err(Error::malformed(&path, why));
+            }
+        };
         let columns: Vec<String> = header.iter().map(str::to_owned).collect();
         if columns.is_empty() {
-            return Err(Error::malformed(
-                &path,
-                "is empty; the first line must name the columns",
-            ));
+            let why = "is empty; the first line must name the columns";
+            return Err(Error::malformed(&path, why));
         }
-        if let Some(twice) = columns
-            .iter()
-            .enumerate()
-            .find(|(at, name)| columns[..*at].contains(name))
-        {
-            return Err(Error::malformed(
-                &path,
-                format!("column `{}` occurs twice in the first line", twice.1),
-            ));
+        if let Some(twice) = repeated(&columns) {
+            let why = format!("column `{twice}` occurs twice in the first line");
+            return Err(Error::malformed(&path, why));
         }
         Ok(Self {
             path,
             reader,
             columns,
             record: StringRecord::new(),
+            delimiter: char::from(delimiter),
         })
+    }
+
+    /// Succeeds unless the file has one column that another usual delimiter would split; `todo` says what to do about that one.
+    ///
+    /// # Errors
+    /// `Malformed`.
+    pub(super) fn expect_delimiter(&self, todo: impl Fn(&str) -> String) -> Result<(), Error> {
+        let [only] = &self.columns[..] else { return Ok(()) };
+        let count = |other: char| only.matches(other).count();
+        let others = [',', ';', '\t', '|'].into_iter();
+        let best = others
+            .filter(|&other| other != self.delimiter)
+            .max_by_key(|&other| count(other));
+        let Some(other) = best.filter(|&other| count(other) > 0) else {
+            return Ok(());
+        };
+        let (columns, other) = (count(other) + 1, other.to_string());
+        let why = format!("has one column, which {other:?} would split into {columns}");
+        Err(Error::malformed(&self.path, format!("{why}; {}", todo(&other))))
     }
 
     /// Names of the columns.
@@ -74,32 +94,119 @@ impl CsvFile {
                 list.push_str(&format!("` and {} more, such as `", self.columns.len() - LISTED));
                 list.push_str(&self.columns[self.columns.len() - 1]);
             }
-            Error::malformed(
-                &self.path,
-                format!("has no column `{name}` in its first line; it has `{list}`"),
-            )
+            let why = format!("has no column `{name}` in its first line; it has `{list}`");
+            Error::malformed(&self.path, why)
         })
     }
 
-    /// The next row, or `None` at the end.
+    /// Gives each row to `read`. Reading continues after a fault, of `read` or of the row itself, such as another number of
+    /// fields than the first line has.
     ///
     /// # Errors
-    /// `Malformed` if the row has another number of fields than the first line, or is not UTF-8; `Io`.
-    pub(super) fn next_row(&mut self) -> Result<Option<Row<'_>>, Error> {
-        let more = self.reader.read_record(&mut self.record);
-        let more = more.map_err(|error| unreadable(&self.path, &error))?;
-        Ok(more.then_some(Row {
-            path: &self.path,
-            columns: &self.columns,
-            record: &self.record,
-        }))
+    /// `Io`; `Malformed` if the file cannot be decompressed.
+    pub(super) fn each_row(
+        &mut self,
+        mut read: impl FnMut(Row<'_>, &mut Faults) -> Result<(), Fault>,
+    ) -> Result<Faults, Error> {
+        let Self { columns, record, .. } = self;
+        let mut faults = Faults::default();
+        loop {
+            let result = match self.reader.read_record(record) {
+                Ok(false) => return Ok(faults),
+                Ok(true) => read(Row { columns, record }, &mut faults),
+                Err(error) => Err(unreadable(&self.path, &error)?),
+            };
+            result.unwrap_or_else(|fault| faults.add(fault));
+        }
     }
 }
+
+/// What is wrong in a line of a file.
+#[derive(Debug)]
+pub(super) struct Fault {
+    line: u64,
+    what: String,
+    todo: String,
+}
+
+impl Fault {
+    pub(super) fn new(line: u64, what: impl Into<String>, todo: impl Into<String>) -> Self {
+        let (what, todo) = (what.into(), todo.into());
+        Self { line, what, todo }
+    }
+}
+
+/// Faults of a file: the first ones, and the number of all.
+#[derive(Default)]
+pub(super) struct Faults {
+    first: Vec<Fault>,
+    count: usize,
+}
+
+impl Faults {
+    /// Faults that an error lists.
+    const LISTED: usize = 10;
+
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.count += 1;
+        if self.first.len() < Self::LISTED {
+            self.first.push(fault);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Succeeds if there is no fault.
+    ///
+    /// # Errors
+    /// `Malformed`: the first faults of the file at `path`, then each different remedy once.
+    pub(super) fn into_result(self, path: &Path) -> Result<(), Error> {
+        let lines = self
+            .first
+            .iter()
+            .map(|fault| format!("line {}: {}", fault.line, fault.what));
+        let mut parts: Vec<String> = lines.collect();
+        if self.count > parts.len() {
+            parts.push(format!("and {} more", self.count - parts.len()));
+        }
+        let mark = if self.count == 1 { "" } else { "-> " };
+        for Fault { todo, .. } in self.first {
+            let todo = format!("{mark}{todo}");
+            if !parts.contains(&todo) {
+                parts.push(todo);
+            }
+        }
+        let text = match self.count {
+            0 => return Ok(()),
+            1 => parts.join("; "),
+            count => format!("{count} faults\n  {}", parts.join("\n  ")),
+        };
+        Err(Error::malformed(path, text))
+    }
+}
+
+/// The first name that occurs twice.
+pub(super) fn repeated<T: PartialEq>(names: &[T]) -> Option<&T> {
+    let mut at = 0..;
+    names.iter().find(|name| names[..at.next().unwrap_or(0)].contains(name))
+}
+
+/// The first 24 characters of a cell or a name, so that ten faults fit into an error.
+pub(super) fn short(text: &str) -> String {
+    match text.char_indices().nth(24) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// What to do about a column of texts.
+const ENCODE: &str = "encode texts as numbers, or leave the column out with `features` or `ignore`";
 
 /// One row of a file. Columns are given by their positions.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
-    path: &'a Path,
     columns: &'a [String],
     record: &'a StringRecord,
 }
@@ -113,39 +220,49 @@ impl<'a> Row<'a> {
     /// The integer in `column`.
     ///
     /// # Errors
-    /// `Malformed` if it is none, or out of the range of `T`.
-    pub(super) fn integer<T: FromStr>(&self, column: usize) -> Result<T, Error> {
-        let text = self.text(column);
-        let wrong = |_| {
-            self.wrong(format!(
-                "`{}` is `{text}`, which is no such integer",
-                self.columns[column]
-            ))
-        };
-        text.parse().map_err(wrong)
+    /// If it is none, or out of the range of `T`.
+    pub(super) fn integer<T: FromStr>(&self, column: usize) -> Result<T, Fault> {
+        let parsed = self.text(column).parse();
+        parsed.map_err(|_| self.wrong(format!("{}, which is no such integer", self.cell(column)), "correct it"))
     }
 
-    /// The number in `column`.
+    /// The number in `column`; `None` if it is missing.
     ///
     /// # Errors
-    /// `Malformed` if it is none, or not finite as f32.
-    pub(super) fn number(&self, column: usize) -> Result<f32, Error> {
-        let (text, name) = (self.text(column), &self.columns[column]);
-        match text.parse::<f32>() {
-            Ok(value) if value.is_finite() => Ok(value),
-            Ok(_) => Err(self.wrong(format!(
-                "`{name}` is `{text}`, which is not finite as f32; remove or replace it"
-            ))),
-            Err(_) if text.is_empty() => Err(self.wrong(format!("`{name}` is empty; fill it or remove the row"))),
-            Err(_) => Err(self.wrong(format!(
-                "`{name}` is `{text}`, which is no number; encode it as numbers or leave the column out with `features` or `ignore`"
-            ))),
+    /// If it is none, or not finite as f32.
+    pub(super) fn number(&self, column: usize) -> Result<Option<f32>, Fault> {
+        let text = self.text(column);
+        if self.is_missing(column) {
+            return Ok(None);
+        }
+        let (why, todo) = match text.parse::<f32>() {
+            Ok(value) if value.is_finite() => return Ok(Some(value)),
+            Ok(_) => ("not finite as f32", "remove or replace it"),
+            Err(_) => ("no number", ENCODE),
+        };
+        Err(self.wrong(format!("{}, which is {why}", self.cell(column)), todo))
+    }
+
+    /// Whether the cell in `column` is empty, or has a usual spelling of a missing value.
+    pub(super) fn is_missing(&self, column: usize) -> bool {
+        let spellings = ["", "na", "n/a", "<na>", "nan", "null", "?"];
+        spellings
+            .iter()
+            .any(|text| self.text(column).eq_ignore_ascii_case(text))
+    }
+
+    /// Name and content of a cell, for a person.
+    pub(super) fn cell(&self, column: usize) -> String {
+        let name = short(&self.columns[column]);
+        match self.text(column) {
+            "" => format!("`{name}` is empty"),
+            text => format!("`{name}` is `{}`", short(text)),
         }
     }
 
-    /// An error about this row.
-    pub(super) fn wrong(&self, why: impl std::fmt::Display) -> Error {
-        Error::malformed(self.path, format!("line {}: {why}", self.line()))
+    /// A fault of this row, and what to do.
+    pub(super) fn wrong(&self, what: impl Into<String>, todo: impl Into<String>) -> Fault {
+        Fault::new(self.line(), what, todo)
     }
 
     /// Line of the file in which the row begins, from 1.
@@ -154,20 +271,25 @@ impl<'a> Row<'a> {
     }
 }
 
-fn unreadable(path: &Path, error: &csv::Error) -> Error {
+/// The fault of a row that cannot be read.
+///
+/// # Errors
+/// If the rest of the file cannot be read either.
+fn unreadable(path: &Path, error: &csv::Error) -> Result<Fault, Error> {
     let line = error.position().map_or(0, csv::Position::line);
     match error.kind() {
-        ErrorKind::Io(error) => match error.kind() {
+        ErrorKind::Io(error) => Err(match error.kind() {
             std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
                 Error::malformed(path, format!("cannot be decompressed ({error}); fetch it again"))
             }
             _ => Error::io(path, error),
-        },
-        ErrorKind::Utf8 { .. } => Error::malformed(path, format!("line {line}: not UTF-8; convert the file")),
-        ErrorKind::UnequalLengths { expected_len, len, .. } => Error::malformed(
-            path,
-            format!("line {line}: {len} fields, but the first line has {expected_len}"),
-        ),
-        _ => Error::malformed(path, format!("line {line}: {error}")),
+        }),
+        ErrorKind::Utf8 { .. } => Ok(Fault::new(line, "not UTF-8", "convert the file to UTF-8")),
+        ErrorKind::UnequalLengths { expected_len, len, .. } => Ok(Fault::new(
+            line,
+            format!("{len} fields, but the first line has {expected_len}"),
+            "complete the row, and quote fields that contain the delimiter",
+        )),
+        _ => Err(Error::malformed(path, format!("line {line}: {error}"))),
     }
 }

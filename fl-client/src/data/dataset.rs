@@ -18,6 +18,8 @@ pub struct Dataset {
     input: Input,
     /// Name of each class or token, or nothing if they are numbers.
     names: Arc<[String]>,
+    /// What `check` shows of the file.
+    pub(crate) notes: Arc<[String]>,
 }
 
 /// What is to be predicted.
@@ -39,10 +41,8 @@ impl Dataset {
     pub fn new(features: Features, labels: Vec<u8>, input: Input) -> Result<Self, Error> {
         expect_values(&features, labels.len(), input, Target::Class)?;
         if let Some(label) = labels.iter().find(|&&l| usize::from(l) >= input.classes) {
-            return Err(Error::config(
-                "labels",
-                format!("hold {label}, but there are {} classes", input.classes),
-            ));
+            let why = format!("hold {label}, but there are {} classes", input.classes);
+            return Err(Error::config("labels", why));
         }
         Ok(Self::of(features, Truth::Classes(labels), input))
     }
@@ -85,6 +85,7 @@ impl Dataset {
             truth,
             input,
             names: Arc::default(),
+            notes: Arc::default(),
         }
     }
 
@@ -170,7 +171,21 @@ impl Dataset {
             truth,
             input: self.input,
             names: self.names.clone(),
+            notes: self.notes.clone(),
         }
+    }
+
+    /// A new set of the examples at `indices`, with `means` in place of NaN. Shapes: `means: [input.len()]`.
+    pub(super) fn filled(&self, indices: &[u32], means: &[f32]) -> Self {
+        let mut own = self.only(indices);
+        if let Features::Floats(values) = &mut own.features {
+            let missing = values
+                .iter_mut()
+                .zip(means.iter().cycle())
+                .filter(|(value, _)| value.is_nan());
+            missing.for_each(|(value, mean)| *value = *mean);
+        }
+        own
     }
 
     fn numbers<'a>(&self, numbers: &'a [f32], index: u32) -> &'a [f32] {

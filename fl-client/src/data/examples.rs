@@ -80,6 +80,11 @@ impl Examples {
         self.set.class_names()
     }
 
+    /// Lines about the file of the whole set, for `fl-client check`; empty unless the file is a table.
+    pub fn notes(&self) -> &[String] {
+        &self.set.notes
+    }
+
     /// What the numbers of classes or tokens mean: their names, or the numbers themselves; `None` if numbers are predicted.
     pub fn named_classes(&self) -> Option<ClassNames> {
         let input = self.input();
@@ -160,6 +165,35 @@ impl ClientData {
             train: self.train.compact(),
             test: self.test.compact(),
         }
+    }
+
+    /// The same examples in sets of their own, with the mean of each value over the training examples in place of NaN in both.
+    ///
+    /// # Errors
+    /// `Config` if no training example has a value.
+    pub(super) fn filled(self) -> Result<Self, Error> {
+        let mut sums = vec![(0.0f64, 0u32); self.train.input().len()];
+        for position in 0..self.train.len() as u32 {
+            let example = self.train.batch(&[position]);
+            let known = sums.iter_mut().zip(example.values.numbers());
+            for (sum, &value) in known.filter(|(_, value)| !value.is_nan()) {
+                *sum = (sum.0 + f64::from(value), sum.1 + 1);
+            }
+        }
+        if let Some(at) = sums.iter().position(|&(_, count)| count == 0) {
+            let why = format!(
+                "is \"mean\", but feature {} is missing in all training rows of this client",
+                at + 1
+            );
+            return Err(Error::config("missing", format!("{why}; give a number")));
+        }
+        let means: Vec<f32> = sums
+            .iter()
+            .map(|&(sum, count)| (sum / f64::from(count)) as f32)
+            .collect();
+        let filled = |part: Examples| Examples::all(Arc::new(part.set.filled(&part.indices, &means)));
+        let (train, test) = (filled(self.train), filled(self.test));
+        Ok(Self { train, test })
     }
 }
 

@@ -117,10 +117,8 @@ impl Public {
             "cifar-10" => vec![cifar()],
             _ => {
                 let known = Self::NAMES.join(", ");
-                return Err(Error::config(
-                    "data set",
-                    format!("`{name}` is not known; there are {known}"),
-                ));
+                let why = format!("`{name}` is not known; there are {known}");
+                return Err(Error::config("data set", why));
             }
         };
         Ok(Self {

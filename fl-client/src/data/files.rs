@@ -65,10 +65,8 @@ impl DataFile {
             // A truncated compressed file is reported by the bytes that it yielded.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-                return Err(Error::malformed(
-                    &self.path,
-                    format!("cannot be decompressed ({error}); fetch it again"),
-                ));
+                let why = format!("cannot be decompressed ({error}); fetch it again");
+                return Err(Error::malformed(&self.path, why));
             }
             Err(error) => return Err(Error::io(&self.path, &error)),
         }

@@ -171,10 +171,8 @@ pub(super) fn load(hapt: &Hapt) -> Result<ClientData, Error> {
         test.extend_from_slice(last);
     }
     if train.is_empty() {
-        return Err(Error::config(
-            "user",
-            format!("is {}, of whom there are no windows", hapt.user),
-        ));
+        let why = format!("is {}, of whom there are no windows", hapt.user);
+        return Err(Error::config("user", why));
     }
     let set = shared(format!("hapt {}", hapt.dir.display()), || read_hapt(&hapt.dir, windows))?;
     let limit = hapt.limit.map_or(usize::MAX, |limit| limit as usize);

@@ -8,7 +8,8 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
-use super::shard::Shard;
+use super::shard::{self, Shard};
+pub(super) use super::shard::{of_client, relative_to, with_seed};
 
 /// Most bytes that an idx file may declare; the largest public one has 47 MB.
 pub(super) const MAX_BYTES: u64 = 1 << 31;
@@ -27,10 +28,8 @@ pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
     let mut file = DataFile::open(path, HINT)?;
     let magic = file.take(4, "idx header")?;
     let &[0, 0, 8, dims @ 1..=4] = magic.as_slice() else {
-        return Err(Error::malformed(
-            &file.path,
-            format!("no idx file of bytes: it begins with {magic:02x?}"),
-        ));
+        let why = format!("no idx file of bytes: it begins with {magic:02x?}");
+        return Err(Error::malformed(&file.path, why));
     };
     let header = file.take(4 * u64::from(dims), "idx header")?;
     let extents: Vec<usize> = header
@@ -43,10 +42,8 @@ pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
         .iter()
         .try_fold(1u64, |len, &extent| len.checked_mul(extent as u64));
     let Some(len) = len.filter(|&len| len <= MAX_BYTES) else {
-        return Err(Error::malformed(
-            &file.path,
-            format!("declares {extents:?} bytes, more than {MAX_BYTES}"),
-        ));
+        let why = format!("declares {extents:?} bytes, more than {MAX_BYTES}");
+        return Err(Error::malformed(&file.path, why));
     };
     let values = file.take(len, "values")?;
     file.finish(len, "values")?;
@@ -60,17 +57,13 @@ pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
 pub fn read_idx_pair(images: &Path, labels: &Path, classes: usize) -> Result<Dataset, Error> {
     let (extents, values) = read_idx(images)?;
     let &[count, height, width] = extents.as_slice() else {
-        return Err(Error::malformed(
-            images,
-            format!("expected images in 3 dimensions, found {extents:?}"),
-        ));
+        let why = format!("expected images in 3 dimensions, found {extents:?}");
+        return Err(Error::malformed(images, why));
     };
     let (label_extents, label_values) = read_idx(labels)?;
     if label_extents != [count] {
-        return Err(Error::malformed(
-            labels,
-            format!("expected {count} labels, found {label_extents:?}"),
-        ));
+        let why = format!("expected {count} labels, found {label_extents:?}");
+        return Err(Error::malformed(labels, why));
     }
     let features = Features::Bytes {
         values,
@@ -85,19 +78,7 @@ pub(super) fn check(shard: &Shard) -> Result<(), Error> {
     if shard.hold_out_batch_5 {
         return Err(Error::config("hold_out_batch_5", "is for CIFAR-10 only"));
     }
-    shard.check()
-}
-
-pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
-    shard.relative_to(base);
-}
-
-pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shard, Error> {
-    Ok(shard.for_client(client, clients))
-}
-
-pub(super) fn with_seed(shard: &Shard, seed: u64) -> Shard {
-    Shard { seed, ..shard.clone() }
+    shard::check(shard)
 }
 
 pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {

@@ -51,7 +51,7 @@ pub use cifar::read_cifar10;
 pub use class_names::ClassNames;
 pub use cmapss::Cmapss;
 pub(crate) use coder::Coder;
-pub use csv::{Classes, Csv};
+pub use csv::{Classes, Csv, Missing};
 pub use dataset::Dataset;
 pub use error::Error;
 pub use examples::{ClientData, Examples};

@@ -11,7 +11,7 @@ use super::split::{Split, share, slice};
 use super::unlabelled::share_unlabelled;
 
 /// Defines the keys of a data set that several clients may share: its own keys, each with a comma after it, then those that say
-/// which part a client takes.
+/// which part a client takes. The module has `of_client` and `with_seed` for it.
 macro_rules! shared_set {
     ($(#[$meta:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $(#[$meta])*
@@ -52,11 +52,6 @@ macro_rules! shared_set {
                 }
             }
 
-            /// The same set, for another client.
-            pub(crate) fn for_client(&self, client: u32, clients: u32) -> Self {
-                Self { client, clients, ..self.clone() }
-            }
-
             /// Identifies the set itself: equal for all clients that share it.
             pub(crate) fn identity(&self) -> String {
                 let whole = Self {
@@ -70,6 +65,14 @@ macro_rules! shared_set {
                 };
                 format!("{whole:?}")
             }
+        }
+
+        pub(crate) fn of_client(set: &$name, client: u32, clients: u32) -> Result<$name, $crate::data::error::Error> {
+            Ok($name { client, clients, ..set.clone() })
+        }
+
+        pub(crate) fn with_seed(set: &$name, seed: u64) -> $name {
+            $name { seed, ..set.clone() }
         }
     };
 }
@@ -103,6 +106,13 @@ pub(crate) enum Held {
     Share(f64),
     /// There are none.
     None,
+}
+
+impl Held {
+    /// A `set` of its own, or else the share `test`.
+    pub(crate) fn or_share(set: Option<Self>, test: Option<f64>) -> Self {
+        set.or(test.map(Self::Share)).unwrap_or(Self::None)
+    }
 }
 
 impl Part<'_> {

@@ -79,10 +79,8 @@ pub(super) fn check(roles: &Roles) -> Result<(), Error> {
         return Err(Error::config("roles", "is 0, but must be at least 1"));
     }
     if roles.least < FEWEST {
-        return Err(Error::config(
-            "least",
-            format!("is {}, but must be at least {FEWEST}", roles.least),
-        ));
+        let why = format!("is {}, but must be at least {FEWEST}", roles.least);
+        return Err(Error::config("least", why));
     }
     if roles.limit == Some(0) {
         return Err(Error::config("limit", "must be at least 1"));
@@ -174,6 +172,9 @@ fn text_file(dir: &Path) -> Result<DataFile, Error> {
     }
 }
 
+/// What to do about a range that does not suit the text.
+const FETCH: &str = "fetch the text and its speeches together";
+
 /// Where the speeches of each role are in `text`, in its order.
 ///
 /// # Errors
@@ -189,13 +190,14 @@ fn speeches(dir: &Path, text: &str) -> Result<BTreeMap<String, Vec<Range<usize>>
     let role = file.column("role_id").or_else(|_| file.column("role"))?;
     let mut roles: BTreeMap<String, Vec<Range<usize>>> = BTreeMap::new();
     let mut last = 0;
-    while let Some(row) = file.next_row()? {
+    let faults = file.each_row(|row, _| {
         let range = row.integer::<usize>(start)?..row.integer::<usize>(end)?;
         if range.start < last {
-            return Err(row.wrong(format!(
+            let what = format!(
                 "begins at {}, before {last}, where the speech above it ends",
                 range.start
-            )));
+            );
+            return Err(row.wrong(what, FETCH));
         }
         if text.get(range.clone()).is_none() {
             let why = format!(
@@ -204,14 +206,16 @@ fn speeches(dir: &Path, text: &str) -> Result<BTreeMap<String, Vec<Range<usize>>
                 range.end,
                 text.len()
             );
-            return Err(row.wrong(why));
+            return Err(row.wrong(why, FETCH));
         }
         if row.text(role).is_empty() {
-            return Err(row.wrong("the role is empty; name it"));
+            return Err(row.wrong("the role is empty", "name it"));
         }
         last = range.end;
         roles.entry(row.text(role).to_owned()).or_default().push(range);
-    }
+        Ok(())
+    })?;
+    faults.into_result(&path)?;
     Ok(roles)
 }
 

@@ -1,107 +1,84 @@
 //! Mean and standard deviation by which examples are normalized.
 
-use std::fmt;
-
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::input::Input;
 
 /// One number for all values, or a list of one number for each channel (or each value of an example, where that is said).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Numbers(Vec<f32>);
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a number, or a list of one number for each channel")]
+pub enum Numbers {
+    /// One for all.
+    All(f32),
+    /// One for each channel or value.
+    Each(Vec<f32>),
+}
 
 impl From<Vec<f32>> for Numbers {
     fn from(numbers: Vec<f32>) -> Self {
-        Self(numbers)
-    }
-}
-
-impl Serialize for Numbers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.as_slice() {
-            [one] => one.serialize(serializer),
-            list => list.serialize(serializer),
+        match numbers[..] {
+            [one] => Self::All(one),
+            _ => Self::Each(numbers),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Numbers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Numbers;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or a list of one number for each channel")
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Numbers, E> {
-                Ok(Numbers(vec![number as f32]))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Numbers, E> {
-                Ok(Numbers(vec![number as f32]))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Numbers, E> {
-                Ok(Numbers(vec![number as f32]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Numbers, A::Error> {
-                let mut numbers = Vec::new();
-                while let Some(number) = list.next_element()? {
-                    numbers.push(number);
-                }
-                Ok(Numbers(numbers))
-            }
+impl Numbers {
+    fn list(&self) -> &[f32] {
+        match self {
+            Self::All(one) => std::slice::from_ref(one),
+            Self::Each(list) => list,
         }
-        deserializer.deserialize_any(OneOrMany)
     }
 }
 
 /// The keys `mean` and `std` of a data set. A model sees `(value - mean) / std`.
 #[derive(Clone, Copy)]
-pub(super) struct Scaling<'a> {
-    pub(super) mean: Option<&'a Numbers>,
-    pub(super) std: Option<&'a Numbers>,
-}
+pub(super) struct Scaling<'a>(pub(super) Option<&'a Numbers>, pub(super) Option<&'a Numbers>);
 
 impl Scaling<'_> {
     /// # Errors
     /// `Config` if a number is not finite, or a deviation not above 0.
     pub(super) fn check(self) -> Result<(), Error> {
         let bad = |numbers: Option<&Numbers>, good: fn(f32) -> bool| {
-            numbers.is_some_and(|numbers| numbers.0.is_empty() || !numbers.0.iter().all(|&n| good(n)))
+            numbers.is_some_and(|numbers| numbers.list().is_empty() || !numbers.list().iter().all(|&n| good(n)))
         };
-        if bad(self.mean, f32::is_finite) {
+        if bad(self.0, f32::is_finite) {
             return Err(Error::config("mean", "must be finite numbers"));
         }
-        if bad(self.std, |std| std.is_finite() && std > 0.0) {
+        if bad(self.1, |std| std.is_finite() && std > 0.0) {
             return Err(Error::config("std", "must be finite numbers above 0"));
         }
         Ok(())
     }
 
-    /// Mean and deviation of each channel, 0 and 1 where none are given. Shapes: `[channels]` both.
+    /// Mean and deviation of each of `len` values, 0 and 1 where none are given; lists have `len` numbers, or one for each of
+    /// `channels`. Shapes: `[len]` both.
     ///
     /// # Errors
     /// `Config` if there is another number of them.
-    pub(super) fn of_channels(self, channels: usize) -> Result<(Vec<f32>, Vec<f32>), Error> {
-        let spread = |key, numbers: Option<&Numbers>, default| match numbers.map(|numbers| numbers.0.as_slice()) {
-            None => Ok(vec![default; channels]),
-            Some(&[one]) => Ok(vec![one; channels]),
-            Some(list) if list.len() == channels => Ok(list.to_vec()),
+    pub(super) fn spread(self, channels: usize, len: usize) -> Result<(Vec<f32>, Vec<f32>), Error> {
+        let plane = len / channels.max(1);
+        let spread = |key, numbers: Option<&Numbers>, default| match numbers.map(Numbers::list) {
+            None => Ok(vec![default; len]),
+            Some(&[one]) => Ok(vec![one; len]),
+            Some(list) if list.len() == channels => {
+                Ok(list.iter().flat_map(|&n| std::iter::repeat_n(n, plane)).collect())
+            }
+            Some(list) if list.len() == len => Ok(list.to_vec()),
             Some(list) => {
-                let why = format!(
+                let mut why = format!(
                     "has {} numbers; give one, or {channels}, one for each channel",
                     list.len()
                 );
+                if len > channels {
+                    why += &format!(", or {len}, one for each value");
+                }
                 Err(Error::config(key, why))
             }
         };
-        Ok((spread("mean", self.mean, 0.0)?, spread("std", self.std, 1.0)?))
+        Ok((spread("mean", self.0, 0.0)?, spread("std", self.1, 1.0)?))
     }
 
     /// Normalizes `values`. A list may have a number for each channel, or for each value of an example.
@@ -110,39 +87,21 @@ impl Scaling<'_> {
     /// # Errors
     /// `Config` if a list has another length, or a value is not finite after it.
     pub(super) fn apply(self, values: &mut [f32], input: Input) -> Result<(), Error> {
-        if self.mean.is_none() && self.std.is_none() {
+        if self.0.is_none() && self.1.is_none() {
             return Ok(());
         }
-        let (len, channels) = (input.len(), input.shape[0]);
-        let spread = |key, numbers: Option<&Numbers>, default| match numbers.map(|numbers| numbers.0.as_slice()) {
-            None => Ok(vec![default; len]),
-            Some(&[one]) => Ok(vec![one; len]),
-            Some(list) if list.len() == channels => {
-                let plane = len / channels.max(1);
-                Ok(list.iter().flat_map(|&n| std::iter::repeat_n(n, plane)).collect())
-            }
-            Some(list) if list.len() == len => Ok(list.to_vec()),
-            Some(list) => {
-                let why = format!(
-                    "has {} numbers; give one, or {channels}, one for each channel, or {len}, one for each value",
-                    list.len()
-                );
-                Err(Error::config(key, why))
-            }
-        };
-        let (mean, std) = (spread("mean", self.mean, 0.0)?, spread("std", self.std, 1.0)?);
-        for example in values.chunks_exact_mut(len.max(1)) {
+        let (mean, std) = self.spread(input.shape[0], input.len())?;
+        for example in values.chunks_exact_mut(input.len().max(1)) {
             for ((value, mean), std) in example.iter_mut().zip(&mean).zip(&std) {
                 *value = (*value - mean) / std;
             }
         }
-        if values.iter().all(|value| value.is_finite()) {
+        // NaN is a missing value, which a mean replaces later.
+        if !values.iter().any(|value| value.is_infinite()) {
             return Ok(());
         }
-        Err(Error::config(
-            "std",
-            "makes values that f32 cannot hold; give a larger one",
-        ))
+        let why = "makes values that f32 cannot hold; give a larger one";
+        Err(Error::config("std", why))
     }
 }
 
@@ -156,7 +115,7 @@ mod tests {
     }
 
     fn numbers(list: &[f32]) -> Numbers {
-        Numbers(list.to_vec())
+        list.to_vec().into()
     }
 
     #[test]
@@ -179,10 +138,7 @@ mod tests {
         let input = Input::of_classes([2, 1, 2], 2);
         let scaled = |mean: &[f32], std: &[f32]| {
             let (mean, std) = (numbers(mean), numbers(std));
-            let scaling = Scaling {
-                mean: Some(&mean),
-                std: Some(&std),
-            };
+            let scaling = Scaling(Some(&mean), Some(&std));
             scaling.check().unwrap();
             let mut values = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
             scaling.apply(&mut values, input).map(|()| values)
@@ -223,11 +179,7 @@ mod tests {
             (vec![0.0], vec![f32::INFINITY], "std"),
         ] {
             let (mean, std) = (numbers(&mean), numbers(&std));
-            let checked = Scaling {
-                mean: Some(&mean),
-                std: Some(&std),
-            }
-            .check();
+            let checked = Scaling(Some(&mean), Some(&std)).check();
             assert!(
                 matches!(checked, Err(Error::Config { key: found, .. }) if found == key),
                 "{key}"

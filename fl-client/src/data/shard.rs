@@ -19,16 +19,16 @@ shared_set! {
     }
 }
 
+pub(super) fn check(shard: &Shard) -> Result<(), Error> {
+    shard.part().check()
+}
+
+pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
+    shard.dir = base.join(&shard.dir);
+    shard.split.relative_to(base);
+}
+
 impl Shard {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        self.part().check()
-    }
-
-    pub(super) fn relative_to(&mut self, base: &Path) {
-        self.dir = base.join(&self.dir);
-        self.split.relative_to(base);
-    }
-
     /// The client's examples, out of the whole sets that `train` and `test` read. `kind` identifies the sets, which the clients
     /// of one process share.
     pub(super) fn load(

@@ -81,25 +81,12 @@ pub(super) fn relative_to(text: &mut Text, base: &Path) {
     text.split.relative_to(base);
 }
 
-pub(super) fn of_client(text: &Text, client: u32, clients: u32) -> Result<Text, Error> {
-    Ok(text.for_client(client, clients))
-}
-
-pub(super) fn with_seed(text: &Text, seed: u64) -> Text {
-    Text { seed, ..text.clone() }
-}
-
 pub(super) fn load(text: &Text) -> Result<ClientData, Error> {
     let key = |part: &str| format!("text {part} {}", text.identity());
     let train = shared(key("train"), || read(text, &text.file, "`file` names it", None))?;
-    let held = match (&text.test_file, text.test) {
-        (Some(file), _) => Held::Stretch(shared(key("test"), || {
-            read(text, file, "`test_file` names it", Some(&train))
-        })?),
-        (_, Some(share)) => Held::Share(share),
-        _ => Held::None,
-    };
-    text.part().of(train, held)
+    let test = |file| shared(key("test"), || read(text, file, "`test_file` names it", Some(&train)));
+    let held = text.test_file.as_deref().map(test).transpose()?.map(Held::Stretch);
+    text.part().of(train, Held::or_share(held, text.test))
 }
 
 /// Reads the file at `path`. A held-out text has the vocabulary of the text to train on.

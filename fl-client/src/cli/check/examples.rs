@@ -50,6 +50,11 @@ pub(super) fn examples(learner: &LearnerChoice, data: &ClientData, task: &str) -
         Target::Class => lines.extend(classes(data)),
         Target::Numbers => {}
     }
+    lines.extend_from_slice(data.train.notes());
+    // A share that is held out has the notes of its training file.
+    if data.test.notes() != data.train.notes() {
+        lines.extend_from_slice(data.test.notes());
+    }
     lines
 }
 
@@ -170,7 +175,9 @@ mod tests {
             "{lines:?}"
         );
         let input = Input::of_numbers([1, 1, 2], 1);
-        let set = Arc::new(Dataset::of_numbers(Features::Floats(vec![0.0; 8]), vec![0.0; 4], input).unwrap());
+        let mut set = Dataset::of_numbers(Features::Floats(vec![0.0; 8]), vec![0.0; 4], input).unwrap();
+        set.notes = vec!["a.csv: 4 rows".to_owned()].into();
+        let set = Arc::new(set);
         let data = ClientData {
             train: Examples::all(set.clone()),
             test: Examples::all(set),
@@ -180,6 +187,7 @@ mod tests {
             [
                 "examples of 1x1x2 (channels, height, width), 1 number to predict",
                 "first weights: fl-client init --learner mlp --input 1x1x2 --numbers 1 -o init.safetensors",
+                "a.csv: 4 rows",
             ]
         );
     }

@@ -64,10 +64,7 @@ shared_set! {
 
 impl Arrays {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling(self.mean.as_ref(), self.std.as_ref())
     }
 }
 
@@ -92,26 +89,13 @@ pub(super) fn relative_to(arrays: &mut Arrays, base: &Path) {
     arrays.split.relative_to(base);
 }
 
-pub(super) fn of_client(arrays: &Arrays, client: u32, clients: u32) -> Result<Arrays, Error> {
-    Ok(arrays.for_client(client, clients))
-}
-
-pub(super) fn with_seed(arrays: &Arrays, seed: u64) -> Arrays {
-    Arrays { seed, ..arrays.clone() }
-}
-
 pub(super) fn load(arrays: &Arrays) -> Result<ClientData, Error> {
     let key = |part: &str| format!("arrays {part} {}", arrays.identity());
     let train = shared(key("train"), || read(arrays, "x", &arrays.x, &arrays.y, None))?;
-    let held = match (&arrays.test_x, &arrays.test_y, arrays.test) {
-        (Some(x), Some(y), _) => {
-            let test = shared(key("test"), || read(arrays, "test_x", x, y, Some(&train)))?;
-            Held::Dealt(test)
-        }
-        (_, _, Some(share)) => Held::Share(share),
-        _ => Held::None,
-    };
-    arrays.part().of(train, held)
+    let test = |(x, y): (&String, &String)| shared(key("test"), || read(arrays, "test_x", x, y, Some(&train)));
+    let files = arrays.test_x.as_ref().zip(arrays.test_y.as_ref());
+    let held = files.map(test).transpose()?.map(Held::Dealt);
+    arrays.part().of(train, Held::or_share(held, arrays.test))
 }
 
 /// Reads the values in `x`, which is the value of `key`, and the labels in `y`. A test set must have the shape and the classes of
@@ -141,7 +125,7 @@ fn read(arrays: &Arrays, key: &'static str, x: &str, y: &str, train: Option<&Arc
         if is_last {
             shape::channels_first(&mut bytes, shape);
         }
-        let (mean, std) = arrays.scaling().of_channels(shape[0])?;
+        let (mean, std) = arrays.scaling().spread(shape[0], shape[0])?;
         Features::Bytes {
             values: bytes,
             mean,

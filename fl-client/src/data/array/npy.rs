@@ -16,10 +16,8 @@ const WHAT: &str = "npy header";
 pub(crate) fn header(file: &mut DataFile) -> Result<Header, Error> {
     let start = file.take(8, WHAT)?;
     let &[0x93, b'N', b'U', b'M', b'P', b'Y', major, _] = start.as_slice() else {
-        return Err(Error::malformed(
-            &file.path,
-            format!("no npy file: it begins with {:02x?}; write it with numpy.save", &start),
-        ));
+        let why = format!("no npy file: it begins with {:02x?}; write it with numpy.save", &start);
+        return Err(Error::malformed(&file.path, why));
     };
     let len = match major {
         1 => u64::from(u16::from_le_bytes(exactly(&file.take(2, WHAT)?))),

@@ -1,61 +1,27 @@
 //! From the labels of a file to classes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::data::csv_file::{Fault, Faults, repeated, short};
 use crate::data::dataset::MAX_CLASSES;
 use crate::data::error::Error;
 
 /// Number of classes, or the label of each class.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected the number of classes, or the list of their labels")]
 pub enum Classes {
     /// Labels are integers from 0 to below this.
+    #[serde(deserialize_with = "count")]
     Count(u16),
     /// Labels are these texts, class 0 first.
     Names(Vec<String>),
 }
 
-impl Serialize for Classes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Count(count) => count.serialize(serializer),
-            Self::Names(names) => names.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Classes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CountOrNames;
-        impl<'de> Visitor<'de> for CountOrNames {
-            type Value = Classes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the number of classes, or the list of their labels")
-            }
-
-            fn visit_i64<E>(self, count: i64) -> Result<Classes, E> {
-                // `check` refuses 0.
-                Ok(Classes::Count(u16::try_from(count).unwrap_or_default()))
-            }
-
-            fn visit_u64<E>(self, count: u64) -> Result<Classes, E> {
-                Ok(Classes::Count(u16::try_from(count).unwrap_or_default()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Classes, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = list.next_element()? {
-                    names.push(name);
-                }
-                Ok(Classes::Names(names))
-            }
-        }
-        deserializer.deserialize_any(CountOrNames)
-    }
+/// Numbers out of range become 0, which `check` refuses.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    i64::deserialize(deserializer).map(|count| u16::try_from(count).unwrap_or_default())
 }
 
 /// Succeeds if `classes` can be the key of a configuration.
@@ -81,8 +47,8 @@ pub(crate) fn check_names(names: &[String]) -> Result<(), Error> {
         let why = format!("has {} names; there must be 1 to {MAX_CLASSES}", names.len());
         return Err(Error::config("classes", why));
     }
-    match names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        Some((_, twice)) => Err(Error::config("classes", format!("has `{twice}` twice"))),
+    match repeated(names) {
+        Some(twice) => Err(Error::config("classes", format!("has `{twice}` twice"))),
         None => Ok(()),
     }
 }
@@ -102,8 +68,9 @@ pub(crate) fn sorted<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String>
 #[derive(Default)]
 pub(super) struct Texts {
     numbers: BTreeMap<String, u8>,
-    /// Line in which each came first.
-    lines: Vec<u64>,
+    /// Each label, with the line in which it came first.
+    lines: Vec<(String, u64)>,
+    is_full: bool,
 }
 
 /// The classes of a file's labels.
@@ -119,69 +86,67 @@ impl Texts {
     /// The number of `text`, which is in `line`.
     ///
     /// # Errors
-    /// If it is one different label too many.
-    pub(super) fn number_of(&mut self, text: &str, line: u64) -> Result<u8, String> {
+    /// The first time that there is one different label too many.
+    pub(super) fn number_of(&mut self, text: &str, line: u64) -> Result<u8, Fault> {
         if let Some(number) = self.numbers.get(text) {
             return Ok(*number);
         }
         let Ok(number) = u8::try_from(self.numbers.len()) else {
-            return Err(format!(
-                "label `{text}` is the {}th different one; at most {MAX_CLASSES} classes are supported",
-                MAX_CLASSES + 1
-            ));
+            if std::mem::replace(&mut self.is_full, true) {
+                return Ok(0);
+            }
+            let what = format!("label `{}` is the {}th different one", short(text), MAX_CLASSES + 1);
+            let todo = format!("at most {MAX_CLASSES} classes are supported; numbers to predict are a `target`");
+            return Err(Fault::new(line, what, todo));
         };
         self.numbers.insert(text.to_owned(), number);
-        self.lines.push(line);
+        self.lines.push((text.to_owned(), line));
         Ok(number)
     }
 
-    /// The classes: those `given`, or else integers if all labels are, or else the sorted labels.
-    ///
-    /// # Errors
-    /// Which label is none of them.
-    pub(super) fn classes(&self, given: Option<&Classes>) -> Result<ClassList, String> {
-        let names: Vec<String> = match given {
-            Some(Classes::Names(names)) => names.clone(),
-            Some(Classes::Count(count)) => return self.integers(Some(usize::from(*count))),
-            None if self.numbers.keys().all(|text| text.parse::<i64>().is_ok()) => return self.integers(None),
-            None => sorted(self.numbers.keys()),
+    /// The classes: those `given`, or else integers if all labels are, or else the sorted labels. Labels that are none of them
+    /// are added to `faults`.
+    pub(super) fn classes(&self, given: Option<&Classes>, faults: &mut Faults) -> ClassList {
+        let are_integers = || self.numbers.keys().all(|text| text.parse::<i64>().is_ok());
+        let (names, most) = match given {
+            Some(Classes::Names(names)) => (Some(names.clone()), names.len()),
+            Some(Classes::Count(count)) => (None, usize::from(*count)),
+            None if are_integers() => (None, MAX_CLASSES),
+            None => (Some(sorted(self.numbers.keys())), self.numbers.len()),
         };
-        let mut of_text = vec![0; self.numbers.len()];
-        for (text, &number) in &self.numbers {
-            let class = names.iter().position(|name| name == text);
-            of_text[usize::from(number)] = class.ok_or_else(|| {
-                format!(
-                    "line {}: label `{text}` is none of the classes `{}`; set `classes` to the list of all labels",
-                    self.lines[usize::from(number)],
-                    names.join("`, `")
-                )
-            })? as u8;
-        }
-        Ok(ClassList {
-            count: names.len(),
-            of_text,
-            names: Some(names),
-        })
-    }
-
-    fn integers(&self, given: Option<usize>) -> Result<ClassList, String> {
-        let most = given.unwrap_or(MAX_CLASSES);
-        let mut of_text = vec![0; self.numbers.len()];
-        for (text, &number) in &self.numbers {
-            let class = text.parse::<u8>().ok().filter(|&class| usize::from(class) < most);
-            of_text[usize::from(number)] = class.ok_or_else(|| {
-                let line = self.lines[usize::from(number)];
-                format!(
-                    "line {line}: label `{text}`; with {most} classes, labels are 0 to {}",
-                    most - 1
-                )
-            })?;
-        }
+        let rule = match &names {
+            Some(names) => {
+                let list = names.join("`, `");
+                // Bounded, so that ten faults fit into the error too.
+                let list = &list[..list.floor_char_boundary(200)];
+                format!("the classes are `{list}`; set `classes` to the list of all labels")
+            }
+            None => format!(
+                "with {most} classes, labels are 0 to {}; raise or list `classes`",
+                most - 1
+            ),
+        };
+        let of_text = self.lines.iter().map(|(text, line)| {
+            let class = match &names {
+                Some(names) => names.iter().position(|name| name == text),
+                None => text.parse().ok().filter(|&class| class < most),
+            };
+            class.unwrap_or_else(|| {
+                faults.add(Fault::new(
+                    *line,
+                    format!("label `{}` is none of the classes", short(text)),
+                    &rule,
+                ));
+                0
+            }) as u8
+        });
+        let of_text: Vec<u8> = of_text.collect();
         let largest = of_text.iter().max().map_or(0, |&class| usize::from(class));
-        Ok(ClassList {
-            count: given.unwrap_or(largest + 1),
-            of_text,
-            names: None,
-        })
+        let count = if given.is_none() && names.is_none() {
+            largest + 1
+        } else {
+            most
+        };
+        ClassList { count, of_text, names }
     }
 }

@@ -58,7 +58,7 @@ fn labels_that_are_numbers_are_sorted_by_value() {
         (["10.0", "2.0", "0.0", "1.0"], ["0.0", "1.0", "2.0", "10.0"]),
         (["-1.5", "-10.5", "1e1", "2.5"], ["-10.5", "-1.5", "2.5", "1e1"]),
         (["10.0", "2.0", "none", "1.0"], ["1.0", "10.0", "2.0", "none"]),
-        (["10", "2", "nan", "1.5"], ["1.5", "10", "2", "nan"]),
+        (["10", "2", "inf", "1.5"], ["1.5", "10", "2", "inf"]),
     ] {
         let rows: String = labels.iter().map(|label| format!("1,{label}\n")).collect();
         let data = read_text(&format!("a,y\n{rows}"), "label = 'y'").unwrap();
@@ -132,7 +132,7 @@ fn a_column_of_numbers_can_be_predicted() {
         let error = refusal(FLOWERS, more);
         assert!(error.contains(part), "{more}: {error}");
     }
-    assert!(refusal("a,y\n1,nan\n", "target = 'y'").contains("`y` is `nan`, which is not finite"));
+    assert!(refusal("a,y\n1,nan\n", "target = 'y'").contains("line 2: the target `y` is `nan`; fill it"));
 }
 
 #[test]
@@ -183,8 +183,12 @@ fn what_cannot_be_read_is_named_with_line_and_column() {
             ["column `a` occurs twice", "first line"],
         ),
         ("a,y\n1,0\nx,1\n", "label = 'y'", ["line 3: `a` is `x`", "no number"]),
-        ("a,y\n1,0\n,1\n", "label = 'y'", ["line 3: `a` is empty", "fill it"]),
-        ("a,y\nNaN,0\n", "label = 'y'", ["line 2: `a` is `NaN`", "not finite"]),
+        (
+            "a,y\n1,0\n,1\n",
+            "label = 'y'",
+            ["line 3: `a` is empty", "set `missing`"],
+        ),
+        ("a,y\nNaN,0\n", "label = 'y'", ["line 2: `a` is `NaN`", "set `missing`"]),
         ("a,y\n1e99,0\n", "label = 'y'", ["line 2: `a` is `1e99`", "not finite"]),
         (
             "a,y\n1,\n",
@@ -207,7 +211,7 @@ fn what_cannot_be_read_is_named_with_line_and_column() {
         (
             "a,y\n1,no\n",
             "label = 'y'\nclasses = ['yes']",
-            ["line 2: label `no`", "none of the classes `yes`"],
+            ["line 2: label `no` is none of", "the classes are `yes`"],
         ),
         (
             "a,b,y\n1,2,0\n",
@@ -228,6 +232,174 @@ fn what_cannot_be_read_is_named_with_line_and_column() {
     relative_to(&mut csv, dir.path());
     let error = load(&csv).unwrap_err().to_string();
     assert!(error.contains("latin.csv: line 2: not UTF-8"), "{error}");
+}
+
+#[test]
+fn all_faults_of_a_file_are_listed_up_to_ten_with_each_remedy_once() {
+    let text = "a,b,y\nx,1,0\n1,,0\n1,2\n1,1e99,0\nNA,x,\n1,1,0\n";
+    let error = refusal(text, "label = 'y'");
+    let (_, lines) = error.split_once(": ").unwrap();
+    assert_eq!(
+        lines,
+        "7 faults
+  line 2: `a` is `x`, which is no number
+  line 3: `b` is empty
+  line 4: 2 fields, but the first line has 3
+  line 5: `b` is `1e99`, which is not finite as f32
+  line 6: `a` is `NA`
+  line 6: `b` is `x`, which is no number
+  line 6: the label `y` is empty
+  -> encode texts as numbers, or leave the column out with `features` or `ignore`
+  -> fill the cell, or set `missing` to \"mean\", \"drop\" or a number
+  -> complete the row, and quote fields that contain the delimiter
+  -> remove or replace it
+  -> fill it, or set `missing = \"drop\"`"
+    );
+    let long = "long text ".repeat(50);
+    let many: String = (0..5_000).map(|_| format!("1,{long},0\n")).collect();
+    let good = "a,b,y\n1,2,0\n";
+    let error = read_both(good, Some(&format!("a,b,y\n{many}")), "label = 'y'").unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("held.csv: 5000 faults\n  line 2: `b` is `long text long text long..`"));
+    assert!(
+        error.contains("\n  line 11: ")
+            && !error.contains("line 12")
+            && error.contains("\n  and 4990 more\n  -> encode"),
+        "{error}"
+    );
+    let labels: String = (0..12).map(|label| format!("1,2,{}\n", label % 4)).collect();
+    let error = refusal(&format!("a,b,y\n{labels}"), "label = 'y'\nclasses = 2");
+    assert!(
+        error.contains("2 faults\n  line 4: label `2` is none of the classes\n  line 5: label `3`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_delimiter_that_would_split_the_only_column_is_proposed() {
+    for (text, todo) in [
+        ("a;b;y\n1;2;0\n", "\";\" would split into 3; set `delimiter = \";\"`"),
+        ("a\tb\ty\n1\t2\t0\n", "set `delimiter = \"\\t\"`"),
+        ("a|y\n1|0\n", "set `delimiter = \"|\"`"),
+    ] {
+        let error = refusal(text, "label = 'y'");
+        assert!(
+            error.contains("train.csv: has one column") && error.contains(todo),
+            "{error}"
+        );
+    }
+    assert!(refusal("a,y\n1,0\n", "label = 'y'\ndelimiter = ';'").contains("set `delimiter = \",\"`"));
+    let error = read_both("a,y\n1,0\n", Some("a;y\n1;0\n"), "label = 'y'").unwrap_err();
+    let todo = "held.csv: has one column, which \";\" would split into 2; write it with \",\", as `file`";
+    assert!(error.to_string().contains(todo), "{error}");
+}
+
+#[test]
+fn missing_cells_become_a_mean_or_a_number_or_drop_their_row() {
+    let (train, held) = ("a,b,y\n1,10,0\nNA,20,1\n5, ? ,1\n,null,0\n", "a,b,y\n,40,1\n7,NaN,0\n");
+    let read = |missing: &str| read_both(train, Some(held), &format!("label = 'y'\nmissing = {missing}"));
+    let data = read("'mean'").unwrap();
+    assert_eq!(seen(&data.train).0, [1.0, 10.0, 3.0, 20.0, 5.0, 15.0, 3.0, 15.0]);
+    assert_eq!(seen(&data.test).0, [3.0, 40.0, 7.0, 15.0], "means of the training rows");
+    let data = read("-1\nstd = 2").unwrap();
+    assert_eq!(seen(&data.train).0, [0.5, 5.0, -0.5, 10.0, 2.5, -0.5, -0.5, -0.5]);
+    assert_eq!(read("0.5").unwrap().test.len(), 2);
+    let first = |text: &str| read_text(text, "label = 'y'\nmissing = 'drop'").map(|data| data.train);
+    let data = first("a,y\n1,0\n,1\n3,NA\n4,1\n").unwrap();
+    assert_eq!(seen(&data), (vec![1.0, 4.0], vec![0, 1]));
+    assert!(
+        data.notes()[0].contains("train.csv: 4 rows, 2 dropped"),
+        "{:?}",
+        data.notes()
+    );
+    let error = read("'drop'").unwrap_err().to_string();
+    assert!(
+        error.contains("held.csv: a cell is missing in each of the 2 rows"),
+        "{error}"
+    );
+    // A client's mean is that of its own training rows, on the scale of the model.
+    let rows = "a,y\n2,0\n,0\n4,0\n6,0\n";
+    let own = |client: u32| {
+        let keys = format!("label = 'y'\nmissing = 'mean'\nstd = 2\nclients = 2\nclient = {client}");
+        seen(&read_text(rows, &keys).unwrap().train).0
+    };
+    let all = [own(0), own(1)];
+    assert!(all.iter().any(|values| values[0] == values[1]), "{all:?}");
+    for (text, more, part) in [
+        (
+            "a,y\n,0\n",
+            "label = 'y'\nmissing = 'mean'",
+            "feature 1 is missing in all training rows",
+        ),
+        (
+            "a,y\n1,\n",
+            "label = 'y'\nmissing = 'mean'",
+            "line 2: the label `y` is empty; fill it",
+        ),
+        (
+            "a,y\n1,NA\n",
+            "label = 'y'",
+            "line 2: the label `y` is `NA`; set `missing = \"drop\"`, or list the label",
+        ),
+        (
+            "a,y\n1,?\n",
+            "target = 'y'\nmissing = 0",
+            "line 2: the target `y` is `?`; fill it",
+        ),
+        (
+            "a,y\n1,1\n",
+            "target = 'y'\nmissing = nan",
+            "`missing` must be a finite number",
+        ),
+    ] {
+        let error = refusal(text, more);
+        assert!(error.contains(part), "{error}");
+    }
+    let listed = read_text("a,y\n1,NA\n", "label = 'y'\nclasses = ['NA', 'EU']").unwrap();
+    assert_eq!(listed.train.class_counts(), [1, 0]);
+    let error = toml::from_str::<Csv>("file = 'a'\nmissing = 'median'")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("expected \"mean\", \"drop\" or a number"), "{error}");
+}
+
+#[test]
+fn a_column_without_a_name_is_not_a_feature_in_silence() {
+    for name in ["", "Unnamed: 0"] {
+        let text = format!("{name},a,y\n0,5,1\n1,6,0\n");
+        let error = refusal(&text, "label = 'y'");
+        let todo = format!("leave it out with `ignore = [{name:?}]`");
+        assert!(
+            error.contains("row numbers that `to_csv` of pandas writes") && error.contains(&todo),
+            "{error}"
+        );
+        let data = read_text(&text, &format!("label = 'y'\nignore = ['{name}']")).unwrap();
+        assert_eq!(seen(&data.train).0, [5.0, 6.0]);
+    }
+}
+
+#[test]
+fn columns_are_noted_with_their_roles_ranges_and_missing_cells() {
+    let text = "id,a,b,y\n1,-2,,no\n2,0.5,7,yes\n";
+    let data = read_text(text, "label = 'y'\nignore = ['id']\nmissing = 0").unwrap();
+    let notes = data.compact().train.notes().to_vec();
+    assert!(
+        notes[0].ends_with("train.csv: 2 rows, 0 dropped because a cell is missing; label: `y`; ignored: `id`"),
+        "{notes:?}"
+    );
+    let table = [
+        "feature  min  max  missing",
+        "`a`       -2  0.5        0",
+        "`b`        7    7        1",
+    ];
+    assert_eq!(notes[1..], table);
+    let names: Vec<String> = (0..40).map(|at| format!("p{at}")).collect();
+    let text = format!("{},y\n{}0\n", names.join(","), "1,".repeat(40));
+    let notes = read_text(&text, "label = 'y'").unwrap().train.notes().to_vec();
+    assert_eq!(
+        (notes.len(), notes[34].as_str()),
+        (35, "and 8 more features, 0 cells missing")
+    );
 }
 
 #[test]

@@ -60,10 +60,7 @@ const MAX_SIDE: usize = 4096;
 
 impl Images {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling(self.mean.as_ref(), self.std.as_ref())
     }
 }
 
@@ -92,23 +89,12 @@ pub(super) fn relative_to(images: &mut Images, base: &Path) {
     images.split.relative_to(base);
 }
 
-pub(super) fn of_client(images: &Images, client: u32, clients: u32) -> Result<Images, Error> {
-    Ok(images.for_client(client, clients))
-}
-
-pub(super) fn with_seed(images: &Images, seed: u64) -> Images {
-    Images { seed, ..images.clone() }
-}
-
 pub(super) fn load(images: &Images) -> Result<ClientData, Error> {
     let key = |part: &str| format!("images {part} {}", images.identity());
     let train = shared(key("train"), || read(images, &images.dir, "dir", None))?;
-    let held = match (&images.test_dir, images.test) {
-        (Some(dir), _) => Held::Dealt(shared(key("test"), || read(images, dir, "test_dir", Some(&train)))?),
-        (_, Some(share)) => Held::Share(share),
-        _ => Held::None,
-    };
-    images.part().of(train, held)
+    let test = |dir| shared(key("test"), || read(images, dir, "test_dir", Some(&train)));
+    let held = images.test_dir.as_deref().map(test).transpose()?.map(Held::Dealt);
+    images.part().of(train, Held::or_share(held, images.test))
 }
 
 /// What every image must have: height and width, and channels.
@@ -141,7 +127,7 @@ fn read(images: &Images, dir: &Path, key: &str, train: Option<&Arc<Dataset>>) ->
         let why = "holds no image; it must have a folder of .png, .jpg or .jpeg files for each class";
         return Err(Error::malformed(dir, why));
     };
-    let (mean, std) = images.scaling().of_channels(channels)?;
+    let (mean, std) = images.scaling().spread(channels, channels)?;
     values.shrink_to_fit();
     let input = Input::of_classes([channels, height, width], names.len());
     let set = Dataset::new(Features::Bytes { values, mean, std }, labels, input);

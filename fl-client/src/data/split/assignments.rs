@@ -16,27 +16,33 @@ const RULE: &str = "each example needs one row; leave `client` empty if no clien
 /// `client` has no example.
 pub(crate) fn read(path: &Path, len: usize, client: u32, clients: u32) -> Result<Vec<u32>, Error> {
     let mut file = CsvFile::open(path, b',', "`split.file` names it")?;
+    file.expect_delimiter(|_| "write the file with `,`".to_owned())?;
     let (index, owner) = (file.column("index")?, file.column("client")?);
     let (mut seen, mut mine) = (vec![false; len], Vec::new());
-    while let Some(row) = file.next_row()? {
+    let faults = file.each_row(|row, _| {
         let at: u32 = row.integer(index)?;
         match seen.get_mut(at as usize) {
-            None => return Err(row.wrong(format!("index {at}, but the set has {len} examples, counted from 0"))),
-            Some(true) => return Err(row.wrong(format!("index {at} occurs a second time; {RULE}"))),
+            None => {
+                let what = format!("index {at}, but the set has {len} examples, counted from 0");
+                return Err(row.wrong(what, RULE));
+            }
+            Some(true) => return Err(row.wrong(format!("index {at} occurs a second time"), RULE)),
             Some(seen) => *seen = true,
         }
         if row.text(owner).is_empty() {
-            continue;
+            return Ok(());
         }
         let owner: u32 = row.integer(owner)?;
         if owner >= clients {
-            let why = format!("client {owner}, but there are `clients` = {clients}, counted from 0");
-            return Err(row.wrong(why));
+            let what = format!("client {owner}, but there are `clients` = {clients}, counted from 0");
+            return Err(row.wrong(what, "correct the row, or raise `clients`"));
         }
         if owner == client {
             mine.push(at);
         }
-    }
+        Ok(())
+    })?;
+    faults.into_result(&file.path)?;
     if let Some(at) = seen.iter().position(|seen| !seen) {
         return Err(Error::malformed(path, format!("has no row for index {at}; {RULE}")));
     }

@@ -72,16 +72,12 @@ pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64)
 /// `Config` if there is no such client, or fewer examples than clients.
 pub(super) fn check_client(len: usize, client: u32, clients: u32) -> Result<(), Error> {
     if client >= clients {
-        return Err(Error::config(
-            "client",
-            format!("is {client}, but must be below `clients` = {clients}"),
-        ));
+        let why = format!("is {client}, but must be below `clients` = {clients}");
+        return Err(Error::config("client", why));
     }
     if clients as usize > len {
-        return Err(Error::config(
-            "clients",
-            format!("is {clients}, more than the {len} examples"),
-        ));
+        let why = format!("is {clients}, more than the {len} examples");
+        return Err(Error::config("clients", why));
     }
     Ok(())
 }
@@ -279,6 +275,14 @@ mod tests {
             (
                 format!("index,client\n{}", rows.replace("8,2", "-8,2")),
                 "line 10: `index` is `-8`",
+            ),
+            (
+                "index,client\n0,7\n1,x\n0,1\n".to_owned(),
+                "3 faults\n  line 2: client 7, but there are `clients` = 3, counted from 0\n  line 3: `client` is `x`",
+            ),
+            (
+                "index;client\n0;1\n".to_owned(),
+                "has one column, which \";\" would split into 2; write the file with `,`",
             ),
             (String::new(), "is empty"),
         ] {
