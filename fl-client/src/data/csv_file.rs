@@ -189,8 +189,10 @@ impl Faults {
 
 /// The first name that occurs twice.
 pub(super) fn repeated<T: PartialEq>(names: &[T]) -> Option<&T> {
-    let mut at = 0..;
-    names.iter().find(|name| names[..at.next().unwrap_or(0)].contains(name))
+    let mut places = names.iter().enumerate();
+    places
+        .find(|(at, name)| names[..*at].contains(name))
+        .map(|(_, name)| name)
 }
 
 /// The first 24 characters of a cell or a name, so that ten faults fit into an error.

@@ -13,6 +13,7 @@ use super::examples::{self, ModelBatch};
 use super::info::{LearnerInfo, Model};
 use super::init::{self, Init};
 use super::local_steps::{self, Gradients};
+use super::out_of_memory::Pieces;
 use super::params::Params;
 use crate::allocator;
 use crate::data::{ClassNames, ClientData, Examples, Input};
@@ -141,9 +142,10 @@ impl Trained {
     /// If `progress` asks to stop, or the device fails.
     fn measure_statistics(&self, progress: &Progress) -> anyhow::Result<Vec<(Var, Tensor)>> {
         let (examples, buffers) = (&self.data.train, &self.vars[self.trained..]);
-        if buffers.is_empty() {
+        if buffers.is_empty() || self.data.test.is_empty() {
             return Ok(Vec::new());
         }
+        let mut pieces = Pieces::new(STATISTICS_BATCH, "evaluation");
         let size = STATISTICS_BATCH.min(examples.len());
         let batches = (examples.len() / size).min(STATISTICS_BATCHES);
         let mut sums: Vec<(Var, Tensor)> = Vec::new();
@@ -152,10 +154,14 @@ impl Trained {
             // Each batch is spread over all examples, which may be sorted by class.
             let places = (0..size).map(|k| (k * batches + at) * examples.len() / (size * batches));
             let positions: Vec<u32> = places.map(|at| at as u32).collect();
-            let batch = ModelBatch::of(examples, &positions, &self.device)?;
-            let mut tape = Tape::measuring();
-            self.model.forward(&mut tape, &batch.x)?;
-            for (at, (buffer, own)) in tape.measured().into_iter().enumerate() {
+            // Where the device is out of memory, the first part of a batch stands for it.
+            let (measured, _) = pieces.first(&positions, |positions| {
+                let batch = ModelBatch::of(examples, positions, &self.device)?;
+                let mut tape = Tape::measuring();
+                self.model.forward(&mut tape, &batch.x)?;
+                Ok(tape.measured())
+            })?;
+            for (at, (buffer, own)) in measured.into_iter().enumerate() {
                 match sums.get_mut(at) {
                     Some((_, sum)) => *sum = (&*sum + own)?,
                     None => sums.push((buffer, own)),

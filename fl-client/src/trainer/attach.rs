@@ -35,9 +35,11 @@ impl Socket {
             ensure!(is_free, "a client listens at {}: stop it first", path.display());
             fs::remove_file(path).with_context(context)?;
         }
-        path.parent()
-            .map_or(Ok(()), make_private_folder)
-            .with_context(context)?;
+        // A folder that exists, such as /tmp, keeps its permissions.
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        folder.map_or(Ok(()), make_private_folder).with_context(context)?;
         let listener = UnixListener::bind(path).with_context(context)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(context)?;
         let shown = path.display();

@@ -125,6 +125,7 @@ impl Coordinator {
                     self.change(record, batch)?;
                 }
                 self.show(&client, true, None);
+                self.present.left(&client, now);
                 self.present.presence.left_for_good(client, now);
             }
             Command::Leaves(client, departure, reason) => match departure {

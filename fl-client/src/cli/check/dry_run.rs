@@ -108,7 +108,7 @@ pub(super) fn judged(line: Line, loss: f64, input: Option<Input>) -> Line {
         .filter(|input| input.target != Target::Numbers)
         .map(|input| input.classes);
     match classes.map(|classes| (classes, (classes as f64).ln())) {
-        Some((classes, guess)) if loss > 2.0 * guess => {
+        Some((classes, guess)) if classes > 1 && loss > 2.0 * guess => {
             let text = format!("{}; a constant guess among {classes} has {guess:.4}", line.text);
             Line::warning(line.check, text, DIVERGES)
         }
