@@ -87,3 +87,20 @@ pub(super) async fn turn_away(stream: UnixStream) {
     let message = Some("another trainer is attached to this client; end it first");
     let _ = stream.try_write(&ToTrainer::Bye { message }.to_line());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_that_exists_keeps_its_permissions_and_a_new_one_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |folder: &Path| fs::metadata(folder).unwrap().permissions().mode() & 0o777;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let _socket = Socket::listen(&dir.path().join("a.sock")).unwrap();
+        assert_eq!(mode(dir.path()), 0o755);
+        let new = dir.path().join("new");
+        let _other = Socket::listen(&new.join("b.sock")).unwrap();
+        assert_eq!(mode(&new), 0o700);
+    }
+}

@@ -89,15 +89,23 @@ async fn the_update_of_a_client_that_is_refused_for_its_classes_does_not_count()
     }
     hands[0].join_with(None, Some(7)).await.unwrap_err();
     while watches[0].message().await.is_ok_and(|message| message.is_some()) {}
+    // Its data was corrected, and the server has forgotten the watch that it ended.
+    hands[0].join_with(None, Some(8)).await.unwrap();
+    watches[0] = hands[0].watch().await;
+    watches[0].message().await.unwrap().unwrap();
     for hand in &mut hands[1..] {
         assert_eq!(hand.send(1).await, UpdateReply::Accepted);
     }
+    let mut lines = Vec::new();
     let closed = loop {
-        if let Event::RoundClosed(closed) = server.events.recv().await.unwrap() {
-            break closed;
+        match server.events.recv().await.unwrap() {
+            Event::RoundClosed(closed) => break closed,
+            Event::Client { line, .. } => lines.extend(line),
+            _ => {}
         }
     };
     assert_eq!(closed.updates, 2);
+    assert_eq!(lines, ["anna is back"]);
     drop((hands, watches));
     server.stop().await;
 }
