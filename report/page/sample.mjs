@@ -22,8 +22,8 @@ const LAYERS = [["conv1.weight", 864], ["conv2.weight", 51_200], ["conv3.weight"
   ["fc2.weight", 32_768], ["head.weight", 1_280], ["12 small tensors", 1_418]];
 
 const SETTINGS = [["train", "batch_size 32, epochs 1, learning_rate 0.05"],
-  ["updates", "budget 0.25 to 1 bits, error 0.7, auto > dead_zone > context, memory cafe"],
-  ["model updates", "budget 0.25 to 1 bits, error 0.7, auto > dead_zone > context, memory error-feedback"],
+  ["updates", "budget 0.25 to 1 bits, error 0.25 to 0.8 by round 6, auto > dead_zone > context, memory cafe"],
+  ["model updates", "budget 0.25 to 1 bits, error 0.25 to 0.8 by round 6, auto > dead_zone > context, memory error-feedback"],
   ["cohort", "size 10, min 8, target 10"], ["aggregator", "mean"], ["optimizer", "fedavg, learning_rate 1.0"], ["seed", "42"], ["learner", "lenet"]];
 
 /** Figures of a tensor's frames. */

@@ -19,6 +19,8 @@ use crate::math;
 const HALVINGS: usize = 20;
 /// Most steps of a search on a path of knobs.
 const MOST_STEPS: usize = 32;
+/// Resolution of the bits that an error needs, as a share of them: finer than what the coder misses them by.
+const RESOLUTION: f64 = 0.02;
 /// Share of the target that ends such a search.
 const NEAR: f64 = 1.0 - 1e-9;
 /// Octaves between the coarsest and the finest knob.
@@ -40,7 +42,7 @@ impl Allotment {
         if sum(&coarsest) >= target {
             return Self { points: coarsest };
         }
-        let (fits, passes) = neighbors(curves, target);
+        let (fits, passes) = neighbors(curves, |points| sum(points) <= target);
         let ways = [
             between(curves, &fits, &passes, target),
             finer(curves, &fits, target),
@@ -72,9 +74,42 @@ impl Allotment {
     }
 }
 
-/// The points that minimize `error + lambda * bits` for two adjacent multipliers: the first points take at most
-/// `target` bits, the second more, if such points exist.
-fn neighbors(curves: &[&Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
+/// The fewest bits with which the error of all sections together is at most `most`, relative to their energy and at equal
+/// slopes. Refines the curves as far as it must. Without the errors of stochastic rounding, which may be larger than the values.
+pub(crate) fn bits_within(curves: &mut [Curve], most: f64) -> f64 {
+    let counts: Vec<f64> = curves.iter().map(|curve| f64::from(curve.has_limit())).collect();
+    let energies = curves
+        .iter()
+        .zip(&counts)
+        .map(|(curve, counts)| counts * curve.weighted_energy());
+    let most = most * most * energies.sum::<f64>();
+    let passes = |points: &[Point]| {
+        let errors = points
+            .iter()
+            .zip(&counts)
+            .map(|(point, counts)| counts * point.weighted);
+        errors.sum::<f64>() > most
+    };
+    loop {
+        let (coarse, next) = neighbors(&curves.iter().collect::<Vec<_>>(), passes);
+        if passes(&next) && curves.iter_mut().fold(false, |more, curve| curve.refine() | more) {
+            continue;
+        }
+        let (mut few, mut fits) = (sum(&coarse), sum(&next));
+        while few < (1.0 - RESOLUTION) * fits {
+            let middle = (few + fits) / 2.0;
+            match passes(Allotment::new(curves, middle).points()) {
+                true => few = middle,
+                false => fits = middle,
+            }
+        }
+        return fits;
+    }
+}
+
+/// The points that minimize `error + lambda * bits` for two adjacent multipliers: the first points are the finest that are
+/// `coarse`, the second are not, if such points exist.
+fn neighbors(curves: &[&Curve], is_coarse: impl Fn(&[Point]) -> bool) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
         let lambda = math::exp2(log);
         let cost = |point: &Point| point.weighted + lambda * point.bits;
@@ -90,13 +125,13 @@ fn neighbors(curves: &[&Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     // Above the first multiplier only the coarsest points are chosen, below the second only the finest.
     let (mut fits, mut passes) = (most, most - 120.0);
     let (mut best, mut next) = (choose(fits), choose(passes));
-    if sum(&next) <= target {
+    if is_coarse(&next) {
         return (next.clone(), next);
     }
     for _ in 0..HALVINGS {
         let middle = (fits + passes) / 2.0;
         let points = choose(middle);
-        if sum(&points) <= target {
+        if is_coarse(&points) {
             (fits, best) = (middle, points);
         } else {
             (passes, next) = (middle, points);
@@ -348,6 +383,17 @@ mod tests {
                 prop_assert!(sum(&ours) <= target && error(&ours) <= 1.01 * least + slack, "{target}: {} after {least}", error(&ours));
                 least = error(&ours).min(least);
             }
+        }
+
+        /// The bits for an error reach it, and a tenth fewer do not.
+        #[test]
+        fn bits_for_an_error_are_the_fewest(Mixture(curves) in mixture(), most in 0.05..0.95f64) {
+            let mut curves = curves;
+            let squared = most * most * curves.iter().map(Curve::energy).sum::<f64>();
+            let bits = bits_within(&mut curves, most);
+            prop_assert!(error(&Allotment::new(&curves, bits).points) <= 1.01 * squared);
+            let fewer = Allotment::new(&curves, 0.9 * bits).points;
+            prop_assert!(error(&fewer) > squared, "{bits} bits");
         }
 
         /// The error limit holds for any number of bits, and changes nothing if there are enough bits.

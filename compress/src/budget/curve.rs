@@ -180,10 +180,28 @@ impl Curve {
         }
     }
 
+    /// Adds points of up to twice the bits. Returns whether there were any.
+    pub(crate) fn refine(&mut self) -> bool {
+        let before = self.points.len();
+        self.enough = self.points.last().map_or(HEAD, |point| 2.0 * point.bits);
+        self.extend();
+        self.points.len() > before
+    }
+
     /// Sum of the squares of the values.
     #[cfg(test)]
     pub(crate) fn energy(&self) -> f64 {
         self.energy
+    }
+
+    /// Sum of the squares of the values, times the weight.
+    pub(crate) fn weighted_energy(&self) -> f64 {
+        self.weight * self.energy
+    }
+
+    /// Whether the error can be limited. Stochastic rounding is unbiased, and its error may be larger than the values.
+    pub(crate) fn has_limit(&self) -> bool {
+        !matches!(self.knob, Knob::Chance(_))
     }
 
     fn largest(&self) -> f64 {
@@ -287,10 +305,9 @@ impl Curve {
         self.is_optimized && (self.most.is_infinite() || self.error_at(step, 1.0) <= self.most)
     }
 
-    /// Removes the points whose relative error (root of squared error over squared values) exceeds `error`. Stochastic
-    /// rounding has no such limit: its error is unbiased and may be larger than the values.
+    /// Removes the points whose relative error (root of squared error over squared values) exceeds `error`.
     pub(crate) fn limit(&mut self, error: f64) {
-        if matches!(self.knob, Knob::Chance(_)) {
+        if !self.has_limit() {
             return;
         }
         self.most = error * error * self.energy;

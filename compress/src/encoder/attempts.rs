@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::budget::allot::Allotment;
+use crate::budget::allot::{Allotment, bits_within};
 use crate::budget::curve::Curve;
 use crate::budget::rate_controller::RateController;
 use crate::code::context::levels::rate::Aim;
@@ -30,15 +30,25 @@ const ENOUGH: [f64; 4] = [0.985, 0.98, 0.975, 0.97];
 /// What the other sections may leave to the largest, as a multiple of the bytes that it is expected to take: beyond, slopes
 /// would become too unequal.
 const NEAR: RangeInclusive<f64> = 0.83..=1.2;
-/// The bytes of a frame's sections.
+/// Share of the limit that attempts aim at.
+const AIM: f64 = 0.9925;
+
+/// What a frame's sections may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within {
-    /// The limit.
+    /// Bytes, unless the error needs more.
     pub(crate) bytes: u64,
-    /// What attempts aim at.
-    pub(crate) goal: f64,
-    /// Whether sections at their coarsest knobs may take more than the limit.
-    pub(crate) may_pass: bool,
+    /// Largest relative error of all sections together.
+    pub(crate) error: Option<f64>,
+}
+
+impl Within {
+    /// The limit in bytes, and what attempts aim at, by the curves as they are.
+    pub(crate) fn limits(self, curves: &mut [Curve]) -> (u64, f64) {
+        let needed = self.error.map_or(0.0, |error| bits_within(curves, error) / 8.0);
+        let limit = self.bytes.max((needed / AIM) as u64);
+        (limit, limit as f64 * AIM)
+    }
 }
 
 /// The sections of the largest frame within the limit; `None` if no attempt fits. Corrects the curves, and the `ratios` of actual
@@ -53,7 +63,7 @@ pub(crate) fn largest_frame(
     ratios: &mut [f64],
     threads: usize,
 ) -> Result<Option<Vec<Encoded>>, Error> {
-    let Within { bytes: left, goal, .. } = within;
+    let (mut left, mut goal) = within.limits(curves);
     let all: Vec<usize> = (0..inputs.len()).collect();
     // The sections that the next attempt encodes; it keeps the others.
     let mut open = all.clone();
@@ -102,21 +112,24 @@ pub(crate) fn largest_frame(
         }
         let sizes: Vec<u64> = sections.iter().map(|section| section.bytes.len() as u64).collect();
         let bytes: u64 = sizes.iter().sum();
-        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
-            best = Some((bytes, sections.clone()));
-        }
-        let enough = ENOUGH[attempt.min(ENOUGH.len() - 1)] * left as f64;
-        let is_enough = |(most, _): &(u64, _)| *most as f64 >= enough;
         if attempt == 0 {
             // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
             let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut *ratios);
             units
                 .for_each(|(((curve, &knob), section), ratio)| *ratio = curve.observed_ratio(knob, section.unvaried()));
-        } else {
+            (left, goal) = within.limits(curves);
+            (wanted, aim) = (goal, RateController::new(goal * 8.0, goal));
+        }
+        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, sections.clone()));
+        }
+        let enough = ENOUGH[attempt.min(ENOUGH.len() - 1)] * left as f64;
+        let is_enough = |(most, _): &(u64, _)| *most as f64 >= enough;
+        if attempt > 0 {
             let taken: u64 = open.iter().map(|&at| sizes[at]).sum();
             aim.missed(taken as f64, bytes <= left);
         }
-        if bytes > left && within.may_pass && is_coarsest && open.len() == all.len() {
+        if bytes > left && within.error.is_some() && is_coarsest && open.len() == all.len() {
             // A smaller frame would exceed the error limit of a section.
             best = Some((bytes, sections));
             break;

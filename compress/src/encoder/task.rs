@@ -50,6 +50,7 @@ pub(crate) struct ByteLimit {
     /// Whether to fail if the sections take more than `bytes`. Otherwise they are as small as they can be: sections without
     /// a knob exceed the limit, and the others get almost nothing.
     pub(crate) is_firm: bool,
-    /// Largest relative error of a section with a knob (a step or a density). It takes precedence over `bytes`.
+    /// Largest relative error of all sections with a knob (a step or a density) together, by the estimate. It takes precedence
+    /// over `bytes`.
     pub(crate) error: Option<f64>,
 }

@@ -11,9 +11,9 @@ use crate::spec::budget_bandit::{BY, BudgetBandit, MOST_BITS};
 use crate::spec::error_limit::ErrorLimit;
 
 /// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
-/// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
-/// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7; that limit may change with
-/// the rounds ([`ErrorLimit`]).
+/// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.8"` after the
+/// bits, a frame exceeds the limit if it would otherwise have a relative error above 0.8; that limit may change with the rounds
+/// ([`ErrorLimit`]).
 ///
 /// In TOML also `{ link = "1Mbit/s", deadline = "20s" }`, which is read as bytes: 95 % of what the link carries in the deadline
 /// less `train`, half the deadline by default; `{ run = "2MiB" }`; and `{ by = "bandit", least = "0.1 bits", most = "1 bits" }`.
@@ -33,10 +33,11 @@ pub enum Budget {
         least: f64,
         /// Bits per value of a small model. Models in between have a frame of [`Budget::FRAME`] bytes.
         most: f64,
-        /// Limit of the relative error, if there is one. A frame takes the additional bytes that keep the
-        /// relative error of every section with a step or a density within this limit: `|v - v'| <= error |v|`, where
-        /// `v` is the input of the section (with residual, without predictor) and `v'` its decoded values. A section is
-        /// a tensor, or all small tensors. A section that sends nothing has a relative error of 1.
+        /// Limit of the relative error, if there is one. A frame takes the additional bytes that keep the relative error of
+        /// all sections with a step or a density together within this limit, by an estimate before coding: `|v - v'| <=
+        /// error |v|`, where `v` is their input (with residual, without predictor, each value times the root of its tensor's
+        /// weight) and `v'` their decoded values. A section is a tensor, or all small tensors. One that sends nothing has a
+        /// relative error of 1; no section exceeds 0.9, unless the limit does.
         error: Option<ErrorLimit>,
     },
     /// Bits per trained value that an agent chooses for each frame, by what earlier frames kept for their bytes.
@@ -84,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Limit of the relative error of a section, if the budget has one.
+    /// Limit of the relative error of a frame, if the budget has one.
     pub fn error(self) -> Option<ErrorLimit> {
         match self {
             Self::Adaptive { error, .. } => error,
@@ -99,7 +100,7 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(
-                r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits", "0.25 to 1 bits, error 0.7" or "0.25 to 1 bits, error 0.3 to 0.8 by round 6" with errors above 0 and below 1; not "{text}""#
+                r#"a `budget` must be bytes of a frame {SIZES}, such as "200KiB"; or bits per value above 0 and at most {MOST_BITS}, such as "0.25 bits", "0.25 to 1 bits, error 0.8" or "0.25 to 1 bits, error 0.25 to 0.8 by round 6" with errors above 0 and below 1; not "{text}""#
             ))
         };
         if text.contains(BY) {

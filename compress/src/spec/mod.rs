@@ -33,7 +33,7 @@ use crate::spec::weight::Weight;
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     # preset = "sparseloco"               # or another of configs/presets: sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
-///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, "0.25 to 1 bits, error 0.7", or { by = "bandit", .. }
+///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, "0.25 to 1 bits, error 0.8", or { by = "bandit", .. }
 ///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
@@ -228,8 +228,8 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// A quarter of a bit per value, up to one bit in small models, and more where a section would otherwise lose more
-    /// than half of its energy. Splits off low-rank components where that saves bytes; dead-zone quantization, context
+    /// A quarter of a bit per value, up to one bit in small models, and more where a frame would otherwise have too large an
+    /// error, most in the first rounds. Splits off low-rank components where that saves bytes; dead-zone quantization, context
     /// coding, small tensors merged.
     fn default() -> Self {
         let dead_zone = |reduce| Method {
@@ -243,7 +243,7 @@ impl Default for Spec {
             budget: Some(Budget::Adaptive {
                 least: 0.25,
                 most: 1.0,
-                error: Some(ErrorLimit::constant(0.7)),
+                error: Some(ErrorLimit::DEFAULT),
             }),
             weight: Weight::default(),
             default: dead_zone(ReduceSpec::Auto),

@@ -134,8 +134,12 @@ fn allotted(table: &str, estimate: &BudgetEstimate) -> String {
     if let Some(error) = budget.error() {
         let _ = write!(
             text,
-            "; frames take more where a section would otherwise have a relative error above {error}"
+            "; frames take more where they would otherwise have a relative error above {error}"
         );
+        if error.changes() {
+            text += ", so the first rounds of a run may cost the most; a constant limit makes a short run cheaper and its first versions \
+                     worse";
+        }
     }
     text
 }

@@ -694,7 +694,7 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     assert_eq!((&plan["seed"], &plan["train"]["epochs"]), (&7.into(), &1.into()));
     let train = serde_json::json!(["train", "batch_size 32, epochs 1, learning_rate 0.05"]);
     assert_eq!(settings["words"][0], train);
-    assert_eq!(settings["budget_up"]["error"], "0.7");
+    assert_eq!(settings["budget_up"]["error"], "0.25 to 0.8 by round 6");
     let whole = good(&["report", fed]);
     assert!(whole.lines().take(16).any(|line| line == "seed           7"), "{whole}");
     assert!(bad(2, &["report", fed, "--plan", "--by", "round"]).contains("cannot be used with"));

@@ -50,6 +50,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    crate::through_io!(is_vectored, flush, shutdown);
+
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;
         let pings = self.writing.pass(&buf[..written]);
@@ -71,17 +73,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         }
         self.meter.add_written(written as u64, pings);
         Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

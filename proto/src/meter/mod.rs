@@ -12,6 +12,7 @@ mod records;
 pub(crate) mod silence;
 #[cfg(test)]
 mod tests;
+mod through;
 
 pub use accepted::{Accepted, PeerInfo};
 pub use counter::Meter;

@@ -96,6 +96,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    crate::through_io!(is_vectored, flush, shutdown);
+
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         let Self { io, write, .. } = &mut *self;
         if buf.is_empty() {
@@ -117,18 +119,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         }
         let first = bufs.iter().find(|buf| !buf.is_empty());
         self.poll_write(cx, first.map_or(&[], |buf| buf))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

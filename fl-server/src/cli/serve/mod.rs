@@ -65,6 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         tracing::info!(file = %config.certificate.display(), "made the server's certificate and key, which were missing");
     }
     let (authority, own) = source::certificates(&config)?;
+    let name = plan.name.to_string();
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
     options.enrollment = Enrollment {
@@ -125,10 +126,15 @@ pub(super) fn run(args: &Args) -> Outcome {
         Ok::<_, Failure>(outcome)
     })?;
     match outcome.ending {
-        Ending::Done => out::line(format_args!(
-            "done: version {}, digest {}",
-            outcome.version, outcome.model
-        ))?,
+        Ending::Done => {
+            for note in fl_report::notes(&source::report(&config, Some(&name))?) {
+                out::line(format_args!("{note}"))?;
+            }
+            out::line(format_args!(
+                "done: version {}, digest {}",
+                outcome.version, outcome.model
+            ))?;
+        }
         Ending::Stopped => out::line(format_args!(
             "stopped after version {}; serve again to continue",
             outcome.version
