@@ -48,6 +48,19 @@ pub struct Dial {
     pub silence: Silence,
 }
 
+impl Dial {
+    /// With a meter of its own and no limits.
+    pub fn new(address: String, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            address,
+            tls,
+            meter: Arc::default(),
+            paces: Paces::default(),
+            silence: Silence::default(),
+        }
+    }
+}
+
 /// A connection whose TLS handshake is done: the server has proved its certificate, and sees this client's.
 #[derive(Debug)]
 pub struct Handshaken {

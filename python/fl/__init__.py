@@ -670,7 +670,10 @@ class _Statistics:
     def measured(self) -> Iterator[None]:
         """Inside, the statistics are those of the model as it is. Every module is in evaluation mode."""
         self.is_wanted = False
-        kept = [(n, n.momentum, n.running_mean.clone(), n.running_var.clone(), n.num_batches_tracked.clone()) for n in self.norms]
+        kept = [
+            (n, n.momentum, n.running_mean.clone(), n.running_var.clone(), n.num_batches_tracked.clone())
+            for n in self.norms
+        ]
 
         def take_back() -> None:
             for norm, momentum, mean, var, batches in kept:
@@ -706,7 +709,8 @@ class _Session:
         while kept := wrappers.get(type(model).__name__):  # the last: torch.compile
             model = getattr(model, kept)
         self.model = model
-        self.statistics = None if dist else _Statistics(model)  # the processes of a group measure unequal numbers of batches
+        # Not in a group, whose processes would measure unequal numbers of batches.
+        self.statistics = None if dist else _Statistics(model)
         self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
         self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made

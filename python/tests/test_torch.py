@@ -219,7 +219,7 @@ for job in fl.rounds(model):
             ("plain", measured, 3),
             ("inside", measured, 3),
             ("named", measured if self.version() >= 2 else ones, 3),  # older hooks do not see arguments by name
-            ("local", measured, 4),  # not loaded again for the second round: what the first training left, and two batches
+            ("local", measured, 4),  # as the first training left them, and two batches more
             ("frozen", ones, 1),
             ("fails", ones, 3),
         ):

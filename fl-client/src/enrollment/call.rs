@@ -1,12 +1,11 @@
 //! The call of enrollment.
 
 use std::error::Error as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::wire::enrollment_client::EnrollmentClient;
 use fl_proto::{
-    ClientId, Dial, Enrolled, EnrollmentLine, ForeignAuthority, Meter, NewKey, PROTOCOL_MAJOR, pinned_client_tls, wire,
+    ClientId, Dial, Enrolled, EnrollmentLine, ForeignAuthority, NewKey, PROTOCOL_MAJOR, pinned_client_tls, wire,
 };
 use rustls::CertificateError;
 use tonic::{Code, Request, Status};
@@ -27,13 +26,7 @@ pub(super) async fn enroll(line: &EnrollmentLine, key: &NewKey, name: Option<&Cl
     let address = &line.address;
     let internal = |error: fl_proto::TlsError| Error::Config(format!("this device's key cannot be used: {error}"));
     let request = key.request(name).map_err(internal)?;
-    let dial = Dial {
-        address: address.clone(),
-        tls: pinned_client_tls(line.authority).map_err(internal)?,
-        meter: Arc::new(Meter::default()),
-        paces: Default::default(),
-        silence: Default::default(),
-    };
+    let dial = Dial::new(address.clone(), pinned_client_tls(line.authority).map_err(internal)?);
     let channel = fl_proto::dial(dial).await.map_err(|error| transport(&error, address))?;
     let mut calls = EnrollmentClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     let mut request = Request::new(wire::EnrollRequest {

@@ -1,5 +1,5 @@
 //! A trainer for tests: the test program itself, started again with an environment variable. Also part of the tests of other
-//! crates, so it uses the standard library and serde_json only.
+//! crates, so it uses the standard library and serde only.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -9,13 +9,14 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The variable that holds the [`Script`].
 const VARIABLE: &str = "FL_FAKE_TRAINER";
 
 /// What the trainer does.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Script {
     /// Name, type and shape of each tensor.
     pub tensors: Vec<(String, &'static str, Vec<usize>)>,
@@ -30,7 +31,7 @@ pub struct Script {
     pub squares: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Fault {
     /// Exits with code 3 after two lines on standard error.
@@ -114,45 +115,6 @@ impl Fault {
         Self::Garbage,
         Self::SaysNothing,
     ];
-    const ALL: [Self; 30] = [
-        Self::Exits,
-        Self::Killed,
-        Self::Raises,
-        Self::Hangs,
-        Self::HangsOn,
-        Self::Prints,
-        Self::PrintsLines,
-        Self::PrintsEndlessly,
-        Self::NotANumber,
-        Self::WrongShapes,
-        Self::WrongNames,
-        Self::WrongTypes,
-        Self::HalfAFile,
-        Self::NoFile,
-        Self::UnknownMessage,
-        Self::Garbage,
-        Self::Misplaced,
-        Self::LongLine,
-        Self::ClosesPipe,
-        Self::NegativeSquare,
-        Self::NoSquares,
-        Self::OtherSquares,
-        Self::WaitsForStop,
-        Self::NoExamples,
-        Self::Unchanged,
-        Self::SaysBye,
-        Self::OtherVersion,
-        Self::OtherNames,
-        Self::OtherShapes,
-        Self::SaysNothing,
-    ];
-
-    fn find(name: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|fault| format!("{fault:?}") == name)
-            .unwrap()
-    }
 }
 
 /// The change of value `i` in `round`: multiples of 1/8, so that sums are exact.
@@ -171,7 +133,7 @@ impl Script {
         let program = std::env::current_exe().unwrap();
         let words = [
             "env",
-            &format!("{VARIABLE}={}", self.to_json()),
+            &format!("{VARIABLE}={}", json!(self)),
             program.to_str().unwrap(),
             "--exact",
             test,
@@ -179,28 +141,6 @@ impl Script {
             "--test-threads=1",
         ];
         words.map(str::to_owned).to_vec()
-    }
-
-    fn to_json(&self) -> Value {
-        let faults = |faults: &BTreeMap<u64, Fault>| -> BTreeMap<String, String> {
-            faults
-                .iter()
-                .map(|(at, fault)| (at.to_string(), format!("{fault:?}")))
-                .collect()
-        };
-        let tensors: Vec<Value> = self
-            .tensors
-            .iter()
-            .map(|(name, dtype, shape)| json!([name, dtype, shape]))
-            .collect();
-        json!({
-            "tensors": tensors,
-            "client": self.client,
-            "at_start": faults(&self.at_start),
-            "in_round": faults(&self.in_round),
-            "counter": self.counter,
-            "squares": self.squares,
-        })
     }
 }
 
@@ -262,7 +202,7 @@ impl Trainer {
             }
             "fit" => {
                 let round = message["round"].as_u64().unwrap();
-                let fault = self.script["in_round"][round.to_string()].as_str().map(Fault::find);
+                let fault = self.fault("in_round", round);
                 self.fit(message, round, fault);
             }
             "evaluate" => {
@@ -276,11 +216,14 @@ impl Trainer {
         }
     }
 
+    fn fault(&self, when: &str, at: u64) -> Option<Fault> {
+        let fault = &self.script[when][at.to_string()];
+        serde_json::from_value(fault.clone()).unwrap()
+    }
+
     fn start(&mut self, message: &Value) {
         self.folder = message["folder"].as_str().unwrap().into();
-        let fault = self
-            .count()
-            .and_then(|start| self.script["at_start"][start.to_string()].as_str().map(Fault::find));
+        let fault = self.count().and_then(|start| self.fault("at_start", start));
         let mut tensors: Vec<Value> = self.script["tensors"].as_array().unwrap().clone();
         match fault {
             Some(Fault::Exits) => die(),

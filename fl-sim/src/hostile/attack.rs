@@ -1,15 +1,12 @@
 //! One hostile connection of each kind.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use fl_proto::wire::enrollment_client::EnrollmentClient;
 use fl_proto::wire::federation_client::FederationClient;
-use fl_proto::{
-    Dial, Fingerprint, Issued, Meter, NewKey, PROTOCOL_MAJOR, Paces, Secret, client_tls, pinned_client_tls, wire,
-};
+use fl_proto::{Dial, Fingerprint, Issued, NewKey, PROTOCOL_MAJOR, Secret, client_tls, pinned_client_tls, wire};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -210,14 +207,7 @@ impl Attackers {
         let Ok(tls) = client_tls(&self.root, own) else {
             return End::Unreached;
         };
-        let dial = Dial {
-            address: self.main.to_string(),
-            tls,
-            meter: Arc::new(Meter::default()),
-            paces: Paces::default(),
-            silence: Default::default(),
-        };
-        let channel = match self.dial(dial).await {
+        let channel = match self.dial(Dial::new(self.main.to_string(), tls)).await {
             Ok(channel) => channel,
             Err(end) => return end,
         };
@@ -241,14 +231,7 @@ impl Attackers {
         let Ok((tls, request, secret)) = made() else {
             return End::Unreached;
         };
-        let dial = Dial {
-            address: self.enroll.clone(),
-            tls,
-            meter: Arc::new(Meter::default()),
-            paces: Paces::default(),
-            silence: Default::default(),
-        };
-        let channel = match self.dial(dial).await {
+        let channel = match self.dial(Dial::new(self.enroll.clone(), tls)).await {
             Ok(channel) => channel,
             Err(end) => return end,
         };

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use fl_compress::{Digest, Encoder, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
-    Dial, EvaluationReport, Issued, JoinRequest, Joined, Meter, Phase, RoundState, UpdateHeader, UpdateId, UpdateReply,
+    Dial, EvaluationReport, Issued, JoinRequest, Joined, Phase, RoundState, UpdateHeader, UpdateId, UpdateReply,
     client_tls, dial, wire,
 };
 use serde::Serialize;
@@ -167,13 +167,7 @@ impl Bad {
             certificate: std::fs::read_to_string(self.dir.join("client.pem"))?,
             key: std::fs::read_to_string(self.dir.join("client.key"))?,
         };
-        let channel = dial(Dial {
-            address: self.address.clone(),
-            tls: client_tls(&self.authority, &own)?,
-            meter: Arc::new(Meter::default()),
-            paces: fl_proto::Paces::default(),
-            silence: Default::default(),
-        });
+        let channel = dial(Dial::new(self.address.clone(), client_tls(&self.authority, &own)?));
         let channel = tokio::time::timeout(CALL_TIMEOUT, channel).await??;
         let mut calls = FederationClient::new(channel);
         let request = wire::JoinRequest::from(JoinRequest {

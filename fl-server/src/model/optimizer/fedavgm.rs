@@ -7,7 +7,7 @@
 
 use super::method::{OptimizerMethod, ServerOptimizer};
 use super::state::{load_vectors, save_vectors};
-use crate::config::plan::{Bound, Key, MethodInfo, Range, any_uplink};
+use crate::config::plan::{Bound, Key, MethodInfo, MethodSpec, Range, any_uplink};
 
 pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
@@ -27,34 +27,45 @@ pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
                 about: "part of the momentum that is left after a round",
             },
         ],
-        // The sum of the powers of the momentum.
-        bound: |spec, _| {
-            Bound::gain(f64::from(spec.number("learning_rate")) / (1.0 - f64::from(spec.number("momentum"))))
-        },
+        bound: |spec, _| Momentum::bound(spec),
         accepts: any_uplink,
     },
-    build: |spec, len| {
-        Box::new(FedAvgM {
-            learning_rate: spec.number("learning_rate"),
-            momentum: spec.number("momentum"),
-            velocity: vec![0.0; len],
-        })
-    },
+    build: |spec, len| Momentum::build(spec, len, false),
 };
 
+/// The momentum of the aggregates; shared with Nesterov's.
 #[derive(Debug)]
-struct FedAvgM {
+pub(super) struct Momentum {
     learning_rate: f32,
     momentum: f32,
+    /// Whether a step is the aggregate and the momentum ahead of it, in place of the momentum.
+    is_ahead: bool,
     /// Shapes: `[len]`.
     velocity: Vec<f32>,
 }
 
-impl ServerOptimizer for FedAvgM {
+impl Momentum {
+    pub(super) fn build(spec: &MethodSpec, len: usize, is_ahead: bool) -> Box<dyn ServerOptimizer> {
+        Box::new(Self {
+            learning_rate: spec.number("learning_rate"),
+            momentum: spec.number("momentum"),
+            is_ahead,
+            velocity: vec![0.0; len],
+        })
+    }
+
+    /// The bound of both: of one aggregate, the sum of the powers of the momentum.
+    pub(super) fn bound(spec: &MethodSpec) -> Bound {
+        Bound::gain(f64::from(spec.number("learning_rate")) / (1.0 - f64::from(spec.number("momentum"))))
+    }
+}
+
+impl ServerOptimizer for Momentum {
     fn update(&mut self, _round: u64, aggregate: &mut [f32]) {
         for (value, velocity) in aggregate.iter_mut().zip(&mut self.velocity) {
             *velocity = self.momentum * *velocity + *value;
-            *value = self.learning_rate * *velocity;
+            let ahead = *value + self.momentum * *velocity;
+            *value = self.learning_rate * if self.is_ahead { ahead } else { *velocity };
         }
     }
 

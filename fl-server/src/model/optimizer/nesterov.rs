@@ -5,9 +5,9 @@
 //! x  += learning_rate * (D_t + momentum * m_t)
 //! ```
 
-use super::method::{OptimizerMethod, ServerOptimizer};
-use super::state::{load_vectors, save_vectors};
-use crate::config::plan::{Bound, Key, MethodInfo, Range, any_uplink};
+use super::fedavgm::Momentum;
+use super::method::OptimizerMethod;
+use crate::config::plan::{Key, MethodInfo, Range, any_uplink};
 
 pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
@@ -28,41 +28,8 @@ pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
             },
         ],
         // Of one aggregate: 1 at once, and the powers of the momentum from the first on.
-        bound: |spec, _| {
-            Bound::gain(f64::from(spec.number("learning_rate")) / (1.0 - f64::from(spec.number("momentum"))))
-        },
+        bound: |spec, _| Momentum::bound(spec),
         accepts: any_uplink,
     },
-    build: |spec, len| {
-        Box::new(Nesterov {
-            learning_rate: spec.number("learning_rate"),
-            momentum: spec.number("momentum"),
-            velocity: vec![0.0; len],
-        })
-    },
+    build: |spec, len| Momentum::build(spec, len, true),
 };
-
-#[derive(Debug)]
-struct Nesterov {
-    learning_rate: f32,
-    momentum: f32,
-    /// Shapes: `[len]`.
-    velocity: Vec<f32>,
-}
-
-impl ServerOptimizer for Nesterov {
-    fn update(&mut self, _round: u64, aggregate: &mut [f32]) {
-        for (value, velocity) in aggregate.iter_mut().zip(&mut self.velocity) {
-            *velocity = self.momentum * *velocity + *value;
-            *value = self.learning_rate * (*value + self.momentum * *velocity);
-        }
-    }
-
-    fn save(&self, out: &mut Vec<u8>) {
-        save_vectors(&[&self.velocity], out);
-    }
-
-    fn load(&mut self, bytes: &[u8]) -> Result<(), String> {
-        load_vectors(bytes, [&mut self.velocity])
-    }
-}

@@ -121,11 +121,9 @@ async fn shake(config: &Arc<ClientConfig>, io: TcpStream, clock: UnixTime) -> st
     let mut tls = rustls::ClientConfig::clone(&tls);
     tls.time_provider = Arc::new(Stopped(clock));
     let dial = Dial {
-        address: config.server.clone(),
-        tls: Arc::new(tls),
         meter: Arc::clone(&config.meter),
         paces: config.limits.paces.clone(),
-        silence: Default::default(),
+        ..Dial::new(config.server.clone(), Arc::new(tls))
     };
     fl_proto::handshake(dial, io).await
 }
