@@ -179,7 +179,7 @@ async fn the_default_codec_carries_har() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "three seeds; a minute"]
+#[ignore = "ten seeds; three minutes"]
 async fn the_default_codec_carries_har_on_every_seed() {
     law("hapt", "hapt", None, 2.0).await;
 }

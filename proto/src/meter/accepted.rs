@@ -58,5 +58,5 @@ impl<I: Unpin> AsyncRead for Accepted<I> {
 }
 
 impl<I: Unpin> AsyncWrite for Accepted<I> {
-    crate::through_io!(write, is_vectored, flush, shutdown);
+    through_io!(write, is_vectored, flush, shutdown);
 }

@@ -43,7 +43,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
-    crate::through_io!(write, is_vectored, flush);
+    through_io!(write, is_vectored, flush);
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { io, until } = &mut *self;

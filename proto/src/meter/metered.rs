@@ -50,7 +50,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    crate::through_io!(is_vectored, flush, shutdown);
+    through_io!(is_vectored, flush, shutdown);
 
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;

@@ -1,6 +1,9 @@
 //! Bytes on the socket, counted under TLS. The ledger must equal these counts. The meter never changes what passes; a client's
 //! limits below it delay what passes, and a long silence ends it.
 
+#[macro_use]
+mod through;
+
 pub(crate) mod accepted;
 mod arrivals;
 pub(crate) mod counter;
@@ -12,7 +15,6 @@ mod records;
 pub(crate) mod silence;
 #[cfg(test)]
 mod tests;
-mod through;
 
 pub use accepted::{Accepted, PeerInfo};
 pub use counter::Meter;

@@ -96,7 +96,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
-    crate::through_io!(is_vectored, flush, shutdown);
+    through_io!(is_vectored, flush, shutdown);
 
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         let Self { io, write, .. } = &mut *self;

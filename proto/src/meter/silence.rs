@@ -91,7 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Attentive<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Attentive<S> {
-    crate::through_io!(write, is_vectored, flush, shutdown);
+    through_io!(write, is_vectored, flush, shutdown);
 }
 
 #[cfg(test)]
