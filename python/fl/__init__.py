@@ -17,7 +17,6 @@ import atexit
 import collections
 import contextlib
 import dataclasses
-import inspect
 import itertools
 import json
 import math
@@ -34,7 +33,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 __all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "attach", "device", "evaluate", "rounds", "simulate"]
@@ -52,7 +50,6 @@ TYPES = {
 _NAMES = {"l": "I64", "L": "U64", **{word: dtype for dtype, names in TYPES.items() for word in names[:2]}}
 BEFORE = "before.safetensors"  # in the work folder: local tensors as they were before the round
 COMPILED = "_orig_mod."  # in a name, of a module that `torch.compile` wraps
-MEASURED, MEASURED_BYTES = 1024, 64 << 20  # most examples, and bytes of inputs, that measure running statistics
 NAME, METRICS = 64, 32  # longest name of a metric in bytes, and most metrics of an answer
 FIGURES = ("examples", "loss", "accuracy", "correct")  # the others are metrics
 RESERVED = (*FIGURES, "perplexity", "round", "version")
@@ -406,7 +403,7 @@ def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "examples": int(fields["examples"])}
 
 
-def _evaluated(model: Any, statistics: _Statistics | None = None) -> dict[str, Any]:
+def _evaluated(model: Any, statistics: Any = None) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if hasattr(model, "named_parameters"):
             stack.enter_context(sys.modules["torch"].no_grad())
@@ -612,94 +609,6 @@ class _Batches(Generic[Item]):
         return getattr(self._loader, name)
 
 
-class _Statistics:
-    """Running statistics of batch normalization, measured on the model that is evaluated.
-
-    Those of a round are averages over its clients' trainings, while its weights lack what compression has not sent yet: they
-    describe another model. So an evaluation computes them anew, from inputs of the last training of this process, and takes
-    them back afterwards. Where a training calls no module that holds all parameters, those of the round stay.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.inputs: list[tuple[Any, Any]] = []
-        self.norms: list[Any] = []
-        self.module: Any = None  # whose inputs they are
-        self.examples = self.bytes = 0
-        self.is_wanted = False
-        if hasattr(model, "named_parameters") and "torch" in sys.modules:
-            modules = list(model.modules()) if any(self._norms(model)) else []
-            everything = len(list(model.parameters()))
-            for module in (module for module in modules if len(list(module.parameters())) == everything):
-                register = module.register_forward_pre_hook
-                with_kwargs = "with_kwargs" in inspect.signature(register).parameters  # torch 2.0 and newer
-                register(self._keep, **({"with_kwargs": True} if with_kwargs else {}))
-
-    def _norms(self, model: Any) -> Iterator[Any]:
-        kind = sys.modules["torch"].nn.modules.batchnorm._NormBase
-        return (m for m in model.modules() if isinstance(m, kind) and m.running_var is not None)
-
-    def train(self) -> None:
-        """Keeps inputs from now on, in place of those of the training before."""
-        self.inputs, self.module, self.examples, self.bytes, self.is_wanted = [], None, 0, 0, True
-
-    def _keep(self, module: Any, args: Any, kwargs: Any = MappingProxyType({})) -> None:
-        compiler = getattr(sys.modules["torch"], "compiler", None)  # which leaves a hook out that does nothing
-        if not (self.is_wanted and module.training) or (compiler and compiler.is_compiling()):
-            return
-        if self.module is None:
-            self.module = module
-            self.norms = [norm for norm in self._norms(module) if norm.training]
-        if self.module is module:
-            before = self.bytes
-            self.inputs.append((self._copied(args), self._copied(kwargs)))
-            tensors = [value for value in (*args, *kwargs.values()) if hasattr(value, "detach")]
-            self.examples += len(tensors[0]) if tensors and tensors[0].dim() else 1
-            self.is_wanted = self.examples < MEASURED and 2 * self.bytes - before <= MEASURED_BYTES
-
-    def _copied(self, value: Any) -> Any:
-        if type(value) in (list, tuple):
-            return type(value)(self._copied(item) for item in value)
-        if isinstance(value, Mapping):
-            return {name: self._copied(item) for name, item in value.items()}
-        if hasattr(value, "detach"):
-            value = value.detach().clone()
-            self.bytes += value.numel() * value.element_size()
-        return value
-
-    @contextlib.contextmanager
-    def measured(self) -> Iterator[None]:
-        """Inside, the statistics are those of the model as it is. Every module is in evaluation mode."""
-        self.is_wanted = False
-        kept = [
-            (n, n.momentum, n.running_mean.clone(), n.running_var.clone(), n.num_batches_tracked.clone())
-            for n in self.norms
-        ]
-
-        def take_back() -> None:
-            for norm, momentum, mean, var, batches in kept:
-                norm.momentum, norm.training = momentum, False
-                norm.running_mean.copy_(mean)
-                norm.running_var.copy_(var)
-                norm.num_batches_tracked.copy_(batches)
-
-        try:
-            for norm in self.norms:
-                norm.reset_running_stats()
-                norm.momentum, norm.training = None, True  # None: a mean over the batches
-            for args, kwargs in self.inputs:
-                self.module(*args, **kwargs)
-            for norm in self.norms:
-                norm.training = False
-        except Exception as error:  # of a module that cannot compute in evaluation mode from these inputs
-            take_back()
-            print(f"fl: running statistics are not measured: {_text(error)}", file=sys.stderr)
-            self.inputs, self.norms, kept = [], [], []
-        try:
-            yield
-        finally:
-            take_back()
-
-
 class _Session:
     """The conversation with the client about one model."""
 
@@ -710,7 +619,7 @@ class _Session:
             model = getattr(model, kept)
         self.model = model
         # Not in a group, whose processes would measure unequal numbers of batches.
-        self.statistics = None if dist else _Statistics(model)
+        self.statistics = None if dist or Statistics is None else Statistics(model)
         self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
         self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made
@@ -863,6 +772,8 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
         session.leave()
 
 
+Statistics: Any = None
 with contextlib.suppress(ImportError):  # a copied file is without them
+    from .batch_norm import Statistics
     from .hugging_face import HuggingFaceCallback
     from .simulation import simulate
