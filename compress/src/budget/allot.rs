@@ -74,9 +74,10 @@ impl Allotment {
     }
 }
 
-/// The fewest bits with which the error of all sections together is at most `most`, relative to their energy and at equal
-/// slopes. Refines the curves as far as it must. Without the errors of stochastic rounding, which may be larger than the values.
-pub(crate) fn bits_within(curves: &mut [Curve], most: f64) -> f64 {
+/// The fewest bits, but at least `least`, with which the error of all sections together is at most `most`, relative to their
+/// energy and at equal slopes. Refines the curves as far as it must. Without the errors of stochastic rounding, which may be
+/// larger than the values.
+pub(crate) fn bits_within(curves: &mut [Curve], most: f64, least: f64) -> f64 {
     let counts: Vec<f64> = curves.iter().map(|curve| f64::from(curve.has_limit())).collect();
     let energies = curves
         .iter()
@@ -95,7 +96,7 @@ pub(crate) fn bits_within(curves: &mut [Curve], most: f64) -> f64 {
         if passes(&next) && curves.iter_mut().fold(false, |more, curve| curve.refine() | more) {
             continue;
         }
-        let (mut few, mut fits) = (sum(&coarse), sum(&next));
+        let (mut few, mut fits) = (sum(&coarse).max(least), sum(&next).max(least));
         while few < (1.0 - RESOLUTION) * fits {
             let middle = (few + fits) / 2.0;
             match passes(Allotment::new(curves, middle).points()) {
@@ -390,7 +391,7 @@ mod tests {
         fn bits_for_an_error_are_the_fewest(Mixture(curves) in mixture(), most in 0.05..0.95f64) {
             let mut curves = curves;
             let squared = most * most * curves.iter().map(Curve::energy).sum::<f64>();
-            let bits = bits_within(&mut curves, most);
+            let bits = bits_within(&mut curves, most, 0.0);
             prop_assert!(error(&Allotment::new(&curves, bits).points) <= 1.01 * squared);
             let fewer = Allotment::new(&curves, 0.9 * bits).points;
             prop_assert!(error(&fewer) > squared, "{bits} bits");

@@ -45,9 +45,11 @@ pub(crate) struct Within {
 impl Within {
     /// The limit in bytes, and what attempts aim at, by the curves as they are.
     pub(crate) fn limits(self, curves: &mut [Curve]) -> (u64, f64) {
-        let needed = self.error.map_or(0.0, |error| bits_within(curves, error) / 8.0);
-        let limit = self.bytes.max((needed / AIM) as u64);
-        (limit, limit as f64 * AIM)
+        let asked = self.bytes as f64 * AIM;
+        let goal = self
+            .error
+            .map_or(asked, |error| bits_within(curves, error, asked * 8.0) / 8.0);
+        (self.bytes.max((goal / AIM) as u64), goal)
     }
 }
 

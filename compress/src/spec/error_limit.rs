@@ -23,9 +23,9 @@ impl ErrorLimit {
         by: 6,
     };
 
-    /// Whether it depends on the round.
-    pub fn changes(self) -> bool {
-        self.by > 1
+    /// Whether the first rounds have the lowest limit.
+    pub fn rises(self) -> bool {
+        self.first < self.last
     }
 
     /// The limit in `round`; rounds count from 1.

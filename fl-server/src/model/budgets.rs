@@ -136,7 +136,7 @@ fn allotted(table: &str, estimate: &BudgetEstimate) -> String {
             text,
             "; frames take more where they would otherwise have a relative error above {error}"
         );
-        if error.changes() {
+        if error.rises() {
             text += ", so the first rounds of a run may cost the most; a constant limit makes a short run cheaper and its first versions \
                      worse";
         }

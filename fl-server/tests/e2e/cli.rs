@@ -665,6 +665,8 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
         output.iter().any(|line| line.starts_with("round    2  3 updates")),
         "{output:?}"
     );
+    let cost = "the limit of the error, 0.25 to 0.8 by round 6; `budget` in [compression.uplink] changes it.";
+    assert!(output.iter().any(|line| line.ends_with(cost)), "{output:?}");
     assert!(output.last().unwrap().contains(&digests[0].to_string()));
 
     let [answer, live]: [serde_json::Value; 2] =

@@ -127,8 +127,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     })?;
     match outcome.ending {
         Ending::Done => {
-            for note in fl_report::notes(&source::report(&config, Some(&name))?) {
-                out::line(format_args!("{note}"))?;
+            match source::report(&config, Some(&name)) {
+                Ok(report) => fl_report::notes(&report)
+                    .iter()
+                    .try_for_each(|note| out::line(format_args!("{note}")))?,
+                Err(failure) => tracing::warn!("the run is done, but its report cannot be made: {}", failure.error()),
             }
             out::line(format_args!(
                 "done: version {}, digest {}",
