@@ -14,7 +14,6 @@ changes in place, or any object with `state_dict()` and `load_state_dict()`.
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -175,10 +174,8 @@ def _state(model: Any, named: dict[str, Any] | None = None) -> dict[str, Any]:
     first: dict[Any, tuple[str, Any]] = {}
     for name, value in (_named(model) if named is None else named).items():
         # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
-        if isinstance(model, dict) or hasattr(value, "shape"):
-            shape = _describe(name, value)[1]
-            if math.prod(shape):
-                first.setdefault(_place(value), (name, value))
+        if (isinstance(model, dict) or hasattr(value, "shape")) and math.prod(_describe(name, value)[1]):
+            first.setdefault(_place(value), (name, value))
     return dict(first.values())
 
 
@@ -202,12 +199,11 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
             raise ValueError(f"tensor `{name}` of the run, {slot.dtype} {list(slot.shape)}, is not in the model")
     if hasattr(model, "named_parameters"):  # a torch.nn.Module copies from the views
-        whole = model.state_dict()
-        own = {name.replace(COMPILED, ""): name for name in whole}
-        loaded = collections.OrderedDict((own[name], _view(state[name], slot)) for name, slot in slots.items())
-        # Without the versions of its modules, older batch norms count their batches anew.
-        loaded._metadata = getattr(whole, "_metadata", None)  # type: ignore[attr-defined]
-        model.load_state_dict(loaded, strict=False)
+        own = {name.replace(COMPILED, ""): name for name in model.state_dict()}
+        # A batch norm of older torch sets the counter that it does not get to zero.
+        counters = {own[name]: value for name, value in named.items() if name.endswith("num_batches_tracked")}
+        new = {own[name]: _view(state[name], slot) for name, slot in slots.items()}
+        model.load_state_dict({**counters, **new}, strict=False)
         return
     new: dict[Any, Any] = {}
     for name, slot in slots.items():
@@ -219,10 +215,7 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
                 continue
         new[_place(value)] = _new(value, slot)
     replaced = {name: new[place] for name, value in named.items() if (place := _place(value)) in new}
-    if isinstance(model, dict):
-        model.update(replaced)
-    else:
-        model.load_state_dict({**named, **replaced})
+    model.update(replaced) if isinstance(model, dict) else model.load_state_dict({**named, **replaced})
 
 
 class _Link:
@@ -403,7 +396,7 @@ def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "examples": int(fields["examples"])}
 
 
-def _evaluated(model: Any, statistics: Any = None) -> dict[str, Any]:
+def _evaluated(model: Any, measured: Any = contextlib.nullcontext) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if hasattr(model, "named_parameters"):
             stack.enter_context(sys.modules["torch"].no_grad())
@@ -411,8 +404,7 @@ def _evaluated(model: Any, statistics: Any = None) -> dict[str, Any]:
             for module in list(model.modules()):
                 stack.callback(setattr, module, "training", module.training)
                 module.training = False
-            if statistics:
-                stack.enter_context(statistics.measured())
+            stack.enter_context(measured())
         figures = _evaluator(model) if _evaluator else {}
         if not isinstance(figures, Mapping) or "perplexity" not in figures:
             return _answer(figures)
@@ -619,7 +611,7 @@ class _Session:
             model = getattr(model, kept)
         self.model = model
         # Not in a group, whose processes would measure unequal numbers of batches.
-        self.statistics = None if dist or Statistics is None else Statistics(model)
+        self.measured = Statistics(model).measured if Statistics and not dist else contextlib.nullcontext
         self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
         self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made
@@ -715,14 +707,12 @@ class _Session:
             try:
                 self.load(message["weights"], "trained", "buffer", "counter")
                 if message["type"] == "evaluate":
-                    self.send(type="evaluated", **_evaluated(self.given, self.statistics))
+                    self.send(type="evaluated", **_evaluated(self.given, self.measured))
                 else:
                     self.save(BEFORE, self.of("local"))
                     train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
                     self.versions = _versions(self.model)  # before the training
                     self.fit, self.job = message, Job(self, message, Train(**train))
-                    if self.statistics:
-                        self.statistics.train()
                     yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")
             except Exception as error:

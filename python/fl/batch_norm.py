@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _text
 
-MEASURED, MEASURED_BYTES = 1024, 64 << 20  # most examples, and bytes of inputs, that measure running statistics
+MEASURED, MEASURED_BYTES = 1024, 64 << 20  # examples, and bytes of inputs, after which no further batch is kept
 
 
 class Statistics:
@@ -26,8 +26,8 @@ class Statistics:
         self.inputs: list[tuple[Any, Any]] = []
         self.norms: list[Any] = []
         self.module: Any = None  # whose inputs they are
-        self.examples = self.bytes = 0
-        self.is_wanted = False
+        self.examples = self.bytes = self.first = 0
+        self.is_used = False
         if hasattr(model, "named_parameters") and "torch" in sys.modules:
             modules = list(model.modules()) if any(self._norms(model)) else []
             everything = len(list(model.parameters()))
@@ -40,23 +40,19 @@ class Statistics:
         kind = sys.modules["torch"].nn.modules.batchnorm._NormBase
         return (m for m in model.modules() if isinstance(m, kind) and m.running_var is not None)
 
-    def train(self) -> None:
-        """Keeps inputs from now on, in place of those of the training before."""
-        self.inputs, self.module, self.examples, self.bytes, self.is_wanted = [], None, 0, 0, True
-
     def _keep(self, module: Any, args: Any, kwargs: Any = MappingProxyType({})) -> None:
         compiler = getattr(sys.modules["torch"], "compiler", None)  # which leaves a hook out that does nothing
-        if not (self.is_wanted and module.training) or (compiler and compiler.is_compiling()):
+        if not module.training or (compiler and compiler.is_compiling()):
             return
+        if self.is_used:  # by an evaluation: this is the next training
+            self.inputs, self.module, self.examples, self.bytes, self.is_used = [], None, 0, 0, False
         if self.module is None:
             self.module = module
             self.norms = [norm for norm in self._norms(module) if norm.training]
-        if self.module is module:
-            before = self.bytes
+        if self.module is module and self.examples < MEASURED and self.bytes < MEASURED_BYTES:
+            self.first = 0
             self.inputs.append((self._copied(args), self._copied(kwargs)))
-            tensors = [value for value in (*args, *kwargs.values()) if hasattr(value, "detach")]
-            self.examples += len(tensors[0]) if tensors and tensors[0].dim() else 1
-            self.is_wanted = self.examples < MEASURED and 2 * self.bytes - before <= MEASURED_BYTES
+            self.examples += max(self.first, 1)
 
     def _copied(self, value: Any) -> Any:
         if type(value) in (list, tuple):
@@ -65,13 +61,14 @@ class Statistics:
             return {name: self._copied(item) for name, item in value.items()}
         if hasattr(value, "detach"):
             value = value.detach().clone()
+            self.first = self.first or (len(value) if value.dim() else 1)
             self.bytes += value.numel() * value.element_size()
         return value
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
         """Inside, the statistics are those of the model as it is. Every module is in evaluation mode."""
-        self.is_wanted = False
+        self.is_used = True
         kept = [
             (n, n.momentum, n.running_mean.clone(), n.running_var.clone(), n.num_batches_tracked.clone())
             for n in self.norms

@@ -49,7 +49,7 @@ class Files(unittest.TestCase):
 
 
 class Module(unittest.TestCase):
-    def test_the_module_has_at_most_545_lines_of_code(self):
+    def test_the_module_has_at_most_530_lines_of_code(self):
         source = Path(fl.__file__).read_text()
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         texts = set()
@@ -61,7 +61,7 @@ class Module(unittest.TestCase):
                 texts.update(range(node.body[1].lineno, node.body[-1].end_lineno + 1))
         lines = enumerate(source.splitlines(), 1)
         code = [at for at, line in lines if line.strip() and not line.strip().startswith("#") and at not in texts]
-        self.assertLessEqual(len(code), 545)
+        self.assertLessEqual(len(code), 530)
 
     def test_everything_public_is_documented(self):
         for name in fl.__all__:
