@@ -711,8 +711,12 @@ class _Session:
                 else:
                     self.save(BEFORE, self.of("local"))
                     train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
-                    self.versions = _versions(self.model)  # before the training
-                    self.fit, self.job = message, Job(self, message, Train(**train))
+                    # The versions are those before the training.
+                    self.versions, self.fit, self.job = (
+                        _versions(self.model),
+                        message,
+                        Job(self, message, Train(**train)),
+                    )
                     yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")
             except Exception as error:
