@@ -192,8 +192,7 @@ def _versions(model: Any) -> dict[str, int] | None:
 
 def _load(model: Any, slots: Mapping[str, Slot]) -> None:
     """Copies tensors into the model."""
-    named = _named(model)
-    state = _state(model, named)
+    state = _state(model, named := _named(model))
     slots = {name: slot for name, slot in slots.items() if math.prod(slot.shape)}
     for name, slot in slots.items():
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
@@ -711,12 +710,8 @@ class _Session:
                 else:
                     self.save(BEFORE, self.of("local"))
                     train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
-                    # The versions are those before the training.
-                    self.versions, self.fit, self.job = (
-                        _versions(self.model),
-                        message,
-                        Job(self, message, Train(**train)),
-                    )
+                    self.versions = _versions(self.model)  # before the training
+                    self.fit, self.job = message, Job(self, message, Train(**train))
                     yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")
             except Exception as error:
