@@ -99,9 +99,10 @@ pub(crate) fn bits_within(curves: &mut [Curve], most: f64, least: f64) -> f64 {
         let (mut few, mut fits) = (sum(&coarse).max(least), sum(&next).max(least));
         while few < (1.0 - RESOLUTION) * fits {
             let middle = (few + fits) / 2.0;
-            match passes(Allotment::new(curves, middle).points()) {
-                true => few = middle,
-                false => fits = middle,
+            if passes(Allotment::new(curves, middle).points()) {
+                few = middle;
+            } else {
+                fits = middle;
             }
         }
         return fits;

@@ -101,7 +101,10 @@ impl Csv {
     }
 
     fn scaling(&self) -> Scaling<'_> {
-        Scaling(self.mean.as_ref(), self.std.as_ref())
+        Scaling {
+            mean: self.mean.as_ref(),
+            std: self.std.as_ref(),
+        }
     }
 }
 
@@ -217,20 +220,21 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
         };
         return Err(Error::malformed(&path, why));
     }
-    let (mut values, mut truth) = (Vec::new(), Truth::of(csv));
-    let (mut ranges, mut rows, mut dropped) = (vec![(f32::INFINITY, f32::NEG_INFINITY, 0); columns.len()], 0, 0);
+    let mut values = Vec::new();
+    let mut truth = Truth::of(csv);
+    let mut ranges = vec![Range::default(); columns.len()];
+    let mut rows = 0;
+    let mut dropped = 0;
     let faults = file.each_row(|row, faults| {
         rows += 1;
-        let (start, mut is_kept) = (values.len(), true);
+        let start = values.len();
+        let mut is_kept = true;
         for (&column, range) in columns.iter().zip(&mut ranges) {
             let number = row.number(column).unwrap_or_else(|fault| {
                 faults.add(fault);
                 Some(0.0)
             });
-            match number {
-                Some(number) => (range.0, range.1) = (range.0.min(number), range.1.max(number)),
-                None => range.2 += 1,
-            }
+            range.add(number);
             match (number, csv.missing) {
                 (Some(number), _) | (None, Some(Missing::Value(number))) => values.push(number),
                 (None, Some(Missing::Mean)) => values.push(f32::NAN),
@@ -259,11 +263,31 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
     Ok(set)
 }
 
+/// What a column of features holds.
+#[derive(Debug, Clone, Default)]
+struct Range {
+    /// `None` without numbers.
+    least: Option<f32>,
+    most: Option<f32>,
+    missing: usize,
+}
+
+impl Range {
+    fn add(&mut self, number: Option<f32>) {
+        let Some(number) = number else {
+            self.missing += 1;
+            return;
+        };
+        self.least = Some(self.least.map_or(number, |least| least.min(number)));
+        self.most = Some(self.most.map_or(number, |most| most.max(number)));
+    }
+}
+
 /// What to do about a missing feature.
 const FILL: &str = "fill the cell, or set `missing` to \"mean\", \"drop\" or a number";
 
 /// What `check` shows of `file` after `first`: its columns by role, with least and largest number and missing cells of features.
-fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[(f32, f32, usize)]) -> Vec<String> {
+fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Range]) -> Vec<String> {
     /// Columns that are listed one by one.
     const LISTED: usize = 32;
     let shown = |name: &String| format!("`{}`", short(name).escape_debug());
@@ -274,15 +298,15 @@ fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[(f3
         ignored.push_str("none");
     }
     let mut rows = vec![["feature", "min", "max", "missing"].map(str::to_owned)];
-    for (name, (least, most, missing)) in names.iter().zip(ranges).take(LISTED) {
-        let [least, most] = [least, most].map(|n| if n.is_finite() { n.to_string() } else { String::new() });
-        rows.push([shown(name), least, most, missing.to_string()]);
+    for (name, range) in names.iter().zip(ranges).take(LISTED) {
+        let [least, most] = [range.least, range.most].map(|number| number.map_or(String::new(), |n| n.to_string()));
+        rows.push([shown(name), least, most, range.missing.to_string()]);
     }
     let (what, wanted) = (csv.what(), csv.wanted());
     let mut lines = vec![format!("{first}; {what}: `{wanted}`; ignored: {ignored}")];
     lines.extend(aligned(&rows, &[1, 2, 3]));
     if names.len() > LISTED {
-        let missing: usize = ranges[LISTED..].iter().map(|range| range.2).sum();
+        let missing: usize = ranges[LISTED..].iter().map(|range| range.missing).sum();
         let more = names.len() - LISTED;
         lines.push(format!("and {more} more features, {missing} cells missing"));
     }

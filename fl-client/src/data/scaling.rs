@@ -35,7 +35,10 @@ impl Numbers {
 
 /// The keys `mean` and `std` of a data set. A model sees `(value - mean) / std`.
 #[derive(Clone, Copy)]
-pub(super) struct Scaling<'a>(pub(super) Option<&'a Numbers>, pub(super) Option<&'a Numbers>);
+pub(super) struct Scaling<'a> {
+    pub(super) mean: Option<&'a Numbers>,
+    pub(super) std: Option<&'a Numbers>,
+}
 
 impl Scaling<'_> {
     /// # Errors
@@ -44,10 +47,10 @@ impl Scaling<'_> {
         let bad = |numbers: Option<&Numbers>, good: fn(f32) -> bool| {
             numbers.is_some_and(|numbers| numbers.list().is_empty() || !numbers.list().iter().all(|&n| good(n)))
         };
-        if bad(self.0, f32::is_finite) {
+        if bad(self.mean, f32::is_finite) {
             return Err(Error::config("mean", "must be finite numbers"));
         }
-        if bad(self.1, |std| std.is_finite() && std > 0.0) {
+        if bad(self.std, |std| std.is_finite() && std > 0.0) {
             return Err(Error::config("std", "must be finite numbers above 0"));
         }
         Ok(())
@@ -78,7 +81,7 @@ impl Scaling<'_> {
                 Err(Error::config(key, why))
             }
         };
-        Ok((spread("mean", self.0, 0.0)?, spread("std", self.1, 1.0)?))
+        Ok((spread("mean", self.mean, 0.0)?, spread("std", self.std, 1.0)?))
     }
 
     /// Normalizes `values`. A list may have a number for each channel, or for each value of an example.
@@ -87,7 +90,7 @@ impl Scaling<'_> {
     /// # Errors
     /// `Config` if a list has another length, or a value is not finite after it.
     pub(super) fn apply(self, values: &mut [f32], input: Input) -> Result<(), Error> {
-        if self.0.is_none() && self.1.is_none() {
+        if self.mean.is_none() && self.std.is_none() {
             return Ok(());
         }
         let (mean, std) = self.spread(input.shape[0], input.len())?;
@@ -138,7 +141,10 @@ mod tests {
         let input = Input::of_classes([2, 1, 2], 2);
         let scaled = |mean: &[f32], std: &[f32]| {
             let (mean, std) = (numbers(mean), numbers(std));
-            let scaling = Scaling(Some(&mean), Some(&std));
+            let scaling = Scaling {
+                mean: Some(&mean),
+                std: Some(&std),
+            };
             scaling.check().unwrap();
             let mut values = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
             scaling.apply(&mut values, input).map(|()| values)
@@ -179,7 +185,11 @@ mod tests {
             (vec![0.0], vec![f32::INFINITY], "std"),
         ] {
             let (mean, std) = (numbers(&mean), numbers(&std));
-            let checked = Scaling(Some(&mean), Some(&std)).check();
+            let checked = Scaling {
+                mean: Some(&mean),
+                std: Some(&std),
+            }
+            .check();
             assert!(
                 matches!(checked, Err(Error::Config { key: found, .. }) if found == key),
                 "{key}"

@@ -64,7 +64,10 @@ shared_set! {
 
 impl Arrays {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling(self.mean.as_ref(), self.std.as_ref())
+        Scaling {
+            mean: self.mean.as_ref(),
+            std: self.std.as_ref(),
+        }
     }
 }
 

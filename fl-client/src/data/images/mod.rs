@@ -60,7 +60,10 @@ const MAX_SIDE: usize = 4096;
 
 impl Images {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling(self.mean.as_ref(), self.std.as_ref())
+        Scaling {
+            mean: self.mean.as_ref(),
+            std: self.std.as_ref(),
+        }
     }
 }
 
