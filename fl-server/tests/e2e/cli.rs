@@ -255,6 +255,10 @@ fn check_says_what_is_wrong_and_where() {
         said.contains("compression.uplink: 2.03 bits for each of 1010 values are 256 bytes"),
         "{said}"
     );
+    assert!(
+        said.contains("above 0.25 to 0.8 by round 6, so the first rounds of a run may cost the most"),
+        "{said}"
+    );
     assert!(!said.contains("WARNING"), "{said}");
     assert!(said.contains("memory of updates: cafe;"), "{said}");
     std::fs::write(&founded.run, RUN.replace("[cohort]", "[cohort]\nclients = 3")).unwrap();
