@@ -134,11 +134,10 @@ fn allotted(table: &str, estimate: &BudgetEstimate) -> String {
     if let Some(error) = budget.error() {
         let _ = write!(
             text,
-            "; frames take more where they would otherwise have a relative error above {error}"
+            "; a frame takes more where its relative error would exceed {error}"
         );
         if error.rises() {
-            text += ", so the first rounds of a run may cost the most; a constant limit makes a short run cheaper and its first versions \
-                     worse";
+            text += " (first rounds may cost the most, so a short run costs more a round; a constant `error` costs it less)";
         }
     }
     text

@@ -256,7 +256,7 @@ fn check_says_what_is_wrong_and_where() {
         "{said}"
     );
     assert!(
-        said.contains("above 0.25 to 0.8 by round 6, so the first rounds of a run may cost the most"),
+        said.contains("would exceed 0.25 to 0.8 by round 6 (first rounds may cost the most"),
         "{said}"
     );
     assert!(!said.contains("WARNING"), "{said}");
