@@ -12,10 +12,9 @@ function makeOverview() {
     for (const choice of choices) choice.setAttribute("aria-pressed", String(choice.textContent === axis));
     draw();
   } }, name));
-  const missing = h("p", { class: "about", hidden: true });
   const charts = h("div", { class: "block charts" },
     h("div", { class: "block-head" }, h("h2", {}, "How good it is"), h("div", { class: "switch", role: "group", "aria-label": "Horizontal axis" }, "against ", choices)),
-    h("div", { class: "pair" }, Object.values(figures).map((figure) => figure.element)), missing);
+    h("div", { class: "pair" }, Object.values(figures).map((figure) => figure.element)));
   const settings = h("dl", { class: "settings" });
   const toml = h("code", {});
   const whole = h("details", { class: "data" }, h("summary", {}, "run.toml"), h("pre", { tabindex: 0, "aria-label": "run.toml" }, toml));
@@ -42,8 +41,6 @@ function makeOverview() {
       report = next;
       const { rounds } = next;
       charts.hidden = !closedRounds(rounds);
-      missing.hidden = reached(rounds) !== null;
-      say(missing, "No round was evaluated, so there is no accuracy to show.");
       if (!charts.hidden) draw();
       const { words: rows = [], run_toml = "" } = next.settings ?? {};
       run.hidden = !rows.length;

@@ -51,7 +51,7 @@ export const tests = {
     }
   },
   "the first screen says what was run, whether it is good, when it ends and what to change": async (browser) => {
-    for (const name of ["usual", "running", "blind", "language", "few", "large"]) {
+    for (const name of ["usual", "running", "blind", "language", "mixed", "few", "large"]) {
       for (const [width, size] of Object.entries(NARROW_AND_WIDE)) {
         for (const scheme of ["light", "dark"]) {
           await on(browser, name, { size, scheme, folded: true }, async (page) => {
@@ -224,7 +224,7 @@ export const tests = {
     });
     await on(browser, "blind", {}, async (page) => {
       assert.ok(!(await page.isVisible("#perplexity")) && !(await page.isVisible("#accuracy")));
-      assert.match(await page.textContent(".charts"), /No round was evaluated/);
+      assert.match(await page.textContent(".cost"), /No round was evaluated/);
     });
   },
   "a run whose models do not classify shows perplexity and the learners' metrics": async (browser) => {
