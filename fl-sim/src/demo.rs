@@ -140,6 +140,7 @@ impl Demo {
             run: self.run_toml(),
             layout,
             weights,
+            learner: self.learner.to_string(),
             members: workload.members()?,
             gate: federation::gate(self.at_once.unwrap_or_else(cores)),
             sync: false,

@@ -151,7 +151,7 @@ impl Experiment {
         }
         let (layout, weights) = self.first(variant, seed)?;
         std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        let plan = federation::plan(dir, &run, &layout, &weights)?;
+        let plan = federation::plan(dir, &run, "", &layout, &weights)?;
         budgets::warnings(&plan).map_err(|why| Error::Config(why).into())
     }
 
@@ -218,6 +218,7 @@ impl Experiment {
             run: self.run_toml(variant, seed)?,
             layout,
             weights,
+            learner: workload.learner.to_string(),
             members: workload.members_on(place.device, evaluation)?,
             gate: Arc::clone(&place.gate),
             sync: false,
@@ -355,7 +356,7 @@ mod tests {
         let variant = &experiment.variant[0];
         let (layout, weights) = experiment.first(variant, 1).unwrap();
         let run = experiment.run_toml(variant, 1).unwrap();
-        let plan = federation::plan(dir.path(), &run, &layout, &weights).unwrap();
+        let plan = federation::plan(dir.path(), &run, "", &layout, &weights).unwrap();
         assert!(plan.rounded.is_some());
     }
 

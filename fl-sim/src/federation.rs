@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use fl_client::weights::export_with;
 use fl_client::{ClientConfig, Tasks};
 use fl_compress::Layout;
+use fl_compress::weights::LEARNER;
 use fl_proto::{Authority, ClientId, Issued, Meter, RunName};
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
@@ -41,6 +43,8 @@ pub struct Setup {
     pub layout: Arc<Layout>,
     /// Its first weights.
     pub weights: Vec<f32>,
+    /// The built-in learner that made them, for the report; empty if none did.
+    pub learner: String,
     /// The clients.
     pub members: Vec<Member>,
     /// As many permits as learners may work at once; federations may share it (see [`gate`]).
@@ -74,7 +78,7 @@ pub enum News<'a> {
 /// If the run fails, or the server or a client gives up.
 pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
-    let plan = plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
+    let plan = plan(&setup.dir, &setup.run, &setup.learner, &setup.layout, &setup.weights)?;
     let name = plan.name.clone();
     let (parameters, clients) = (setup.layout.len() as u64, setup.members.len() as u64);
     let now = OffsetDateTime::now_utc();
@@ -163,8 +167,14 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
 }
 
 /// Writes run.toml and the first model to `dir` and returns the plan. `run`: the text of `run.toml` without `model`.
-pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
-    fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
+pub(crate) fn plan(dir: &Path, run: &str, learner: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
+    let made = (!learner.is_empty()).then(|| (LEARNER.to_owned(), learner.to_owned()));
+    export_with(
+        &dir.join("init.safetensors"),
+        layout,
+        weights,
+        &made.into_iter().collect(),
+    )?;
     let text = format!("model.weights = \"init.safetensors\"\n{run}");
     let plan = RunPlan::from_toml(&text, dir)?;
     std::fs::write(dir.join("run.toml"), text).context("write run.toml")?;

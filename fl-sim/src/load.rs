@@ -148,6 +148,7 @@ impl Load {
         let plan = plan(
             dir,
             &self.run_toml()?,
+            "",
             &ready::layout(self.values)?,
             &vec![0.0; self.values],
         )?;

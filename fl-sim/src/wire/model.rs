@@ -48,7 +48,7 @@ struct Federation<N> {
 pub async fn run(setup: Setup, engine: &Engine, news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     let clock = engine.clock(setup.members.len())?;
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
-    let plan = federation::plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
+    let plan = federation::plan(&setup.dir, &setup.run, &setup.learner, &setup.layout, &setup.weights)?;
     let instance = Digest::of(plan.name.as_str().as_bytes());
     let run = LocalRun::begin(plan, instance, 0)?;
     ensure!(

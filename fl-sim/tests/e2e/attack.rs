@@ -147,6 +147,7 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
         ),
         layout,
         weights,
+        learner: String::new(),
         members: (0..CLIENTS).map(member).collect(),
         gate: federation::gate(2),
         sync: false,

@@ -81,6 +81,7 @@ fn setup(dir: &Path, average: &str, budget: &str, evaluated: &[Evaluated]) -> Se
         ),
         layout: layout(),
         weights: vec![0.125; layout().len()],
+        learner: String::new(),
         members: evaluated.iter().enumerate().map(member).collect(),
         gate: federation::gate(2),
         sync: false,

@@ -31,6 +31,7 @@ pub(crate) fn setup_with(dir: &std::path::Path, cohort: &str, uplink: &str) -> S
         ),
         layout,
         weights,
+        learner: String::new(),
         members: workload.members().unwrap(),
         gate: federation::gate(2),
         sync: false,

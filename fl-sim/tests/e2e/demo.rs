@@ -88,6 +88,10 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     // The folder is a federation.
     let report = done(sim(["server", "report", kept.to_str().unwrap()]));
     assert!(report.contains("equal to the byte"), "{report}");
+    let json = done(sim(["server", "report", "--format", "json", kept.to_str().unwrap()]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let words = json["settings"]["words"].as_array().unwrap();
+    assert_eq!(words.last().unwrap(), &serde_json::json!(["learner", "mlp"]));
     let status = done(sim(["server", "status", kept.to_str().unwrap()]));
     assert!(status.contains("demo: done; 1 of 1 rounds closed"), "{status}");
     assert!(done(sim(["server", "check", kept.join("run.toml").to_str().unwrap()])).contains("valid: run `demo`"));

@@ -34,6 +34,7 @@ async fn a_hundred_clients_are_all_counted_once_in_every_round() {
         run,
         layout: Arc::new(ready::layout(VALUES).unwrap()),
         weights: vec![0.0; VALUES],
+        learner: String::new(),
         members: (0..CLIENTS).map(member).collect(),
         gate: federation::gate(2),
         sync: false,

@@ -101,6 +101,7 @@ async fn run(dir: &Path, classify: u32) -> Score {
         ),
         layout: Arc::clone(&layout),
         weights: vec![0.0; VALUES],
+        learner: String::new(),
         members: (0..CLIENTS).map(member).collect(),
         gate: federation::gate(2),
         sync: false,

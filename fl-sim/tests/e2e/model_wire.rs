@@ -47,6 +47,7 @@ impl Case {
             ),
             layout,
             weights,
+            learner: String::new(),
             members: workload.members().unwrap(),
             gate: federation::gate(2),
             sync: false,

@@ -56,6 +56,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
         run,
         layout: layout.clone(),
         weights,
+        learner: String::new(),
         members: workload.members().unwrap(),
         gate: federation::gate(1),
         sync: false,

@@ -108,6 +108,7 @@ fn setup(dir: &Path, rounds: &Rounds) -> Setup {
         ),
         layout,
         weights,
+        learner: String::new(),
         members: (0..CLIENTS).map(member).collect(),
         gate: federation::gate(2),
         sync: false,

@@ -35,6 +35,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
         run: run(space),
         layout: layout.clone(),
         weights: first.clone(),
+        learner: String::new(),
         members: workload.members().unwrap(),
         gate: federation::gate(2),
         sync: false,

@@ -101,6 +101,7 @@ fn setup(dir: &Path, (rounds, seed): (u64, u64), first: f32, members: Vec<Member
         ),
         layout: layout(),
         weights: vec![first; layout().len()],
+        learner: String::new(),
         members,
         gate: federation::gate(clients),
         sync: false,
