@@ -192,7 +192,14 @@ impl ClientFile {
             let trainer = self.trainer(name);
             tasks.with_lazy(name, move || match (trainer?, entry.built_in()) {
                 (Some(trainer), _) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
-                (None, Some((learner, data))) => learner.build(device, data.load()?.compact()),
+                (None, Some((learner, data))) => {
+                    let data = data.load()?;
+                    // Of a table: its rows, and how many were dropped.
+                    let mut rows = [&data.train, &data.test].map(|part| part.notes().first()).to_vec();
+                    rows.dedup();
+                    rows.iter().flatten().for_each(|rows| tracing::info!("{rows}"));
+                    learner.build(device, data.compact())
+                }
                 (None, None) => anyhow::bail!("it has neither a built-in learner nor a trainer"),
             })
         })
@@ -217,5 +224,24 @@ mod tests {
         assert_eq!(ClientFile::read_offline(&path, None).unwrap().1, "digits");
         let error = ClientFile::read_offline(&path, Some("none")).unwrap_err().to_string();
         assert!(error.contains("client.toml") && error.contains("digits"), "{error}");
+    }
+
+    #[test]
+    fn the_log_says_how_many_rows_of_a_table_were_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("train.csv"), "a,b,y\n1,2,0\n,3,1\n4,5,1\n2,1,0\n").unwrap();
+        fs::write(at("test.csv"), "a,b,y\n1,,0\n3,,1\n4,5,1\n2,1,0\n").unwrap();
+        let csv = "csv = { file = 'train.csv', test_file = 'test.csv', label = 'y', missing = 'drop' }";
+        let task = format!("certificate = 'mine.pem'\n[tasks.t]\nlearner = 'mlp'\ndata = {{ {csv} }}");
+        fs::write(at("client.toml"), task).unwrap();
+        let (client, _) = ClientFile::read_offline(&at("client.toml"), None).unwrap();
+        let log = std::sync::Arc::new(fs::File::create(at("log")).unwrap());
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+        tracing::subscriber::with_default(log, || client.learners().learner("t").map(drop)).unwrap();
+        let log = fs::read_to_string(at("log")).unwrap();
+        for rows in ["train.csv: 4 rows, 1 dropped", "test.csv: 4 rows, 2 dropped"] {
+            assert_eq!(log.matches(rows).count(), 1, "{log}");
+        }
     }
 }

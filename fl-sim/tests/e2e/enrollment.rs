@@ -67,6 +67,7 @@ fn two_lines_make_two_clients_that_finish_a_run() {
         let (sender, said) = channel();
         clients.push((Process::start(fed.sim(&args), who, 1, &sender), said));
         wait_for(&clients.last().unwrap().1, who, &format!("enrolled as `{name}`"));
+        wait_for(&lines, SERVER, &format!("{name} enrolled from 127.0.0.1"));
     }
     wait_for(&lines, SERVER, "done: version 2");
     assert!(server.end().success());
