@@ -5,16 +5,13 @@
 //! finite one.
 
 use crate::code::method::Code;
-use crate::code::words::{WordPlane, Words, encode_words};
-use crate::error::Error;
+use crate::code::words::encode_words;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::exact::Plane;
+use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
-use crate::wire::Reader;
 
-/// Values per block on the stack.
-const BLOCK: usize = 1024;
 /// The bits of the largest finite value.
 const LARGEST: u32 = 0x7f7f;
 
@@ -32,7 +29,7 @@ pub(crate) const METHOD: Entry = Entry {
     tag: 3,
     bytes: None,
     words: |_| "bf16".to_owned(),
-    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+    read: |reader, expected| Ok(Box::new(Plane::<2>::read(reader, expected.shape.len(), expected.code)?)),
 };
 
 impl Quantizer for Bf16 {
@@ -62,45 +59,6 @@ fn round(values: &[f32], words: &mut [u16]) {
         let magnitude = bits & 0x7fff_ffff;
         let rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
         *word = (rounded.min(LARGEST) | bits >> 16 & 0x8000) as u16;
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plane<'a>(WordPlane<'a, 2>);
-
-impl<'a> Plane<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
-        WordPlane::read(reader, count, code).map(Self)
-    }
-}
-
-impl<'a> ValuePlane<'a> for Plane<'a> {
-    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
-        self.0.bound(count, code)
-    }
-
-    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
-        self.0.open().map(|words| Box::new(Values(words)) as _)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Values<'a>(Words<'a, 2>);
-
-impl ValueReader for Values<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let mut words = [[0; 2]; BLOCK];
-        for part in out.chunks_mut(BLOCK) {
-            let words = self.0.next(&mut words[..part.len()]);
-            for (value, &[low, high]) in part.iter_mut().zip(words) {
-                *value = f32::from_le_bytes([0, 0, low, high]);
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.0.finish()
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) const METHOD: Entry = Entry {
     tag: 0,
     bytes: None,
     words: |_| "exact".to_owned(),
-    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+    read: |reader, expected| Ok(Box::new(Plane::<4>::read(reader, expected.shape.len(), expected.code)?)),
 };
 
 impl Quantizer for Exact {
@@ -53,16 +53,17 @@ impl Quantizer for Exact {
     }
 }
 
+/// Values of which `N` bytes are sent, the highest of a binary32; the others are zero.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plane<'a>(WordPlane<'a, 4>);
+pub(crate) struct Plane<'a, const N: usize>(WordPlane<'a, N>);
 
-impl<'a> Plane<'a> {
+impl<'a, const N: usize> Plane<'a, N> {
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         WordPlane::read(reader, count, code).map(Self)
     }
 }
 
-impl<'a> ValuePlane<'a> for Plane<'a> {
+impl<'a, const N: usize> ValuePlane<'a> for Plane<'a, N> {
     fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.0.bound(count, code)
     }
@@ -73,16 +74,18 @@ impl<'a> ValuePlane<'a> for Plane<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Values<'a>(Words<'a, 4>);
+pub(crate) struct Values<'a, const N: usize>(Words<'a, N>);
 
-impl ValueReader for Values<'_> {
+impl<const N: usize> ValueReader for Values<'_, N> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let mut words = [[0; 4]; 1024];
+        let mut words = [[0; N]; 1024];
         for part in out.chunks_mut(words.len()) {
             let words = self.0.next(&mut words[..part.len()]);
-            part.iter_mut()
-                .zip(words)
-                .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+            for (value, word) in part.iter_mut().zip(words) {
+                let mut bytes = [0; 4];
+                bytes[4 - N..].copy_from_slice(word);
+                *value = f32::from_le_bytes(bytes);
+            }
         }
         Ok(())
     }
