@@ -126,7 +126,7 @@ impl TryFrom<Raw> for Spec {
                 "`weight` changes nothing without a budget; add one, such as budget = \"0.25 bits\"".to_owned(),
             ));
         }
-        let lossy = budget
+        let usual = budget
             .as_ref()
             .map_or(BufferPrecision::Exact, |_| BufferPrecision::Half);
         let spec = Self {
@@ -136,7 +136,7 @@ impl TryFrom<Raw> for Spec {
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
-            buffers: raw.buffers.unwrap_or(lossy),
+            buffers: raw.buffers.unwrap_or(usual),
         };
         spec.check_choices()?;
         Ok(spec)
