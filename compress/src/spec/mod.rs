@@ -37,7 +37,7 @@ use crate::spec::weight::Weight;
 ///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
-///     buffers = "half"                      # or "exact", the default without a budget: rules and budget do not apply to buffers
+///     buffers = "exact"                     # or "half": precision of buffers; rules and budget do not apply to them
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
@@ -68,19 +68,27 @@ pub struct Spec {
     /// Exceptions. The first rule with a codec that matches a tensor sets its codec, the first with a weight its weight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// Precision of buffers (running statistics), which are always sent whole. If omitted, half with a budget and exact without.
+    /// Precision of buffers (running statistics), which are always sent whole.
+    #[serde(skip_serializing_if = "BufferPrecision::is_default")]
     pub buffers: BufferPrecision,
 }
 
 /// Precision in which buffers are sent. Counters are always sent exactly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferPrecision {
     /// Every value bit for bit.
+    #[default]
     Exact,
     /// Half precision (11 significant bits), scaled to the largest value of all buffers. What rounding loses is not
     /// added to the next update.
     Half,
+}
+
+impl BufferPrecision {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A spec as written in TOML.
@@ -95,7 +103,8 @@ struct Raw {
     small: Option<Small>,
     #[serde(default)]
     rules: Vec<Rule>,
-    buffers: Option<BufferPrecision>,
+    #[serde(default)]
+    buffers: BufferPrecision,
 }
 
 impl TryFrom<Raw> for Spec {
@@ -126,9 +135,6 @@ impl TryFrom<Raw> for Spec {
                 "`weight` changes nothing without a budget; add one, such as budget = \"0.25 bits\"".to_owned(),
             ));
         }
-        let usual = budget
-            .as_ref()
-            .map_or(BufferPrecision::Exact, |_| BufferPrecision::Half);
         let spec = Self {
             memory: raw.memory.unwrap_or(rest.memory),
             budget,
@@ -136,7 +142,7 @@ impl TryFrom<Raw> for Spec {
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
-            buffers: raw.buffers.unwrap_or(usual),
+            buffers: raw.buffers,
         };
         spec.check_choices()?;
         Ok(spec)
@@ -153,7 +159,7 @@ impl Spec {
             default: Method::default(),
             small: None,
             rules: Vec::new(),
-            buffers: BufferPrecision::Exact,
+            buffers: BufferPrecision::default(),
         }
     }
 
@@ -246,7 +252,7 @@ impl Default for Spec {
                 method: dead_zone(ReduceSpec::Keep),
             }),
             rules: Vec::new(),
-            buffers: BufferPrecision::Half,
+            buffers: BufferPrecision::default(),
         }
     }
 }

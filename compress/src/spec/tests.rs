@@ -247,27 +247,6 @@ fn a_spec_that_names_steps_has_no_budget_unless_it_says_so() {
 }
 
 #[test]
-fn buffers_are_half_with_a_budget_and_exact_without() {
-    let buffers = |text: &str| toml::from_str::<Spec>(text).unwrap().buffers;
-    for text in [
-        "",
-        "budget = '2 bits'",
-        "default = {}\nbudget = '2 bits'",
-        "preset = 'dgc'\nbudget = '2 bits'",
-    ] {
-        assert_eq!(buffers(text), BufferPrecision::Half, "{text}");
-        assert_eq!(
-            buffers(&format!("buffers = 'exact'\n{text}")),
-            BufferPrecision::Exact,
-            "{text}"
-        );
-    }
-    for text in ["default = {}", "default = { quantize = 'sign' }", "preset = 'dgc'"] {
-        assert_eq!(buffers(text), BufferPrecision::Exact, "{text}");
-    }
-}
-
-#[test]
 fn no_rule_applies_to_buffers_and_counters() {
     let layout = crate::layout::tests::batch_norm();
     for text in [

@@ -217,7 +217,6 @@ fn a_snapshot_of_a_layout_with_roles_is_exact() {
 fn sections_never_mix_roles() {
     let layout = layout();
     for spec in specs() {
-        let buffers_are_exact = spec.buffers == BufferPrecision::Exact;
         let mut encoder = Encoder::new(Arc::clone(&layout), &Spec { budget: None, ..spec }).unwrap();
         let pending = encoder.encode(&mut delta(&layout, 1), UPDATE).unwrap();
         let frame = Frame::parse(&pending.frame, &layout).unwrap();
@@ -234,7 +233,7 @@ fn sections_never_mix_roles() {
             let role = section.tensors[0].role;
             assert!(section.tensors.iter().all(|tensor| tensor.role == role));
             if role != Role::Trained {
-                assert_eq!(section.recipe.is_lossless(), role == Role::Counter || buffers_are_exact);
+                assert!(section.recipe.is_lossless());
                 aside.push((role, section.tensors.len()));
             }
         }
@@ -246,7 +245,7 @@ fn sections_never_mix_roles() {
 fn a_budget_in_bytes_includes_buffers_and_one_in_bits_does_not() {
     let layout = layout();
     let size = |budget: &str| {
-        let spec = from_toml(&format!("budget = '{budget}'\nmemory = 'none'\nbuffers = 'exact'"));
+        let spec = from_toml(&format!("budget = '{budget}'\nmemory = 'none'"));
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
         let pending = encoder.encode(&mut delta(&layout, 2), UPDATE).unwrap();
         let frame = Frame::parse(&pending.frame, &layout).unwrap();

@@ -104,8 +104,7 @@ fn setup(dir: &Path, rounds: &Rounds) -> Setup {
         run: format!(
             "name = \"roles\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\nevaluate = false\n\
              [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n\
-             [limits]\nshare = 1.0\n\
-             [compression]\nuplink = {{ buffers = \"exact\" }}\ndownlink = {{ buffers = \"exact\" }}\n"
+             [limits]\nshare = 1.0\n"
         ),
         layout,
         weights,
@@ -122,7 +121,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exact_buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_agree() {
+async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_agree() {
     let dir = tempfile::tempdir().unwrap();
     let rounds = Rounds::default();
     let setup = setup(dir.path(), &rounds);
