@@ -176,7 +176,7 @@ export const tests = {
   }),
   "the largest costs are shown with how to reduce them": (browser) => on(browser, "usual", {}, async (page) => {
     assert.equal(await page.locator("#save li:not(.note)").count(), 3);
-    assert.match(await page.textContent("#save .note >> nth=0"), /where the budget asks for 0.25: the limit of the error, 0.7; budget in/);
+    assert.match(await page.textContent("#save .note >> nth=0"), /where the budget asks for 0.25: the limit of the error, 0.25 to 0.8 by round 6; budget in/);
     assert.equal(await page.textContent("#save li:not(.note) >> nth=0 >> code"), "budget");
     assert.match(await page.textContent("#save li:not(.note) >> nth=0"), /Model updates, [\d.]+ MiB \([\d.]+ %\): Lower budget/);
   }),
