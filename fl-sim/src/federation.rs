@@ -43,7 +43,7 @@ pub struct Setup {
     pub layout: Arc<Layout>,
     /// Its first weights.
     pub weights: Vec<f32>,
-    /// The built-in learner that made them, for the report; empty if none did.
+    /// The built-in learner of the clients, for the report; empty if they have none.
     pub learner: String,
     /// The clients.
     pub members: Vec<Member>,

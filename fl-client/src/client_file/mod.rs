@@ -197,7 +197,9 @@ impl ClientFile {
                     // Of a table: its rows, and how many were dropped.
                     let mut rows = [&data.train, &data.test].map(|part| part.notes().first()).to_vec();
                     rows.dedup();
-                    rows.iter().flatten().for_each(|rows| tracing::info!("{rows}"));
+                    for rows in rows.into_iter().flatten() {
+                        tracing::info!("{rows}");
+                    }
                     learner.build(device, data.compact())
                 }
                 (None, None) => anyhow::bail!("it has neither a built-in learner nor a trainer"),

@@ -141,18 +141,17 @@ async fn every_round_of_a_resnet_is_near_that_of_fp32() {
     let Some(trials) = trials("defaults-batchnorm", "fashion-mnist", &[], |_| {}).await else {
         return;
     };
-    // The aim is 0.7 points in round 20, and 25 and 30 times fewer bytes. Found: 0.27 at 23.9 and 28.0, and 0.98 at 30.0 and 36.2.
-    for (norm, last, fewer) in [("batch", 0.7, [23.0, 27.0]), ("group", 1.2, [25.0, 30.0])] {
+    for norm in ["batch", "group"] {
         let compressed = format!("{norm}-default");
         let losses = losses(&trials, &format!("{norm}-fp32"), &compressed, &[1, 3, 10, 20]);
         let ratios = [10, 20].map(|rounds| ratio(&trials, &compressed, rounds));
         println!("{norm}: {losses:?}, {ratios:?}");
-        let limits = [3.0, 3.0, 1.5, last];
+        let limits = [3.0, 3.0, 1.5, 0.7];
         assert!(
             losses.iter().zip(limits).all(|(loss, limit)| *loss <= limit),
             "{norm}: {losses:?}"
         );
-        assert!(ratios[0] >= fewer[0] && ratios[1] >= fewer[1], "{norm}: {ratios:?}");
+        assert!(ratios[0] >= 25.0 && ratios[1] >= 30.0, "{norm}: {ratios:?}");
     }
 }
 
