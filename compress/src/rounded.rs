@@ -5,6 +5,8 @@
 //! round equal models to equal bits. A value becomes the nearest multiple, ties to even, which `f32` holds exactly: at most
 //! `2^(bits - 1)` steps. Rounding twice changes nothing, because the largest value is a multiple of its new step too.
 //! Buffers and counters are left as they are.
+//!
+//! [`round_changes`] rounds what is added to buffers in another way: by each value.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,9 @@ use crate::quantize::numbers::largest;
 
 /// Least and most bits.
 const RANGE: std::ops::RangeInclusive<u8> = 4..=20;
+/// Significant bits of a rounded buffer: as precise as statistics of any batch, and the lower half of the significand of a change
+/// that is small beside its value is zero then, which a coder removes.
+const BUFFER_BITS: i32 = 16;
 /// Exponent of the smallest positive `f32`.
 const LOWEST: i32 = -149;
 /// Largest exponent of a power of two in `f32`.
@@ -73,6 +78,20 @@ impl ModelRounding {
             let level = (f64::from(*value) / step).round_ties_even().clamp(-most, most);
             // A sum with zero has no negative zero.
             *value = (level * step + 0.0) as f32;
+        }
+    }
+}
+
+/// Rounds each of `changes` to the nearest multiple, ties to even, of a step by which the value after the change has
+/// [`BUFFER_BITS`] significant bits, so that it is off by at most a 2^16th of itself and keeps its sign. A change to zero, to a
+/// subnormal `f32` or to one that could not be rounded up stays as it is.
+/// Shapes: `before` and `changes` are equally long.
+pub(crate) fn round_changes(before: &[f32], changes: &mut [f32]) {
+    for (change, before) in changes.iter_mut().zip(before) {
+        let biased = ((before + *change).to_bits() >> 23 & 0xff) as i32;
+        if (1..254).contains(&biased) {
+            let step = power_of_two(biased - 126 - BUFFER_BITS);
+            *change = ((f64::from(*change) / step).round_ties_even() * step) as f32;
         }
     }
 }
@@ -193,6 +212,33 @@ mod tests {
         let mut model = vec![1.0, 0.3, 100.0, 0.3, 0.3, 0.1, 16_777_215.0, 3.0];
         rounding(4).round(&layout.unwrap(), &mut model);
         assert_eq!(model, [1.0, 0.25, 96.0, 0.0, 0.3, 0.1, 16_777_215.0, 3.0]);
+    }
+
+    #[test]
+    fn a_rounded_change_leaves_sixteen_bits_of_the_value_after_it() {
+        let after = |before: f32, change: f32| {
+            let mut changes = [change];
+            round_changes(&[before], &mut changes);
+            (changes[0], before + changes[0])
+        };
+        // From 1 to 0.0015, of which the exponent is -10: a multiple of 2^-25.
+        let (change, value) = after(1.0, 0.0015 - 1.0);
+        assert_eq!(change, (-0.9985f64 * 2f64.powi(25)).round_ties_even() as f32 * 2f32.powi(-25));
+        assert!((value - 0.0015).abs() <= 2f32.powi(-26) + 2f32.powi(-25), "{value}");
+        // Half a step, ties to even.
+        assert_eq!(after(1.0, 2f32.powi(-16)).0, 0.0);
+        assert_eq!(after(1.0, 3.0 * 2f32.powi(-16)).0, 2f32.powi(-14));
+        for unchanged in [(0.0, 1e-39), (3.5, -3.5), (0.0, f32::MAX), (-0.0, -0.0), (f32::MAX, f32::NAN)] {
+            assert_eq!(after(unchanged.0, unchanged.1).0.to_bits(), unchanged.1.to_bits());
+        }
+        for (before, to) in heavy(4000, 4).into_iter().zip(heavy(4000, 5)) {
+            let (change, value) = after(before, to - before);
+            let exact = f64::from(before) + f64::from(to - before);
+            let error = (f64::from(before) + f64::from(change) - exact).abs();
+            assert!(error <= exact.abs() / f64::from(1 << 16), "{before} to {to}: {value}");
+            assert!(value == 0.0 || value.is_sign_negative() == to.is_sign_negative());
+            assert_eq!(after(before, change).0, change, "idempotent");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::weights::expect_squares;
 pub struct Given<'a> {
     /// The decoded predictor (see [`Encoder::encode_against`](crate::Encoder::encode_against)).
     pub predictor: Option<&'a Frame<'a>>,
+    /// The buffers to which those of the update are added, for a spec that rounds them: `[layout.buffers().len()]`. Without them
+    /// the frame has buffers that are exact.
+    pub buffers: Option<&'a [f32]>,
     /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
     /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
     pub squared_gradients: Option<&'a [f32]>,

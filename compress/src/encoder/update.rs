@@ -21,16 +21,16 @@ use crate::layout::{Layout, Role};
 use crate::memory::Memory;
 use crate::memory::method::{Coded, State, clear_aside};
 use crate::pending::{Ack, Pending};
-use crate::quantize::half::toward_zero;
 use crate::quantize::method::KnownPlane;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
+use crate::rounded::round_changes;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
-use crate::spec::Spec;
+use crate::spec::{BufferPrecision, Spec};
 use crate::spec::budget::Budget;
-use crate::spec::method::{HALF, Method};
+use crate::spec::method::Method;
 use crate::stages::Stages;
 use crate::threads;
 use crate::wire::{CHECKSUM_BYTES, seal};
@@ -46,6 +46,7 @@ pub struct Encoder {
     memory: Box<dyn State>,
     bits: Option<BitsController>,
     budget: Option<Budget>,
+    buffers: BufferPrecision,
     /// Chooses the budget of each frame, if a rule does.
     agent: Option<BudgetAgent>,
     pending: Option<Digest>,
@@ -73,6 +74,7 @@ impl Encoder {
             unbiased: spec.memory == Memory::None,
             memory: spec.memory.state(layout.len()),
             budget: spec.budget,
+            buffers: spec.buffers,
             agent: BudgetAgent::new(spec.budget),
             pending: None,
             threads: 1,
@@ -146,12 +148,13 @@ impl Encoder {
         if let Some(squared) = given.squared_gradients {
             check_squared_gradients(&self.layout, squared)?;
         }
-        if self
-            .groups
-            .iter()
-            .any(|state| state.group.role == Role::Buffer && state.method == HALF)
-        {
-            toward_zero(&mut delta[self.layout.buffers()]);
+        if let (BufferPrecision::Rounded, Some(before)) = (self.buffers, given.buffers) {
+            let changes = &mut delta[self.layout.buffers()];
+            if before.len() != changes.len() {
+                let what = format!("{} buffers before for {} of the layout", before.len(), changes.len());
+                return Err(Error::Usage(what));
+            }
+            round_changes(before, changes);
         }
         let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
         let predicted = predicted.transpose()?;

@@ -74,19 +74,6 @@ impl Quantizer for Half {
     }
 }
 
-/// Rounds `values` towards zero to those that [`Half`] sends unchanged: what is added to a value of one sign, and was to leave it
-/// there, then does.
-pub(crate) fn toward_zero(values: &mut [f32]) {
-    let exponent = i32::from(exponent(largest(values)));
-    let (down, up) = (power(-exponent), power(exponent));
-    for value in values.iter_mut().filter(|value| value.is_finite()) {
-        let scaled = (*value * down).clamp(-LIMIT, LIMIT);
-        let nearest = f16::from_f32(scaled);
-        let is_beyond = nearest.to_f32().abs() > scaled.abs();
-        *value = f16::from_bits(nearest.to_bits() - u16::from(is_beyond)).to_f32() * up;
-    }
-}
-
 fn exponent(largest: f32) -> i8 {
     let unbiased = (largest.to_bits() >> 23) as i32 - 127;
     (unbiased - 14).clamp(LOWEST, HIGHEST) as i8

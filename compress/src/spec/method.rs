@@ -122,16 +122,10 @@ pub struct Rule {
     pub weight: Option<Weight>,
 }
 
-/// Codec of counters, and of buffers in full precision.
-pub(crate) static EXACT: Method = whole(QuantizeSpec::Exact);
-/// Codec of buffers in half precision.
-pub(crate) static HALF: Method = whole(QuantizeSpec::Half);
-
-const fn whole(quantize: QuantizeSpec) -> Method {
-    Method {
-        reduce: ReduceSpec::Keep,
-        quantize,
-        code: CodeSpec::Auto,
-        or: None,
-    }
-}
+/// Codec of buffers and counters.
+pub(crate) static EXACT: Method = Method {
+    reduce: ReduceSpec::Keep,
+    quantize: QuantizeSpec::Exact,
+    code: CodeSpec::Auto,
+    or: None,
+};

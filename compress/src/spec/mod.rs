@@ -21,7 +21,7 @@ use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
 use crate::spec::budget::Budget;
 use crate::spec::error_limit::ErrorLimit;
-use crate::spec::method::{EXACT, HALF, Method, Rule, Small};
+use crate::spec::method::{EXACT, Method, Rule, Small};
 use crate::spec::preset::Preset;
 use crate::spec::weight::Weight;
 
@@ -37,7 +37,7 @@ use crate::spec::weight::Weight;
 ///     default = { quantize = "dead_zone", code = "context" }   # without a budget, also or = { .. }: a choice of codecs
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
-///     buffers = "exact"                     # or "half": precision of buffers; rules and budget do not apply to them
+///     buffers = "rounded"                   # or "exact", the default without a budget: rules and budget do not apply to buffers
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
@@ -68,27 +68,19 @@ pub struct Spec {
     /// Exceptions. The first rule with a codec that matches a tensor sets its codec, the first with a weight its weight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// Precision of buffers (running statistics), which are always sent whole.
-    #[serde(skip_serializing_if = "BufferPrecision::is_default")]
+    /// Precision of buffers (running statistics), which are always sent whole. If omitted, rounded with a budget and exact without.
     pub buffers: BufferPrecision,
 }
 
 /// Precision in which buffers are sent. Counters are always sent exactly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferPrecision {
     /// Every value bit for bit.
-    #[default]
     Exact,
-    /// Half precision (11 significant bits), scaled to the largest value of all buffers. What rounding loses is not
-    /// added to the next update.
-    Half,
-}
-
-impl BufferPrecision {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
+    /// 16 significant bits of each value after the change, if the encoder is given the values before (see [`crate::Given`]). What
+    /// rounding loses is not added to the next update.
+    Rounded,
 }
 
 /// A spec as written in TOML.
@@ -103,8 +95,7 @@ struct Raw {
     small: Option<Small>,
     #[serde(default)]
     rules: Vec<Rule>,
-    #[serde(default)]
-    buffers: BufferPrecision,
+    buffers: Option<BufferPrecision>,
 }
 
 impl TryFrom<Raw> for Spec {
@@ -135,6 +126,7 @@ impl TryFrom<Raw> for Spec {
                 "`weight` changes nothing without a budget; add one, such as budget = \"0.25 bits\"".to_owned(),
             ));
         }
+        let usual = budget.map_or(BufferPrecision::Exact, |_| BufferPrecision::Rounded);
         let spec = Self {
             memory: raw.memory.unwrap_or(rest.memory),
             budget,
@@ -142,7 +134,7 @@ impl TryFrom<Raw> for Spec {
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
-            buffers: raw.buffers,
+            buffers: raw.buffers.unwrap_or(usual),
         };
         spec.check_choices()?;
         Ok(spec)
@@ -159,7 +151,7 @@ impl Spec {
             default: Method::default(),
             small: None,
             rules: Vec::new(),
-            buffers: BufferPrecision::default(),
+            buffers: BufferPrecision::Exact,
         }
     }
 
@@ -179,10 +171,8 @@ impl Spec {
     /// The codec of `tensor`. Of a trained tensor: that of small tensors, else of the first matching rule, else the
     /// default. Buffers and counters have codecs of their own, which keep every value.
     pub fn method(&self, tensor: &Tensor) -> &Method {
-        match (tensor.role, self.buffers) {
-            (Role::Buffer, BufferPrecision::Half) => return &HALF,
-            (Role::Buffer | Role::Counter, _) => return &EXACT,
-            (Role::Trained | Role::Local | Role::Frozen, _) => {}
+        if matches!(tensor.role, Role::Buffer | Role::Counter) {
+            return &EXACT;
         }
         let small = self.small.as_ref().filter(|_| self.is_small(tensor));
         let mut rules = self.rules.iter().filter(|rule| rule.when.holds(tensor));
@@ -252,7 +242,7 @@ impl Default for Spec {
                 method: dead_zone(ReduceSpec::Keep),
             }),
             rules: Vec::new(),
-            buffers: BufferPrecision::default(),
+            buffers: BufferPrecision::Rounded,
         }
     }
 }

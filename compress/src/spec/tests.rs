@@ -42,7 +42,8 @@ fn every_form_parses_and_round_trips() {
         "default = { quantize = { uniform = 8 } }",
         "default = { quantize = { uniform = { bits = 1, rounding = 'stochastic', block = 64 } } }",
         "small = { below = 1024, use = { quantize = 'half' } }",
-        "buffers = 'half'",
+        "buffers = 'rounded'",
+        "buffers = 'exact'",
         "rules = [{ when = { min_len = 2, max_len = 9, min_dims = 1, max_dims = 2, name = '*.bias' }, use = {} }]",
     ] {
         let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -212,7 +213,7 @@ fn refusals_say_what_was_expected() {
             "rules = [{ when = [], use = {} }]",
             "expected a table of min_len, max_len",
         ),
-        ("buffers = 'sparse'", "expected `exact` or `half`"),
+        ("buffers = 'sparse'", "expected `exact` or `rounded`"),
     ] {
         let refusal = refusal(text);
         assert!(refusal.contains(expected), "{text}\n{refusal}");
@@ -247,6 +248,24 @@ fn a_spec_that_names_steps_has_no_budget_unless_it_says_so() {
 }
 
 #[test]
+fn buffers_are_rounded_with_a_budget_and_exact_without() {
+    let buffers = |text: &str| toml::from_str::<Spec>(text).unwrap().buffers;
+    for text in [
+        "",
+        "budget = '2 bits'",
+        "default = {}\nbudget = '2 bits'",
+        "preset = 'dgc'\nbudget = '2 bits'",
+    ] {
+        assert_eq!(buffers(text), BufferPrecision::Rounded, "{text}");
+        let exact = buffers(&format!("buffers = 'exact'\n{text}"));
+        assert_eq!(exact, BufferPrecision::Exact, "{text}");
+    }
+    for text in ["default = {}", "default = { quantize = 'sign' }", "preset = 'dgc'"] {
+        assert_eq!(buffers(text), BufferPrecision::Exact, "{text}");
+    }
+}
+
+#[test]
 fn no_rule_applies_to_buffers_and_counters() {
     let layout = crate::layout::tests::batch_norm();
     for text in [
@@ -255,20 +274,13 @@ fn no_rule_applies_to_buffers_and_counters() {
         "default = {}\nrules = [{ when = {}, use = { quantize = 'sign' } }]",
         "small = { below = 1024, use = { quantize = { uniform = 2 } } }",
     ] {
-        for (precision, quantize) in [("exact", QuantizeSpec::Exact), ("half", QuantizeSpec::Half)] {
+        for precision in ["exact", "rounded"] {
             let spec: Spec = toml::from_str(&format!("buffers = '{precision}'\n{text}")).unwrap();
-            for tensor in layout.tensors() {
+            let aside = |role| matches!(role, Role::Buffer | Role::Counter);
+            for tensor in layout.tensors().iter().filter(|tensor| aside(tensor.role)) {
                 let method = spec.method(tensor);
-                let expected = match tensor.role {
-                    Role::Buffer => quantize,
-                    Role::Counter => QuantizeSpec::Exact,
-                    _ => continue,
-                };
-                assert_eq!(
-                    (&method.reduce, method.quantize),
-                    (&ReduceSpec::Keep, expected),
-                    "{text}"
-                );
+                let expected = (&ReduceSpec::Keep, QuantizeSpec::Exact);
+                assert_eq!((&method.reduce, method.quantize), expected, "{text}");
             }
         }
     }

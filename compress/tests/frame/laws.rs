@@ -279,6 +279,13 @@ fn wrong_lengths_and_kinds_are_usage_errors() {
         encoder.encode(&mut [0.0; 3], snapshot_header),
         Err(Error::Usage(_))
     ));
+    let given = Given {
+        buffers: Some(&[0.0]),
+        ..Given::default()
+    };
+    let mut rounding = Encoder::new(Arc::clone(&layout), &Spec::default()).unwrap();
+    let refused = rounding.encode_given(given, &mut [0.0; 3], UPDATE).unwrap_err();
+    assert_eq!(refused.to_string(), "1 buffers before for 0 of the layout");
     assert!(matches!(snapshot(&layout, &[0.0; 4], 1), Err(Error::Usage(_))));
     assert!(matches!(
         snapshot(&layout, &[f32::INFINITY; 3], 1),

@@ -75,6 +75,7 @@ impl ClientState {
         if let Some(why) = expect_change(&run.layout, trained, &mut run.largest_change, &fit, &plan).map_err(failed)? {
             tracing::warn!(round, why, "the training left every trained value as it was loaded");
         }
+        let buffers = before[run.layout.buffers()].to_vec();
         drop(before);
         let train_ms = started.elapsed().saturating_sub(progress.paused()).as_millis() as u64;
 
@@ -108,6 +109,7 @@ impl ClientState {
         let encoded = predictor.transpose().and_then(|predictor| {
             let given = Given {
                 predictor: predictor.as_ref(),
+                buffers: Some(&buffers),
                 squared_gradients: squared_gradients.as_deref(),
                 bandwidth,
                 budget,

@@ -170,6 +170,7 @@ impl GlobalModel {
         };
         let rounding = self.rounded.and_then(|rounded| rounded.at(round));
         let given = Given {
+            buffers: Some(&self.model[self.layout.buffers()]),
             rounding,
             ..Given::default()
         };

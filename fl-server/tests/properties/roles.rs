@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{BufferPrecision, Dtype, Frame, Layout, Role, Spec, TensorSpec};
+use fl_compress::{BufferPrecision, Dtype, Frame, Given, Layout, Role, Spec, TensorSpec};
 use fl_server::model::{Claim, GlobalModel};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
@@ -103,11 +103,9 @@ fn variances_that_are_not_negative_at_any_client_never_become_so() {
     let weight = TensorSpec::new("w", &[3], Dtype::F32, Role::Trained);
     let layout = Arc::new(Layout::of([weight, variance]).unwrap());
     let buffers = layout.buffers();
-    for half in [false, true] {
+    for precision in [BufferPrecision::Exact, BufferPrecision::Rounded] {
         let mut spec = Spec::exact();
-        if half {
-            spec.buffers = BufferPrecision::Half;
-        }
+        spec.buffers = precision;
         let plan = plan(spec.clone());
         let mut start = vec![0.0; layout.len()];
         // From 1e-6 to about 3000.
@@ -123,9 +121,13 @@ fn variances_that_are_not_negative_at_any_client_never_become_so() {
                         // The variance of each client falls to nearly 0.
                         *delta = 1e-9 * (i + 1) as f32 - now;
                     }
+                    let given = Given {
+                        buffers: Some(&global.model()[buffers.clone()]),
+                        ..Given::default()
+                    };
                     Contribution {
                         examples: 20 + 7 * i,
-                        ..frames.update_of(&spec, None, &layout, i as usize, round, &delta)
+                        ..frames.update_given(&spec, given, &layout, i as usize, round, &delta)
                     }
                 })
                 .collect();
@@ -134,7 +136,7 @@ fn variances_that_are_not_negative_at_any_client_never_become_so() {
                 .iter()
                 .copied()
                 .fold(f32::INFINITY, f32::min);
-            assert!(least >= 0.0, "{least} in round {round}, half precision: {half}");
+            assert!(least >= 0.0, "{least} in round {round}, {precision:?}");
         }
     }
 }

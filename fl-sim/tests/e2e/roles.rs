@@ -1,4 +1,4 @@
-//! A federation whose model has tensors of several types and roles: buffers arrive as their mean to the bit, counters as
+//! A federation whose model has tensors of several types and roles: buffers arrive as their mean, counters as
 //! the largest, and every replica has the same bits.
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Learner for Norm {
     }
 }
 
-fn setup(dir: &Path, rounds: &Rounds) -> Setup {
+fn setup(dir: &Path, rounds: &Rounds, precision: &str) -> Setup {
     let layout = layout();
     let mut weights: Vec<f32> = (0..layout.len()).map(|at| (at as f32 * 0.11).sin()).collect();
     weights[layout.counters()].fill(100.0);
@@ -104,7 +104,8 @@ fn setup(dir: &Path, rounds: &Rounds) -> Setup {
         run: format!(
             "name = \"roles\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\nevaluate = false\n\
              [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n\
-             [limits]\nshare = 1.0\n"
+             [limits]\nshare = 1.0\n\
+             [compression]\nuplink = {{ buffers = \"{precision}\" }}\ndownlink = {{ buffers = \"{precision}\" }}\n"
         ),
         layout,
         weights,
@@ -121,23 +122,34 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_agree() {
+async fn exact_buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_agree() {
+    federate("exact", 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rounded_buffers_are_averaged_to_sixteen_bits_of_their_values_and_replicas_agree() {
+    federate("rounded", 1.0 / f32::from(1u16 << 15)).await;
+}
+
+/// A federation with this precision of buffers. `error`: of a mean, relative to the magnitudes of the values that it is of.
+async fn federate(precision: &str, error: f32) {
     let dir = tempfile::tempdir().unwrap();
     let rounds = Rounds::default();
-    let setup = setup(dir.path(), &rounds);
+    let setup = setup(dir.path(), &rounds, precision);
     let (layout, first) = (layout(), setup.weights.clone());
     let score = federation::run(setup, |_| {}).await.unwrap();
     assert_eq!(score.rounds.len() as u64, ROUNDS);
 
     let rounds = rounds.lock().unwrap();
-    let mut expected = first.clone();
+    let (mut expected, mut magnitude) = (first.clone(), vec![0.0f32; layout.len()]);
+    let mut is_rounded = false;
     for round in 1..=ROUNDS {
         let [handed, _] = &rounds[&(round, 0)];
-        assert_eq!(
-            bits(&handed[layout.buffers()]),
-            bits(&expected[layout.buffers()]),
-            "round {round}"
-        );
+        for at in layout.buffers() {
+            let most = error * magnitude[at];
+            assert!((handed[at] - expected[at]).abs() <= most, "round {round}, {precision}");
+            is_rounded |= handed[at] != expected[at];
+        }
         assert_eq!(handed[layout.counters()], expected[layout.counters()], "round {round}");
         let mut rounded = handed.clone();
         round_to_types(&layout, &mut rounded);
@@ -147,6 +159,7 @@ async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_
             "a value that its tensor's type does not have"
         );
         let mut mean = vec![0.0f32; layout.len()];
+        magnitude.fill(0.0);
         let mut largest = f32::NEG_INFINITY;
         for client in 0..CLIENTS {
             let [before, after] = &rounds[&(round, client)];
@@ -155,6 +168,9 @@ async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_
             for (mean, (after, before)) in mean.iter_mut().zip(after.iter().zip(before)) {
                 *mean += weight * (after - before);
             }
+            for at in layout.buffers() {
+                magnitude[at] = magnitude[at].max(after[at].abs());
+            }
             largest = largest.max(after[layout.counters().start]);
         }
         for at in layout.buffers() {
@@ -162,6 +178,7 @@ async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_
         }
         expected[layout.counters().start] = largest;
     }
+    assert_eq!(is_rounded, error > 0.0);
     assert_eq!(expected[layout.counters().start], 100.0 + 9.0 * ROUNDS as f32);
 
     // Each client verified the digest of the model that it keeps; the server's is the same.
@@ -186,7 +203,9 @@ async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_
     let file = TensorFile::parse(&bytes).unwrap();
     let mut values = vec![0.0; layout.len()];
     file.values(&layout, &mut values).unwrap();
-    assert_eq!(bits(&values[layout.buffers()]), bits(&expected[layout.buffers()]));
+    for at in layout.buffers() {
+        assert!((values[at] - expected[at]).abs() <= error * magnitude[at]);
+    }
     assert_eq!(values[layout.counters()], expected[layout.counters()]);
     let moved = layout.trained().filter(|&at| values[at] != first[at]).count();
     assert!(moved * 2 > layout.trained().len(), "{moved}");
