@@ -78,8 +78,8 @@ pub struct Spec {
 pub enum BufferPrecision {
     /// Every value bit for bit.
     Exact,
-    /// 16 significant bits of each value after the change, if the encoder is given the values before (see [`crate::Given`]). What
-    /// rounding loses is not added to the next update.
+    /// 14 significant bits of each value after the change, and more where the change is large, if the encoder is given the values
+    /// before (see [`crate::Given`]). What rounding loses is not added to the next update.
     Rounded,
 }
 

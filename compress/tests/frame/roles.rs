@@ -123,7 +123,7 @@ proptest! {
                     for (before, (got, sent)) in values.iter().zip(changes) {
                         let after = f64::from(before + sent);
                         let error = (f64::from(*got) - f64::from(*sent)).abs();
-                        prop_assert!(error <= after.abs() / f64::from(1 << 16), "{} {} {}", before, got, sent);
+                        prop_assert!(error <= after.abs() / f64::from(1 << 14), "{} {} {}", before, got, sent);
                     }
                     prop_assert_ne!(arrived, &whole[layout.buffers()]);
                 }

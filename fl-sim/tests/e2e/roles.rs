@@ -127,8 +127,8 @@ async fn exact_buffers_are_averaged_to_the_bit_counters_take_the_largest_and_rep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rounded_buffers_are_averaged_to_sixteen_bits_of_their_values_and_replicas_agree() {
-    federate("rounded", 1.0 / f32::from(1u16 << 15)).await;
+async fn rounded_buffers_are_averaged_to_fourteen_bits_of_their_values_and_replicas_agree() {
+    federate("rounded", 1.0 / f32::from(1u16 << 13)).await;
 }
 
 /// A federation with this precision of buffers. `error`: of a mean, relative to the magnitudes of the values that it is of.
