@@ -231,7 +231,13 @@ mod tests {
         assert_eq!(change, (0.1f64 * 65536.0).round_ties_even() as f32 / 65536.0);
         // A change far beyond the value after it stays as it is.
         assert_eq!(after(1.0, 0.0015 - 1.0).0, 0.0015 - 1.0);
-        for unchanged in [(0.0, 1e-39), (3.5, -3.5), (0.0, f32::MAX), (-0.0, -0.0), (f32::MAX, f32::NAN)] {
+        for unchanged in [
+            (0.0, 1e-39),
+            (3.5, -3.5),
+            (0.0, f32::MAX),
+            (-0.0, -0.0),
+            (f32::MAX, f32::NAN),
+        ] {
             assert_eq!(after(unchanged.0, unchanged.1).0.to_bits(), unchanged.1.to_bits());
         }
         for (before, to) in heavy(4000, 4).into_iter().zip(heavy(4000, 5)) {
