@@ -226,7 +226,7 @@ def units():
             check(under(path, [f"/etc/{name}", f"/var/lib/{of('StateDirectory')[0]}"]), f"{file.name}: {path}")
         check(of("Type") == ["notify"] and of("WatchdogSec"), f"{file.name}: no watchdog")
         codes = set(of("RestartPreventExitStatus")[0].split())
-        check(codes == ({"2", "3", "5"} if name == "fl-client" else {"2", "4"}), f"{file.name}: exit codes that heal")
+        check(codes == ({"5"} if name == "fl-client" else {"2", "4"}), f"{file.name}: exit codes that heal")
         options = DEPLOY / "debian" / f"{name}.default"
         for variable in re.findall(r"\$([A-Z_]+)", of("ExecStart")[0]):
             check(f"{variable}=" in options.read_text(), f"{file.name}: {variable} is not in {options.name}")

@@ -9,8 +9,15 @@ pub const FAILURE: u8 = 1;
 /// Exit code of wrong arguments or configuration.
 pub const USAGE: u8 = 2;
 
+/// The exit code of success, once the log is written.
+pub fn done() -> ExitCode {
+    crate::log::finish();
+    ExitCode::SUCCESS
+}
+
 /// Prints `PROGRAM: why` on stderr and returns the exit code.
 pub fn failed(program: &str, why: impl Display, code: u8) -> ExitCode {
+    crate::log::finish();
     // A closed stderr cannot be helped; the exit code still tells.
     let _ = writeln!(std::io::stderr(), "{program}: {}", printable(&why.to_string()));
     ExitCode::from(code)

@@ -1,10 +1,15 @@
-//! The log on stderr.
+//! The log on stderr. A thread of its own writes it: whoever reads the log and stalls must not stop a round.
 
-use std::io::{self, IsTerminal as _};
-use std::sync::OnceLock;
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait to be written; those beyond are dropped and counted. About a megabyte.
+const WAITING: usize = 4096;
+
+static WRITES: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 static CLIENT: OnceLock<String> = OnceLock::new();
 
@@ -35,26 +40,71 @@ pub enum LogFormat {
 /// Starts the log on stderr. `filter` applies unless RUST_LOG is set. A program that embeds this one and has started its own
 /// log keeps that log.
 pub fn start(format: LogFormat, filter: &str) {
-    start_with(format, filter, io::stderr);
+    start_with(format, filter, io::stderr());
 }
 
 /// As [`start`], but lines go through `writer`, which writes to stderr.
-pub fn start_with<W>(format: LogFormat, filter: &str, writer: W)
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + 'static) {
+    let dropped = Arc::new(OnceLock::new());
+    let told = Told {
+        writer,
+        dropped: Arc::clone(&dropped),
+        told: 0,
+    };
+    let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING);
+    let (queue, guard) = queue.thread_name("log").finish(told);
+    let _ = dropped.set(queue.error_counter());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         // It would report a closed stderr with `eprintln!`, which panics then.
         .log_internal_errors(false)
-        .with_writer(writer);
+        .with_writer(queue);
     // An error says that a log was started already.
-    let _ = match format {
+    let started = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+    if started.is_ok() {
+        *WRITES.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+    }
+}
+
+/// Waits until all lines are written, for at most a second, at the end of the process.
+pub fn finish() {
+    drop(WRITES.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Says how many lines were dropped before the next one that is written.
+struct Told<W> {
+    writer: W,
+    dropped: Arc<OnceLock<ErrorCounter>>,
+    told: usize,
+}
+
+impl<W: Write> Write for Told<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let dropped = self.dropped.get().map_or(0, ErrorCounter::dropped_lines);
+        if dropped > self.told {
+            let more = dropped - std::mem::replace(&mut self.told, dropped);
+            let json = line
+                .starts_with(b"{")
+                .then_some("{\"level\":\"WARN\",\"dropped_lines\":");
+            match json {
+                Some(begin) => self.writer.write_all(format!("{begin}{more}}}\n").as_bytes())?,
+                None => self
+                    .writer
+                    .write_all(format!("{more} lines of this log were dropped: nobody read it\n").as_bytes())?,
+            }
+        }
+        self.writer.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
 }
 
 /// Rounds to four digits after the point, for the log.
@@ -74,6 +124,47 @@ mod tests {
         name_client("anna");
         assert_eq!(named(b"a line"), b"anna a line");
         assert_eq!(named(b"{\"level\":1}"), b"{\"client\":\"anna\",\"level\":1}");
+    }
+
+    #[test]
+    fn lines_that_were_dropped_are_counted_in_the_next_one() {
+        let (reads, writes) = std::sync::mpsc::sync_channel::<Vec<u8>>(0);
+        // Blocks until somebody reads.
+        struct Full(std::sync::mpsc::SyncSender<Vec<u8>>);
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let dropped = Arc::new(OnceLock::new());
+        let told = Told {
+            writer: Full(reads),
+            dropped: Arc::clone(&dropped),
+            told: 0,
+        };
+        let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(4);
+        let (mut queue, guard) = queue.finish(told);
+        let _ = dropped.set(queue.error_counter());
+        for at in 0..100 {
+            queue.write_all(format!("line {at}\n").as_bytes()).unwrap();
+        }
+        let lost = queue.error_counter().dropped_lines();
+        assert!((90..100).contains(&lost), "{lost}");
+        let (mut lines, mut counted) = (0, 0);
+        while lines < 100 - lost {
+            let line = String::from_utf8(writes.recv().unwrap()).unwrap();
+            match line.strip_suffix(" lines of this log were dropped: nobody read it\n") {
+                Some(count) => counted += count.parse::<usize>().unwrap(),
+                None => lines += 1,
+            }
+        }
+        assert_eq!(counted, lost);
+        drop(writes);
+        drop(guard);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::trace::Collector;
-use fl_proto::{Issued, Meter, Role, certificates_of, expiry, peer_role};
+use fl_proto::{ClientId, Issued, Meter, Role, certificates_of, expiry, peer_name, peer_role};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -144,6 +144,12 @@ impl ClientConfig {
         }
     }
 
+    /// The name in the client's own certificate, if it can be read.
+    pub(crate) fn name(&self) -> Option<ClientId> {
+        let der = certificates_of(&self.own.certificate).ok()?;
+        der.first().and_then(|der| peer_name(der).ok())
+    }
+
     /// The role in the client's own certificate; [`Role::Client`] if it cannot be read.
     pub(crate) fn role(&self) -> Role {
         let der = certificates_of(&self.own.certificate).unwrap_or_default();
@@ -237,12 +243,21 @@ impl Backoff {
     }
 
     /// The wait of the client `who` after the server answered and had nothing for it to do, for the `times`-th time in a row. It
-    /// doubles from `max` to [`IDLE`] times `max`, so that an operator who has just waited as long does not notice it.
+    /// doubles from `max` to [`IDLE`] times `max`, so that an operator who has just waited as long does not notice it. The same for
+    /// what only a person can mend.
     pub(crate) fn idle_wait(&self, who: &str, times: u32) -> Duration {
         let factor = 1u32.checked_shl(times.saturating_sub(1)).unwrap_or(IDLE).min(IDLE);
         shortened(self.max.saturating_mul(factor), &format!("idle {who} {times}"))
     }
+
+    /// The wait of the client `who` after the server refused it, for the `times`-th time in a row: [`REFUSED`] times `max`.
+    pub(crate) fn refused_wait(&self, who: &str, times: u32) -> Duration {
+        shortened(self.max.saturating_mul(REFUSED), &format!("refused {who} {times}"))
+    }
 }
+
+/// The wait for a server to admit a client again, as a multiple of the longest wait for a server: an hour by default.
+const REFUSED: u32 = 120;
 
 /// The longest wait for work, as a multiple of the longest wait for a server.
 const IDLE: u32 = 20;

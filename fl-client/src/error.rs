@@ -8,9 +8,13 @@ pub enum Error {
     /// The configuration, certificate or key is unusable.
     #[error("{0}")]
     Config(String),
-    /// One side does not accept the other's certificate, or the client is not admitted. A retry does not help.
+    /// A server whose certificate was verified does not admit the client. A retry helps once its operator changes that.
     #[error("{0}")]
     Refused(String),
+    /// One side does not accept the other's certificate. Anybody on the way can say so in the server's place, and a wrong clock
+    /// looks the same, so it proves nothing: a retry may help.
+    #[error("{0}")]
+    Unverified(String),
     /// The server cannot be reached; the client retries.
     #[error("{0}")]
     Unreachable(String),
@@ -49,11 +53,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether reconnecting may help.
+    /// Whether reconnecting soon may help.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_) | Self::NotNow(_) | Self::OtherTask(_)
+            Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_) | Self::NotNow(_)
+        )
+    }
+
+    /// Whether reconnecting helps only after somebody changed something at the server or on the way to it.
+    pub fn needs_a_person(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(_) | Self::Unverified(_) | Self::Protocol(_) | Self::OtherTask(_)
         )
     }
 

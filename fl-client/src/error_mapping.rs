@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::io::ErrorKind;
 
+use fl_proto::{MAX_REASON, foreign_text};
 use rustls::{AlertDescription, CertificateError};
 use time::OffsetDateTime;
 use tonic::{Code, Status};
@@ -51,7 +52,8 @@ pub(crate) fn unreachable(found: &Found, server: &str, hung_up: impl FnOnce() ->
 
 /// What a failed call means.
 pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
-    let text = status.message();
+    // A server's text, or that of a proxy in between.
+    let text = foreign_text(status.message(), MAX_REASON);
     let found = status.source().map(Found::along);
     if let Some(tls) = found.as_ref().and_then(|found| found.tls.as_ref()) {
         return of_tls(tls, config);
@@ -69,8 +71,8 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
             config.server
         )),
         Code::OutOfRange => Error::Protocol(format!("a message is larger than the protocol allows: {text}")),
-        Code::FailedPrecondition => Error::NotNow(text.to_owned()),
-        Code::Aborted => Error::Displaced(text.to_owned()),
+        Code::FailedPrecondition => Error::NotNow(text),
+        Code::Aborted => Error::Displaced(text),
         Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
         _ => match found {
             Some(found) => Error::Broken(format!("the connection to {} broke: {}", config.server, found.reason())),
@@ -93,7 +95,7 @@ pub(crate) fn other_port(config: &ClientConfig) -> Error {
 pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
     match error {
         Error::Broken(_) => match config.own_fault() {
-            Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
+            Some(fault) => Error::Unverified(format!("the server hung up, and {fault}")),
             None => error,
         },
         other => other,
@@ -102,7 +104,7 @@ pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
 
 fn hung_up(config: &ClientConfig) -> Error {
     match config.own_fault() {
-        Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
+        Some(fault) => Error::Unverified(format!("the server hung up, and {fault}")),
         None => Error::Unreachable(format!(
             "{} hung up while the connection was made: is it this federation's server, and does it know this client?",
             config.server
@@ -155,7 +157,7 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
         }
         other => return Error::Unreachable(format!("TLS with {server} failed: {other}")),
     };
-    Error::Refused(text)
+    Error::Unverified(text)
 }
 
 /// What it means that the server's certificate is not valid at the time of this device.

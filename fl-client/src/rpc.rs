@@ -8,8 +8,8 @@ use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{ProbeRequest, UpdateChunk, WatchRequest, probe_request, update_chunk};
 use fl_proto::{
     Availability, BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest,
-    MAX_MESSAGE, ProbeHeader, ProtocolError, RunDigest, RunName, SignedCertificate, Silence, UpdateHeader, UpdateReply,
-    chunks, client_tls, read_join, wire,
+    MAX_MESSAGE, MAX_REASON, ProbeHeader, ProtocolError, RunDigest, RunName, SignedCertificate, Silence, UpdateHeader,
+    UpdateReply, chunks, client_tls, foreign_text, read_join, wire,
 };
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
@@ -110,7 +110,7 @@ impl Rpc {
         };
         Err(match status.code() {
             Code::Unimplemented => error_mapping::other_port(&self.config),
-            Code::ResourceExhausted => Error::NotNow(status.message().to_owned()),
+            Code::ResourceExhausted => Error::NotNow(foreign_text(status.message(), MAX_REASON)),
             _ => error_mapping::first_call(self.error_of(&status), &self.config),
         })
     }

@@ -222,7 +222,7 @@ const NAME: &str = "fl-sim";
 
 fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => exit::done(),
         Err(error) => exit::failed(NAME, format!("{error:#}"), code(&error)),
     }
 }

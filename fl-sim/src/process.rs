@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -125,11 +125,6 @@ impl Process {
         let sent = Command::new("kill").args([name, &id.to_string()]).status().await?;
         ensure!(sent.success(), "cannot send {name}");
         Ok(())
-    }
-
-    /// How the child has ended, if it has.
-    pub(crate) fn status(&mut self) -> anyhow::Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
     }
 
     /// Whether the child has ended.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::error::ProtocolError;
-use crate::leave::one_line;
+use crate::foreign_text::foreign_text;
+use crate::limits::MAX_REASON;
 use crate::wire;
 
 /// Longest time until a client is available that is believed: a year.
@@ -46,7 +47,7 @@ impl From<Availability> for wire::Availability {
         Self {
             kind: kind.into(),
             left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
-            reason: one_line(&reason),
+            reason: foreign_text(&reason, MAX_REASON),
         }
     }
 }
@@ -55,7 +56,7 @@ impl TryFrom<wire::Availability> for Availability {
     type Error = ProtocolError;
 
     fn try_from(availability: wire::Availability) -> Result<Self, ProtocolError> {
-        let reason = one_line(&availability.reason);
+        let reason = foreign_text(&availability.reason, MAX_REASON);
         match availability.kind() {
             wire::AvailabilityKind::Unspecified => Err(ProtocolError::Missing("availability")),
             wire::AvailabilityKind::Available => Ok(Self::Available),

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
+use crate::foreign_text::foreign_text;
 use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::run_digest::RunDigest;
@@ -62,8 +63,8 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
             classes: request.classes,
             tasks: request.tasks,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
-            software: printable(&request.software),
-            device: printable(&request.device),
+            software: foreign_text(&request.software, MAX_SOFTWARE),
+            device: foreign_text(&request.device, MAX_SOFTWARE),
             known: Some(RunDigest(request.known)).filter(|known| known.0 != 0),
         })
     }
@@ -86,18 +87,6 @@ pub(crate) fn check_tasks(tasks: &[String]) -> Result<(), ProtocolError> {
     (tasks.len() <= MAX_TASKS)
         .then_some(())
         .ok_or_else(|| ProtocolError::invalid("tasks", why()))
-}
-
-/// The printable beginning of a text that a client says of itself.
-fn printable(text: &str) -> String {
-    let mut kept = String::new();
-    for c in text.chars().filter(|c| !c.is_control()) {
-        if kept.len() + c.len_utf8() > MAX_SOFTWARE {
-            break;
-        }
-        kept.push(c);
-    }
-    kept
 }
 
 /// What a client receives when it has joined.

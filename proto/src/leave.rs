@@ -1,6 +1,7 @@
 //! A client tells the server not to wait for its update.
 
 use crate::error::ProtocolError;
+use crate::foreign_text::foreign_text;
 use crate::limits::MAX_REASON;
 use crate::names::RunName;
 use crate::wire;
@@ -45,7 +46,7 @@ impl From<LeaveRequest> for wire::LeaveRequest {
             run: run.to_string(),
             departure: kind.into(),
             round,
-            reason: one_line(&reason),
+            reason: foreign_text(&reason, MAX_REASON),
         }
     }
 }
@@ -65,15 +66,9 @@ impl TryFrom<wire::LeaveRequest> for LeaveRequest {
         Ok(Self {
             run: request.run.parse()?,
             departure,
-            reason: one_line(&request.reason),
+            reason: foreign_text(&request.reason, MAX_REASON),
         })
     }
-}
-
-/// At most [`MAX_REASON`] bytes without control characters: the text is shown on terminals and written to logs.
-pub(crate) fn one_line(text: &str) -> String {
-    let cut = &text[..text.floor_char_boundary(MAX_REASON)];
-    cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

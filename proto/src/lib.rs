@@ -19,6 +19,7 @@ mod evaluation;
 mod extra;
 mod fidelity;
 mod fingerprint;
+mod foreign_text;
 mod join;
 mod joined_run;
 mod leave;
@@ -49,6 +50,7 @@ pub use evaluation::EvaluationReport;
 pub use extra::Extra;
 pub use fidelity::SectionFidelity;
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use foreign_text::foreign_text;
 pub use join::{JoinRequest, Joined};
 pub use joined_run::{JoinedRun, read_join};
 pub use leave::{Departure, LeaveRequest};
@@ -72,7 +74,7 @@ pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
 pub use transport::{
-    CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, handshake,
-    server_builder,
+    CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, first_address,
+    handshake, server_builder,
 };
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::ProtocolError;
+use crate::foreign_text::is_printable;
 use crate::limits::{MAX_METRIC_NAME, MAX_METRICS};
 use crate::wire;
 
@@ -115,12 +116,6 @@ impl Metrics {
         }
         Ok(metrics)
     }
-}
-
-/// Whether a character shows in logs, tables and pages, and leaves the order of the others alone.
-fn is_printable(c: char) -> bool {
-    let formats = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    c == ' ' || !(formats || c.is_control() || c.is_whitespace())
 }
 
 /// Two metrics for tests of messages.

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use fl_compress::Digest;
 
 use crate::error::ProtocolError;
+use crate::foreign_text::foreign_text;
+use crate::limits::MAX_REASON;
 use crate::update::digest;
 use crate::wire;
 
@@ -130,7 +132,7 @@ impl TryFrom<wire::RoundState> for RoundState {
             model: ModelDigest(state.model),
             evaluate: state.evaluate,
             left: (state.left_ms > 0).then(|| Duration::from_millis(state.left_ms)),
-            message: state.message,
+            message: foreign_text(&state.message, MAX_REASON),
             step: state.step,
             budget: state.budget,
             bandwidth: state.bandwidth,

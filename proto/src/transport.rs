@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::time_provider::TimeProvider;
@@ -119,10 +120,45 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     let (address, paces) = (dial.address.clone(), dial.paces.clone());
     let connect = async move {
-        let io = TcpStream::connect(&dial.address).await?;
-        handshake(dial, io).await
+        let addresses = tokio::net::lookup_host(&dial.address).await?.collect();
+        let connect = |address| {
+            let dial = dial.clone();
+            async move { handshake(dial, TcpStream::connect(address).await?).await }
+        };
+        first_address(addresses, connect).await
     };
     channel(&address, &paces, connect).await
+}
+
+/// How long an address may be silent before the next one is tried as well (RFC 8305, section 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+
+/// The first result of `connect` over the addresses of a name: each begins when the one before has failed, or was silent for
+/// [`NEXT_ADDRESS`]. The others are dropped then.
+///
+/// # Errors
+/// That of the last one to fail.
+pub async fn first_address<T: Send + 'static, F: Future<Output = io::Result<T>> + Send + 'static>(
+    addresses: Vec<SocketAddr>,
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<T> {
+    let mut tries = JoinSet::new();
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+    let mut rest = addresses.into_iter().peekable();
+    loop {
+        match rest.next() {
+            Some(address) => drop(tries.spawn(connect(address))),
+            None if tries.is_empty() => return Err(last),
+            None => {}
+        }
+        tokio::select! {
+            Some(done) = tries.join_next() => match done.map_err(io::Error::other).flatten() {
+                Ok(done) => return Ok(done),
+                Err(error) => last = error,
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS), if rest.peek().is_some() => {}
+        }
+    }
 }
 
 /// A channel over the connection that `connect` makes, and over no other.
@@ -343,5 +379,42 @@ mod tests {
         pair.clock.0.store(BEGIN + 2 * DAY + 1, Ordering::Relaxed);
         let error = pair.connect().await.unwrap_err();
         assert!(error.to_string().contains("xpired"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_costs_a_quarter_of_a_second_and_a_failing_one_nothing() {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        // Ports: 1 is silent, 2 refuses, 3 answers after a second, others answer.
+        let connect = |address: SocketAddr| async move {
+            match address.port() {
+                1 => std::future::pending().await,
+                2 => Err(io::ErrorKind::ConnectionRefused.into()),
+                3 => {
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                    Ok(3)
+                }
+                port => Ok(port),
+            }
+        };
+        for (ports, found, millis) in [
+            (&[4][..], 4, 0),
+            (&[1, 4], 4, 250),
+            (&[2, 4], 4, 0),
+            (&[1, 2, 1, 4], 4, 500),
+            (&[3, 1], 3, 1000),
+            (&[3, 2, 4], 4, 250),
+        ] {
+            let begun = tokio::time::Instant::now();
+            let addresses = ports.iter().map(|port| address(*port)).collect();
+            assert_eq!(first_address(addresses, connect).await.unwrap(), found, "{ports:?}");
+            assert_eq!(begun.elapsed().as_millis(), millis, "{ports:?}");
+        }
+        for (ports, why) in [
+            (vec![2, 2], io::ErrorKind::ConnectionRefused),
+            (vec![], io::ErrorKind::AddrNotAvailable),
+        ] {
+            let addresses = ports.into_iter().map(address).collect();
+            assert_eq!(first_address(addresses, connect).await.unwrap_err().kind(), why);
+        }
     }
 }

@@ -8,7 +8,8 @@ use fl_compress::{Digest, Stages};
 use crate::error::ProtocolError;
 use crate::evaluation::EvaluationReport;
 use crate::fidelity::SectionFidelity;
-use crate::limits::MAX_EXAMPLES;
+use crate::foreign_text::foreign_text;
+use crate::limits::{MAX_EXAMPLES, MAX_REASON};
 use crate::metrics::Metrics;
 use crate::names::RunName;
 use crate::wire;
@@ -230,7 +231,7 @@ impl TryFrom<wire::UpdateReply> for UpdateReply {
                 };
                 Self::Refused {
                     why,
-                    message: reply.message,
+                    message: foreign_text(&reply.message, MAX_REASON),
                 }
             }
         })

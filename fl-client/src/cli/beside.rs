@@ -4,10 +4,8 @@ use std::io::{self, Write};
 
 use fl_cli::log;
 use indicatif::ProgressBar;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Writes to stderr while the bar is hidden.
-#[derive(Clone)]
 pub(super) struct Beside(ProgressBar);
 
 impl Beside {
@@ -25,13 +23,5 @@ impl Write for Beside {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
-    }
-}
-
-impl<'a> MakeWriter<'a> for Beside {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }

@@ -92,7 +92,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     bar.finish_and_clear();
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => exit::done(),
         Err(error) => exit::failed(NAME, text_of(&error), code(&error)),
     }
 }
@@ -106,7 +106,7 @@ fn text_of(error: &anyhow::Error) -> String {
 fn code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Error>() {
         Some(Error::Config(_)) => exit::USAGE,
-        Some(Error::Refused(_)) => 3,
+        Some(Error::Refused(_) | Error::Unverified(_)) => 3,
         Some(Error::OtherTask(_)) => 5,
         _ => match error.downcast_ref::<crate::data::Error>() {
             Some(error) if error.is_input() => exit::USAGE,

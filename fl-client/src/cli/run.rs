@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use fl_cli::service;
-use fl_proto::{certificates_of, peer_name};
 use indicatif::ProgressBar;
 
 use super::pulse::{self, Pulse};
@@ -54,8 +53,7 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
     let mut file = read(&args)?;
     file.config.exit_when_done = args.exit_when_done;
     crate::check_certificates(&file.config)?;
-    let own = certificates_of(&file.config.own.certificate).unwrap_or_default();
-    if let Some(Ok(name)) = own.first().map(|der| peer_name(der)) {
+    if let Some(name) = file.config.name() {
         fl_cli::log::name_client(name.as_str());
     }
     if file.tasks.is_empty() {

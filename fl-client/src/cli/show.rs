@@ -1,8 +1,8 @@
 //! Events for a person: lines in the log, and on a terminal a line that moves while something takes long.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fl_cli::log::four_digits;
@@ -26,6 +26,8 @@ pub(super) struct Show {
     doing: watch::Sender<Doing>,
     /// Whether the end of this run is in the log: a client that waits for the next run is told of it at every connection.
     over: AtomicBool,
+    /// Why the client is not connected, which is logged once.
+    why: Mutex<String>,
 }
 
 impl Show {
@@ -38,7 +40,14 @@ impl Show {
         Self {
             doing,
             over: AtomicBool::new(false),
+            why: Mutex::default(),
         }
+    }
+
+    /// Whether this is another reason than the one before.
+    fn is_new(&self, why: &str) -> bool {
+        let mut last = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *last, why.to_owned()) != why
     }
 
     /// Shows one event.
@@ -51,6 +60,7 @@ impl Show {
                 rounds,
                 ..
             } => {
+                self.is_new("");
                 tracing::info!(%client, %run, task, rounds, "connected");
                 None
             }
@@ -117,7 +127,11 @@ impl Show {
                 return;
             }
             Event::Disconnected { why, retry_in } => {
-                tracing::warn!(why, retry_in_ms = retry_in.as_millis() as u64, "not connected");
+                let retry_in_ms = retry_in.as_millis() as u64;
+                match self.is_new(&why) {
+                    true => tracing::warn!(why, retry_in_ms, "not connected; trying again, with growing waits"),
+                    false => tracing::debug!(why, retry_in_ms, "not connected"),
+                }
                 Some(("waiting for the server".to_owned(), None))
             }
             Event::Done { round } => {

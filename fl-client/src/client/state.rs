@@ -41,7 +41,7 @@ impl ClientState {
     pub(crate) fn open(config: &ClientConfig, tasks: Tasks, events: Sink) -> Result<Self, Error> {
         let disk = Disk { sync: config.sync };
         Ok(Self {
-            dir: StateDir::open(&config.state, config.sync)?,
+            dir: StateDir::open(&config.state, config.sync)?.keeping(config.limits.runs, config.limits.disk),
             tasks,
             events,
             keep_model_every: config.keep_model_every,

@@ -138,7 +138,7 @@ mod tests {
             .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
             .collect();
         assert_eq!(example.otlp, default.otlp);
-        assert_eq!(keys.len(), 9 + 6 + 1);
+        assert_eq!(keys.len(), 9 + 6 + 2);
         let (_, when) = text.split_once("\n[when]\n").unwrap();
         let (when, limits) = when.split_once("\n[limits]\n").unwrap();
         for line in keys {

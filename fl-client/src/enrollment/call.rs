@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fl_proto::wire::enrollment_client::EnrollmentClient;
 use fl_proto::{
-    ClientId, Dial, Enrolled, EnrollmentLine, ForeignAuthority, NewKey, PROTOCOL_MAJOR, pinned_client_tls, wire,
+    ClientId, Dial, Enrolled, EnrollmentLine, ForeignAuthority, MAX_REASON, NewKey, PROTOCOL_MAJOR, foreign_text,
+    pinned_client_tls, wire,
 };
 use rustls::CertificateError;
 use tonic::{Code, Request, Status};
@@ -77,10 +78,11 @@ fn transport(error: &(dyn std::error::Error + 'static), address: &str) -> Error 
 }
 
 fn refused(status: &Status, address: &str) -> Error {
-    let text = status.message();
+    let text = foreign_text(status.message(), MAX_REASON);
     match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied | Code::AlreadyExists => Error::Refused(text.to_owned()),
-        Code::FailedPrecondition => Error::Refused(text.to_owned()),
+        Code::Unauthenticated | Code::PermissionDenied | Code::AlreadyExists | Code::FailedPrecondition => {
+            Error::Refused(text)
+        }
         Code::InvalidArgument => Error::Protocol(format!("the server refuses the request: {text}")),
         Code::Unimplemented => {
             Error::Unreachable(format!("{address} is not the enrollment port of a federation: {text}"))

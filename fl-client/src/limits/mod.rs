@@ -10,5 +10,5 @@ pub use table::Limits;
 
 pub(crate) use quota::Quota;
 pub(crate) use round_budget::{RoundBudget, disk_of, unfit};
-pub(crate) use table::LimitsTable;
+pub(crate) use table::{DEFAULT_RUNS, LimitsTable};
 pub(crate) use used::bytes_below;

@@ -11,8 +11,12 @@ use toml::Value;
 const MAX_CPUS: i64 = 4096;
 const MAX_NICE: i64 = 19;
 
-/// What a client may take from its device. By default there is no limit.
-#[derive(Debug, Clone, Default)]
+/// Folders of earlier runs that a client keeps: more than a federation begins between two visits of a device.
+pub(crate) const DEFAULT_RUNS: usize = 32;
+const MAX_RUNS: i64 = 10_000;
+
+/// What a client may take from its device. By default only the earlier runs have a limit.
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Rates of the client's connections.
     pub paces: Paces,
@@ -22,12 +26,29 @@ pub struct Limits {
     pub per_month: Option<u64>,
     /// Bytes of memory: a run that needs more is not taken part in.
     pub memory: Option<u64>,
-    /// Bytes of the state folder: a run that needs more is not taken part in.
+    /// Bytes of the state folder: a run that needs more is not taken part in, and earlier ones give way.
     pub disk: Option<u64>,
+    /// Earlier runs whose state is kept.
+    pub runs: usize,
     /// Processors for the whole process and its trainers.
     pub cpus: Option<usize>,
     /// What is added to the nice value of the process and its trainers, 0 to 19.
     pub nice: u8,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            paces: Paces::default(),
+            per_day: None,
+            per_month: None,
+            memory: None,
+            disk: None,
+            runs: DEFAULT_RUNS,
+            cpus: None,
+            nice: 0,
+        }
+    }
 }
 
 /// The table as written. Keys may be left out.
@@ -40,6 +61,7 @@ pub(crate) struct LimitsTable {
     per_month: Option<Value>,
     memory: Option<Value>,
     disk: Option<Value>,
+    runs: Option<Value>,
     cpus: Option<Value>,
     nice: Option<Value>,
 }
@@ -52,7 +74,9 @@ impl LimitsTable {
     pub(crate) fn checked(&self) -> Result<Limits, String> {
         let cpus = whole("cpus", self.cpus.as_ref(), 1, MAX_CPUS)?;
         let nice = whole("nice", self.nice.as_ref(), 0, MAX_NICE)?;
+        let runs = whole("runs", self.runs.as_ref(), 0, MAX_RUNS)?;
         Ok(Limits {
+            runs: runs.and_then(|runs| usize::try_from(runs).ok()).unwrap_or(DEFAULT_RUNS),
             paces: Paces {
                 up: pace("upload", self.upload.as_ref())?,
                 down: pace("download", self.download.as_ref())?,

@@ -158,7 +158,7 @@ impl Connection<'_> {
         let Some(files) = &self.config.identity else {
             return Ok(());
         };
-        renewal::renew(&mut self.rpc, files, &self.config.authority).await?;
+        renewal::renew(&mut self.rpc, files, &self.config.authority, &self.config.own).await?;
         tracing::info!("the certificate was renewed");
         Ok(())
     }

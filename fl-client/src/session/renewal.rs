@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fl_proto::{Fingerprint, Issued, Lifetime, NewKey, certificate_pem, certificates_of};
+use fl_proto::{Fingerprint, Issued, Lifetime, NewKey, certificate_pem, certificates_of, peer_name, peer_role};
 use time::OffsetDateTime;
 
 use crate::enrollment::checked;
@@ -32,7 +32,7 @@ pub(super) fn retry(own: &Issued, now: OffsetDateTime) -> Duration {
 ///
 /// # Errors
 /// Those of the call; `State` if a file cannot be written. The pair in use is unchanged.
-pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str) -> Result<(), Error> {
+pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str, own: &Issued) -> Result<(), Error> {
     let unusable = |error: fl_proto::TlsError| Error::Crashed(format!("renewal: {error}"));
     let key = match pending_key(files) {
         Some(key) => key,
@@ -50,6 +50,15 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str)
         Error::Protocol("the server renewed the certificate, but does not name the authority of this client".to_owned())
     })?;
     checked(&signed, &key, Fingerprint::of(known))?;
+    let before = certificates_of(&own.certificate).map_err(unusable)?;
+    let who = |der: &[u8]| Ok::<_, fl_proto::TlsError>((peer_name(der)?, peer_role(der)?));
+    if who(&signed.certificate).map_err(unusable)?
+        != who(before.first().map_or(&[], Vec::as_slice)).map_err(unusable)?
+    {
+        return Err(Error::Protocol(
+            "the server renewed the certificate for another name or role".to_owned(),
+        ));
+    }
     let authorities: String = signed.authorities.iter().map(|der| certificate_pem(der)).collect();
     if certificates_of(&authorities).ok() != Some(trusted) {
         files.write(&files.authority, &authorities)?;

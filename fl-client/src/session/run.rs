@@ -40,8 +40,9 @@ pub enum Outcome {
 /// learner stops and the folder is unlocked soon after.
 ///
 /// # Errors
-/// `Config`, `Refused`, `Protocol`, `State`, `Learner`, `Crashed`, or `GaveUp`, and with `exit_when_done` `OtherTask`.
-/// Transient errors are retried.
+/// `Config`, `State`, `Learner`, `Crashed`, or `GaveUp`, and with `exit_when_done` `Refused`, `Unverified`, `Protocol` and
+/// `OtherTask`. What answers in the server's place, or a server that refuses this client today, must not end a client for ever: all
+/// else is retried, at last every ten minutes, and after a refusal every hour.
 pub async fn run(
     mut config: ClientConfig,
     tasks: Tasks,
@@ -94,7 +95,7 @@ async fn live(
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
     let mut session = SessionState::new(tasks);
-    let (mut attempt, mut idle) = (0, 0);
+    let (mut attempt, mut idle) = (0, 0u32);
     let mut contact = Instant::now();
     loop {
         let serving = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest));
@@ -123,8 +124,11 @@ async fn live(
             // A server that hangs up on a resumed session may tell the reason in a new one.
             tls = rpc::tls(&config)?;
         }
-        let nothing_to_do = matches!(served, Ok(Served::Over(_) | Served::Failed) | Err(Error::OtherTask(_)));
-        idle = if nothing_to_do { idle + 1 } else { 0 };
+        let is_idle = match &served {
+            Ok(served) => matches!(served, Served::Over(_) | Served::Failed),
+            Err(error) => error.needs_a_person(),
+        };
+        idle = if is_idle { idle.saturating_add(1) } else { 0 };
         let (why, wait) = match served {
             Ok(Served::Over(round)) if config.exit_when_done => return Ok(Outcome::Done { round }),
             Ok(Served::Renewed) => {
@@ -134,7 +138,7 @@ async fn live(
                 continue;
             }
             // A new certificate that the server does not accept must not keep out a client whose old one is valid.
-            Err(Error::Refused(why)) if drops_renewal(&config) => {
+            Err(Error::Refused(why) | Error::Unverified(why)) if drops_renewal(&config) => {
                 config = Arc::new(config.with_newest_identity()?);
                 tls = rpc::tls(&config)?;
                 (
@@ -144,8 +148,9 @@ async fn live(
             }
             Ok(Served::Over(_) | Served::Failed) => (None, config.backoff.idle_wait(&who, idle)),
             // The caller asked for this run alone: there is nothing to wait for.
-            Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),
-            Err(Error::OtherTask(why)) => (Some(why), config.backoff.idle_wait(&who, idle)),
+            Err(error) if config.exit_when_done && error.needs_a_person() => return Err(error),
+            Err(Error::Refused(why)) => (Some(why), config.backoff.refused_wait(&who, idle)),
+            Err(error) if error.needs_a_person() => (Some(error.to_string()), config.backoff.idle_wait(&who, idle)),
             Err(error) if error.is_transient() => (Some(error.to_string()), config.backoff.wait(&who, attempt)),
             Err(error) => return Err(error),
         };

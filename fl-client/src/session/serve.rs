@@ -38,6 +38,13 @@ pub(super) async fn serve(
     let said = request.classes.clone();
     let reply = rpc.join(request, session.told.as_ref()).await;
     let (mut joined, digest) = reply.map_err(|error| session.not_joined(error))?;
+    if let Some(own) = config.name().filter(|own| *own != joined.client) {
+        let named = &joined.client;
+        return Err(Error::Protocol(format!(
+            "the server takes this client for `{named}`, but its certificate is of `{own}`: something in between shows another \
+             certificate; connect without it (a proxy must pass TLS through)"
+        )));
+    }
     session.said = said;
     session.answered = true;
     // The server has accepted the newest pair.
@@ -82,6 +89,7 @@ fn departure(error: &Error) -> Option<Departure> {
         Error::Protocol(_) | Error::State { .. } | Error::Crashed(_) => Some(Departure::Failure),
         // The server does not wait for a client that it refused, and would not accept the call.
         Error::Refused(_)
+        | Error::Unverified(_)
         | Error::Unreachable(_)
         | Error::Broken(_)
         | Error::Displaced(_)

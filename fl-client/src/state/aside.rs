@@ -10,6 +10,7 @@ use fl_proto::RunName;
 
 use super::run_state::RunState;
 use crate::error::Error;
+use crate::limits::bytes_below;
 
 /// Makes the folder of `run` hold the state of this instance, or nothing. `root`: the state folder.
 ///
@@ -41,6 +42,47 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
         remove(&state.folder)?;
         disk.move_folder(&own, &state.folder)?;
         tracing::info!(%run, "an earlier run has returned: its state is restored");
+    }
+    Ok(())
+}
+
+/// Removes folders of other runs while they are more than `runs`, or the state folder has more than `bytes`: those without a memory
+/// first, then the ones that were written longest ago. A server may name another run at each join. One with an update that its
+/// server has not acknowledged stays, and so does one that cannot be read.
+///
+/// # Errors
+/// `State` if a folder cannot be removed.
+pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<u64>) -> Result<(), Error> {
+    let disk = current.disk;
+    let folders = ["runs", "aside"].map(|at| std::fs::read_dir(root.join(at)));
+    let folders = folders.into_iter().flatten().flatten().flatten();
+    let others = folders
+        .map(|entry| entry.path())
+        .filter(|folder| *folder != current.folder);
+    let (mut kept, mut settled) = (0, Vec::new());
+    for folder in others {
+        kept += 1;
+        let state = RunState { folder, disk };
+        let Ok(head) = state.head() else { continue };
+        let digest = head
+            .as_ref()
+            .and_then(|head| head.pending.as_ref())
+            .map(|pending| pending.digest);
+        let is_settled = digest.is_none_or(|digest| state.ack(digest).is_ok_and(|ack| ack.is_some()));
+        if is_settled {
+            let written = std::fs::metadata(state.path("memory")).and_then(|about| about.modified());
+            settled.push((head.is_some(), written.ok(), state.folder));
+        }
+    }
+    settled.sort();
+    for (_, _, folder) in settled {
+        let is_full = bytes.is_some_and(|bytes| bytes_below(root, Path::new("")) > bytes);
+        if kept <= runs && !is_full {
+            break;
+        }
+        remove(&folder)?;
+        kept -= 1;
+        tracing::warn!(folder = %folder.display(), "the state of an earlier run is removed: `runs` or `disk` in [limits] is reached");
     }
     Ok(())
 }

@@ -287,6 +287,65 @@ mod tests {
         assert_eq!(most().write().len(), LONGEST);
     }
 
+    #[test]
+    fn earlier_runs_give_way_but_never_an_unsettled_update_or_a_broken_file() {
+        use super::super::state_dir::StateDir;
+
+        let root = tempfile::tempdir().unwrap();
+        let enter = |dir: &StateDir, name: &str| dir.enter(&name.parse().unwrap(), Digest([1; 32])).unwrap();
+        let folders = || {
+            let names = std::fs::read_dir(root.path().join("runs")).unwrap();
+            let mut names: Vec<_> = names
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let write = |state: &RunState, head: Head| {
+            let bytes = [head.write(), vec![0; 9]].concat();
+            std::fs::write(state.path("memory"), bytes).unwrap();
+        };
+        let dir = StateDir::open(root.path(), false).unwrap().keeping(3, None);
+        let settled = || Head {
+            pending: None,
+            ..head()
+        };
+        write(
+            &enter(&dir, "a-settled"),
+            Head {
+                instance: Digest([1; 32]),
+                ..settled()
+            },
+        );
+        write(
+            &enter(&dir, "b-unsettled"),
+            Head {
+                instance: Digest([1; 32]),
+                ..head()
+            },
+        );
+        std::fs::write(enter(&dir, "c-broken").path("memory"), b"FL").unwrap();
+        for at in 0..50 {
+            enter(&dir, &format!("x-{at:02}"));
+        }
+        assert_eq!(folders(), ["a-settled", "b-unsettled", "c-broken", "x-49"]);
+        write(
+            &enter(&dir, "y"),
+            Head {
+                instance: Digest([1; 32]),
+                ..head()
+            },
+        );
+        assert_eq!(folders(), ["a-settled", "b-unsettled", "c-broken", "y"]);
+        enter(&dir, "z");
+        assert_eq!(folders(), ["b-unsettled", "c-broken", "y", "z"]);
+        drop(dir);
+        // By bytes: all that may go does.
+        let dir = StateDir::open(root.path(), false).unwrap().keeping(100, Some(1));
+        enter(&dir, "last");
+        assert_eq!(folders(), ["b-unsettled", "c-broken", "last", "y"]);
+    }
+
     /// A client that cannot read what it wrote could never start again.
     #[test]
     fn what_any_memory_saves_is_loaded() {

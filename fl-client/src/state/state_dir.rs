@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use fl_compress::Digest;
 use fl_proto::{RunName, UpdateId};
 
-use super::aside::settle_owner;
+use super::aside::{prune, settle_owner};
 use super::disk::Disk;
 use super::lock::Lock;
 use super::run_state::RunState;
 use crate::error::Error;
+use crate::limits::DEFAULT_RUNS;
 
 /// Longest `current` file: a run's name.
 const MAX_NAME: u64 = 64;
@@ -19,6 +20,8 @@ const MAX_NAME: u64 = 64;
 pub(crate) struct StateDir {
     root: PathBuf,
     disk: Disk,
+    /// Folders of other runs to keep, and bytes of the whole folder.
+    most: (usize, Option<u64>),
     _lock: Lock,
 }
 
@@ -32,8 +35,15 @@ impl StateDir {
         Ok(Self {
             root: root.to_owned(),
             disk: Disk { sync },
+            most: (DEFAULT_RUNS, None),
             _lock: Lock::take(&root.join("lock"))?,
         })
+    }
+
+    /// Keeps the folders of at most so many other runs, and so many bytes.
+    pub(crate) fn keeping(mut self, runs: usize, bytes: Option<u64>) -> Self {
+        self.most = (runs, bytes);
+        self
     }
 
     /// The update that the server has not acknowledged, of the run that the client joined last.
@@ -82,6 +92,7 @@ impl StateDir {
             .is_ok_and(|old| old.is_some_and(|old| old == run.as_str().as_bytes()));
         if !same {
             self.disk.replace(&path, &[run.as_str().as_bytes()])?;
+            prune(&self.root, &state, self.most.0, self.most.1)?;
         }
         Ok(state)
     }

@@ -23,12 +23,13 @@ fn aside(state: &Path, world: &World) -> std::path::PathBuf {
 /// A cloned disk, or a backup of another device.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_folder_of_another_client_is_set_aside() {
-    let certificates = Certificates::new("fed");
+    let mut certificates = Certificates::new("fed");
     let server = TestServer::start(&certificates, World::new(3));
     server.world().faults.extend([Fault::HangAfter(0)]);
     let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
     let of_alpha = aside(state.path(), &server.world());
     server.world().client = "beta";
+    certificates.client = certificates.client_of("beta");
     assert_eq!(
         goes_on(&server, &certificates, state.path()).await,
         3,

@@ -232,7 +232,11 @@ fn a_server_that_refuses_is_exit_code_3() {
     let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
     let server = waiting(&theirs);
     let dir = folder(server.address(), &ours);
-    fails(program(dir.path(), &["run", "client.toml"]), 3, "another federation");
+    fails(
+        program(dir.path(), &["run", "client.toml", "--exit-when-done"]),
+        3,
+        "another federation",
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod first_weights;
 #[cfg(target_os = "linux")]
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
+mod impostors;
 mod kept_state;
 mod models;
 mod predicted;

@@ -5,7 +5,7 @@ use fl_client::{ClientConfig, Error};
 
 async fn refusal(config: ClientConfig) -> String {
     match Client::start(config, Arithmetic::new()).finish().await {
-        Err(Error::Refused(text)) => text,
+        Err(Error::Refused(text) | Error::Unverified(text)) => text,
         other => panic!("not refused: {other:?}"),
     }
 }

@@ -142,7 +142,11 @@ fn rotate(config: &ServerConfig) -> Outcome {
     if all.len() == 1 {
         let name = fl_proto::common_name(&all[0])?;
         let name = name.strip_suffix(" authority").unwrap_or(&name).to_owned();
-        let (_, new) = Authority::create(&name, OffsetDateTime::now_utc(), Duration::days(AUTHORITY_DAYS))?;
+        let present = Authority::from_pem(&Issued {
+            certificate: certificate_pem(&all[0]),
+            key: source::text(&config.authority_key)?,
+        })?;
+        let new = present.successor(&name, OffsetDateTime::now_utc(), Duration::days(AUTHORITY_DAYS))?;
         replace(&next_key, &new.key)?;
         replace(&config.authority, &(before + &new.certificate))?;
     }

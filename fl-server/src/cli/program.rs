@@ -95,7 +95,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Check(args) => check::run(&args),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => exit::done(),
         Err(failure) => exit::failed(NAME, exit::chain(failure.error()), failure.code()),
     }
 }

@@ -86,6 +86,9 @@ pub struct Identity {
     pub paths: OwnPaths,
     /// Validity of a renewed certificate.
     pub lifetime: Duration,
+    /// For how long the wall clock must have gone as fast as the monotonic one before a running server renews by it: a clock that
+    /// is wrong for seconds must not replace the certificate by one of another year.
+    pub steady: Duration,
     /// A fault to inject into its writes, for tests.
     pub fault: Option<Arc<Fault>>,
 }
@@ -100,6 +103,7 @@ impl Identity {
                 page: false,
             },
             lifetime: Duration::from_secs(u64::from(LIFETIME_DAYS) * 24 * 3600),
+            steady: Duration::from_secs(180),
             fault: None,
         }
     }

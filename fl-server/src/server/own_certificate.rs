@@ -21,6 +21,8 @@ use crate::storage::disk::Disk;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two renewals, whatever the clock says.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
+/// Further than this in one look, the wall clock was set. Corrections of a running clock are smaller.
+const JUMP: Millis = 10_000;
 /// How often a server without the authority's key warns.
 const WARN_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
@@ -32,8 +34,35 @@ pub(super) struct OwnCertificate {
     key: PathBuf,
     /// Validity of a new certificate.
     lifetime: Millis,
+    steady: Duration,
     disk: Disk,
     clock: Wall,
+}
+
+/// Since when the wall clock has gone as fast as the monotonic one, and the two at the last look.
+#[derive(Debug)]
+struct Steady {
+    since: Instant,
+    last: (Instant, Millis),
+}
+
+impl Steady {
+    fn new(now: Instant, at: Millis) -> Self {
+        Self {
+            since: now,
+            last: (now, at),
+        }
+    }
+
+    /// For how long the wall clock has not jumped.
+    fn look(&mut self, now: Instant, at: Millis) -> Duration {
+        let passed = u64::try_from((now - self.last.0).as_millis()).unwrap_or(u64::MAX);
+        if at.abs_diff(self.last.1.saturating_add(passed)) > JUMP {
+            self.since = now;
+        }
+        self.last = (now, at);
+        now - self.since
+    }
 }
 
 impl OwnCertificate {
@@ -47,6 +76,7 @@ impl OwnCertificate {
             settings,
             key: enrollment.authority_key.clone(),
             lifetime: u64::try_from(identity.lifetime.as_millis()).unwrap_or(u64::MAX),
+            steady: identity.steady,
             disk: Disk::new(identity.fault.clone()),
             clock,
         }
@@ -86,10 +116,13 @@ impl OwnCertificate {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let began = Instant::now();
         let (mut not_before, mut warned) = (began + wait, (!wait.is_zero()).then_some(began));
+        let mut steady = Steady::new(began, (self.clock)());
         loop {
             poll.tick().await;
-            let now = Instant::now();
-            if now >= not_before {
+            let (now, at) = (Instant::now(), (self.clock)());
+            let is_steady = steady.look(now, at) >= self.steady;
+            // A certificate of the future was issued by a wrong clock, and nobody accepts it now.
+            if now >= not_before && (is_steady || is_early(&reloader, at)) {
                 not_before = now + self.look(&reloader, &mut warned).await;
             }
         }
@@ -130,6 +163,11 @@ impl OwnCertificate {
             Err(_) => LEAST_INTERVAL,
         }
     }
+}
+
+fn is_early(reloader: &Reloader, at: Millis) -> bool {
+    let lifetime = Lifetime::of_pem(&reloader.certificates().borrow().own.certificate);
+    lifetime.is_ok_and(|lifetime| lifetime.is_early(moment(at)))
 }
 
 fn renewed_to(reloader: &Reloader, file: &Path) {
@@ -235,31 +273,51 @@ mod tests {
         assert_eq!((look(200).await, present(&reloader)), (LEAST_INTERVAL, second));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_clock_that_jumps_all_the_time_renews_once_a_minute_at_most() {
-        static LOOKS: AtomicU64 = AtomicU64::new(0);
-        // To and fro by 100 days, at each look.
-        let (_dir, own, reloader) = found(|| {
-            let far = LOOKS.fetch_add(1, Ordering::Relaxed) % 2;
-            NOW as Millis * 1000 + far * 100 * DAY
-        });
+    /// Renewals by `own` while so much time passes, from now on.
+    async fn renewals(own: &OwnCertificate, reloader: &Arc<Reloader>, time: Duration) -> u64 {
         let mut renewed = reloader.certificates();
+        renewed.mark_unchanged();
+        let counted = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&counted);
         let counting = tokio::spawn(async move {
-            let mut count = 0;
             while renewed.changed().await.is_ok() {
-                count += 1;
+                count.fetch_add(1, Ordering::Relaxed);
             }
-            count
         });
-        let minutes = 5;
-        let keeping = own.keep(Arc::clone(&reloader), Duration::ZERO);
-        let ended = tokio::time::timeout(Duration::from_secs(minutes * 60), keeping).await;
+        let keeping = own.clone().keep(Arc::clone(reloader), Duration::ZERO);
+        let ended = tokio::time::timeout(time, keeping).await;
         assert!(ended.is_err(), "it is kept as long as the server runs");
-        drop(reloader);
-        let count = counting.await.unwrap();
-        assert!(
-            (2..=minutes + 1).contains(&count),
-            "{count} renewals in {minutes} minutes"
-        );
+        tokio::task::yield_now().await;
+        counting.abort();
+        counted.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_wrong_for_seconds_or_jumps_all_the_time_renews_nothing() {
+        static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        static AHEAD: AtomicU64 = AtomicU64::new(0);
+        static EVERY: AtomicU64 = AtomicU64::new(0);
+        let (_dir, own, reloader) = found(|| {
+            let passed = BEGAN.get_or_init(Instant::now).elapsed().as_millis() as Millis;
+            let (ahead, every) = (AHEAD.load(Ordering::Relaxed), EVERY.load(Ordering::Relaxed));
+            // With `every`, ahead for three seconds of so many.
+            let is_ahead = every == 0 || passed / 1000 % every < 3;
+            NOW as Millis * 1000 + passed + if is_ahead { ahead * DAY } else { 0 }
+        });
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        AHEAD.store(4_000, Ordering::Relaxed);
+        for every in [6, 60, 170] {
+            EVERY.store(every, Ordering::Relaxed);
+            assert_eq!(renewals(&own, &reloader, minutes(30)).await, 0, "every {every} s");
+        }
+        // Ahead for good, by less than the authority's lifetime.
+        AHEAD.store(70, Ordering::Relaxed);
+        EVERY.store(0, Ordering::Relaxed);
+        assert_eq!(renewals(&own, &reloader, minutes(2)).await, 0);
+        assert_eq!(renewals(&own, &reloader, minutes(10)).await, 1);
+        // The clock was wrong and is set back: the certificate of the future is replaced at once, and only once.
+        AHEAD.store(0, Ordering::Relaxed);
+        assert_eq!(renewals(&own, &reloader, Duration::from_secs(3)).await, 1);
+        assert_eq!(renewals(&own, &reloader, minutes(30)).await, 0);
     }
 }

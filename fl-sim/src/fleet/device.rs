@@ -170,9 +170,7 @@ impl Device {
                 Ok(false)
             }
             Misfortune::Revoked => {
-                // The client says that it is revoked and ends; it does not try again.
-                let code = self.ended().await?;
-                ensure!(code == Some(3), "{} was revoked and ended with {code:?}", self.name);
+                self.end_after("is revoked").await?;
                 ground
                     .done(&["server", "clients", "restore", &self.name, "--fed", "fed"])
                     .await?;
@@ -191,32 +189,41 @@ impl Device {
         Ok(expired)
     }
 
-    /// Looks whether the process of a present device has ended by itself, which is right only if its certificate has expired:
-    /// it is enrolled again then, and this returns true.
+    /// Enrolls a present device again if its certificate has expired, and returns whether. Its process must not end by itself.
     pub(super) async fn look(&mut self, ground: &Ground, lifetime: u64) -> anyhow::Result<bool> {
-        if !self.is_present() || !self.process()?.is_over()? {
+        if !self.is_present() {
             return Ok(false);
         }
         let said = self.process()?.last();
-        let code = self.ended().await?;
         ensure!(
-            code == Some(3) && self.is_expired(ground)?,
-            "{} ended by itself with {code:?}; it said: {said}",
+            !self.process()?.is_over()?,
+            "{} ended by itself; it said: {said}",
             self.name
         );
+        if !said.contains("expired") || !self.is_expired(ground)? {
+            return Ok(false);
+        }
+        self.kill().await?;
         self.come_back(ground, lifetime).await
     }
 
-    /// The exit code of a process that ends by itself.
-    async fn ended(&mut self) -> anyhow::Result<Option<i32>> {
-        let mut process = self.process.take().context("the device has no process")?;
+    /// Waits until the process has said why it is not connected, and ends it: it asks again only after an hour.
+    async fn end_after(&mut self, said: &str) -> anyhow::Result<()> {
         for _ in 0..LOOKS {
-            if let Some(status) = process.status()? {
-                return Ok(status.code());
+            if self.process()?.last().contains(said) {
+                return self.kill().await;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        anyhow::bail!("{} does not end; it said: {}", self.name, process.last())
+        let last = self.process()?.last();
+        anyhow::bail!("{} does not say {said:?}; it said: {last}", self.name)
+    }
+
+    async fn kill(&mut self) -> anyhow::Result<()> {
+        let mut process = self.process.take().context("the device has no process")?;
+        let wrong = process.kill().await?;
+        ensure!(wrong.is_empty(), "{}: {wrong:?}", self.name);
+        Ok(())
     }
 
     /// Stops the device at the end of the run. Returns the errors.

@@ -286,7 +286,7 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
         3,
         &["`anna` is revoked", "clients restore anna"],
     );
-    let revoked = fed.sim(&["client", "run", "anna/client.toml"]);
+    let revoked = fed.sim(&["client", "run", "anna/client.toml", "--exit-when-done"]);
     let no_task = fed.path("anna/client.toml");
     let text = std::fs::read_to_string(&no_task).unwrap();
     std::fs::write(

@@ -80,6 +80,7 @@ async fn a_renewal_closes_no_connection_and_new_ones_see_the_new_certificate() {
         enrollment: Enrollment::new(dir),
         identity: Some(Identity {
             lifetime: LIFETIME,
+            steady: Duration::ZERO,
             ..Identity::new(dir)
         }),
         ..Serve::new(dir.join("data"), plan, root.certificate.clone(), own.clone())

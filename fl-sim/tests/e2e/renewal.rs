@@ -156,7 +156,7 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
         let running = fl_client::run(config, tasks, |_| {}, std::future::pending());
         clients.spawn(async move { (client, Box::pin(running).await) });
     }
-    let (_, new) = Authority::create("fed", now, time::Duration::days(9)).unwrap();
+    let new = authority.successor("fed", now, time::Duration::days(9)).unwrap();
     while let Some(event) = timeout(ROUND_TIMEOUT, news.recv())
         .await
         .expect("a round takes too long")

@@ -23,12 +23,34 @@ impl Authority {
     /// # Errors
     /// `Material` if no key can be made.
     pub fn create(federation: &str, now: OffsetDateTime, valid: Duration) -> Result<(Self, Issued), TlsError> {
+        Self::signed_by(None, federation, now, valid)
+    }
+
+    /// Creates the authority that takes this one's place. Its certificate has this one's signature, by which clients that trust this
+    /// one know it.
+    ///
+    /// # Errors
+    /// `Material` if no key can be made.
+    pub fn successor(&self, federation: &str, now: OffsetDateTime, valid: Duration) -> Result<Issued, TlsError> {
+        Ok(Self::signed_by(Some(self), federation, now, valid)?.1)
+    }
+
+    fn signed_by(
+        by: Option<&Self>,
+        federation: &str,
+        now: OffsetDateTime,
+        valid: Duration,
+    ) -> Result<(Self, Issued), TlsError> {
         let key = KeyPair::generate()?;
         let mut params = params(&format!("{federation} authority"), now, valid);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = match by {
+            Some(by) => by.signed(&params, &key)?,
+            None => params.self_signed(&key)?,
+        };
         let issued = Issued {
-            certificate: params.self_signed(&key)?.pem(),
+            certificate: certificate.pem(),
             key: key.serialize_pem(),
         };
         Ok((

@@ -29,6 +29,19 @@ impl Certificates {
         name()
     }
 
+    /// A certificate of another client.
+    pub fn client_of(&self, name: &str) -> Issued {
+        let now = OffsetDateTime::now_utc();
+        let name = name.parse().unwrap();
+        self.authority_key.issue_client(&name, now, Duration::days(10)).unwrap()
+    }
+
+    /// A server certificate for two days, the first of which is this many days from now.
+    pub fn server_of(&self, day: i64) -> Issued {
+        let begin = OffsetDateTime::now_utc() + Duration::days(day);
+        self.authority_key.issue_server(begin, Duration::days(2)).unwrap()
+    }
+
     /// A client certificate that expired yesterday.
     pub fn expired_client(&self) -> Issued {
         let past = OffsetDateTime::now_utc() - Duration::days(5);

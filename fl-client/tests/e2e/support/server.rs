@@ -160,6 +160,9 @@ impl Federation for Service {
     type FetchStream = Replies<wire::ModelChunk>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Answer<wire::JoinReply> {
+        if let Some(code) = self.world().denies {
+            return Err(Status::new(code, "denied by the test"));
+        }
         let request = fl_proto::JoinRequest::try_from(request.into_inner())?;
         if !request.tasks.iter().any(|task| task == TASK) {
             return Err(Status::failed_precondition(format!("this run needs task `{TASK}`")));

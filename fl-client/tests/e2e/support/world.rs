@@ -111,6 +111,8 @@ pub struct World {
     /// The digest of the classes in each `Join`, and the digest that is refused.
     pub classes: Vec<Vec<u64>>,
     pub refused_classes: Option<u64>,
+    /// With which status the server refuses to let the client join.
+    pub denies: Option<tonic::Code>,
     /// Receives every call before it is answered.
     pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
@@ -165,6 +167,7 @@ impl World {
             budget: None,
             classes: Vec::new(),
             refused_classes: None,
+            denies: None,
             hook: None,
             state: watch::Sender::new(state),
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use fl_cli::findings::Line;
 use fl_proto::{
-    CONNECT_TIMEOUT, Dial, Fingerprint, Handshaken, certificate_pem, certificates_of, common_name, issuer_of,
+    CONNECT_TIMEOUT, Dial, Fingerprint, Handshaken, certificate_pem, certificates_of, common_name, first_address,
+    issuer_of,
 };
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
@@ -49,25 +50,24 @@ pub(super) struct Port {
 }
 
 /// Connects to the first address that answers.
-pub(super) async fn port(server: &str, addresses: &[SocketAddr]) -> Result<(Port, Line), Line> {
-    let mut last = None;
-    for address in addresses {
+pub(super) async fn port(server: &str, addresses: Vec<SocketAddr>) -> Result<(Port, Line), Line> {
+    let connect = |address: SocketAddr| async move {
         let begun = Instant::now();
-        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-        match connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-            Ok(io) => {
-                let round_trip = begun.elapsed();
-                let millis = round_trip.as_secs_f64() * 1000.0;
-                let line = Line::good(
-                    "port",
-                    format!("{address} accepts connections; a round trip takes {millis:.1} ms"),
-                );
-                return Ok((Port { io, round_trip }, line));
-            }
-            Err(error) => last = Some(error),
+        let io = TcpStream::connect(address).await?;
+        Ok((address, begun.elapsed(), io))
+    };
+    let connected = timeout(CONNECT_TIMEOUT, first_address(addresses, connect)).await;
+    let error = match connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+        Ok((address, round_trip, io)) => {
+            let millis = round_trip.as_secs_f64() * 1000.0;
+            let line = Line::good(
+                "port",
+                format!("{address} accepts connections; a round trip takes {millis:.1} ms"),
+            );
+            return Ok((Port { io, round_trip }, line));
         }
-    }
-    let error = last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
+        Err(error) => error,
+    };
     let hung_up = || Error::Unreachable(format!("{server} hung up"));
     let why = unreachable(&Found::along(&error), server, hung_up);
     Err(Line::failed("port", why.to_string()))

@@ -60,7 +60,7 @@ async fn reach(
     let Some(addresses) = note(findings, connect::resolve(&config.server).await)? else {
         return Ok(None);
     };
-    let Some(port) = note(findings, connect::port(&config.server, &addresses).await)? else {
+    let Some(port) = note(findings, connect::port(&config.server, addresses).await)? else {
         return Ok(None);
     };
     let Some(secured) = note(findings, connect::handshake(config, port, asked.now()).await)? else {
