@@ -225,7 +225,8 @@ impl Found {
     /// Why a connection broke.
     fn reason(&self) -> &str {
         match self.io {
-            // The text of rustls explains it with a link to its manual.
+            // The text of rustls explains it with a link to its manual; HTTP/2 keeps the text and not the kind.
+            _ if self.last.contains("close_notify") => "the server or the network ended it without a word",
             Some(ErrorKind::UnexpectedEof) => "the server or the network ended it without a word",
             Some(ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe) => {
                 "the server or the network cut it"
@@ -253,6 +254,9 @@ mod tests {
             reason(ErrorKind::UnexpectedEof),
             "the server or the network ended it without a word"
         );
+        let text = "peer closed connection without sending TLS close_notify: https://example.org/manual";
+        let error = std::io::Error::other(text);
+        assert_eq!(Found::along(&error).reason(), reason(ErrorKind::UnexpectedEof));
         assert_eq!(reason(ErrorKind::ConnectionReset), "the server or the network cut it");
         assert_eq!(
             reason(ErrorKind::Other),

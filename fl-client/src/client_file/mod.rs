@@ -139,6 +139,15 @@ impl ClientFile {
     pub(crate) fn trainer(&self, task: &str) -> anyhow::Result<Option<TrainerConfig>> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
             Some(LearnerEntry::Trainer(entry)) => {
+                // The trainer is told its paths in JSON.
+                for path in [&self.folder, &self.config.state] {
+                    let path = std::path::absolute(path)?;
+                    anyhow::ensure!(
+                        path.to_str().is_some(),
+                        "the path {} is not UTF-8, which trainers need: rename the folder",
+                        path.display()
+                    );
+                }
                 let device = self.device.to_string();
                 let mut trainer = entry.config(task, self.place(&device))?;
                 trainer.sync = self.config.sync;
@@ -226,6 +235,28 @@ mod tests {
         assert_eq!(ClientFile::read_offline(&path, None).unwrap().1, "digits");
         let error = ClientFile::read_offline(&path, Some("none")).unwrap_err().to_string();
         assert!(error.contains("client.toml") && error.contains("digits"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_trainer_in_a_folder_whose_name_is_not_utf_8_is_refused_by_name() {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        fs::create_dir(&odd).unwrap();
+        for (folder, is_good) in [(dir.path(), true), (&*odd, false)] {
+            let path = folder.join("client.toml");
+            fs::write(&path, "[tasks.t]\nlearner = { command = ['sh'] }").unwrap();
+            let found = ClientFile::read_offline(&path, None).and_then(|(file, task)| {
+                let trainer = file.trainer(&task);
+                trainer.map_err(|error| Error::Config(error.to_string()))
+            });
+            match found {
+                Ok(_) => assert!(is_good),
+                Err(error) => assert!(!is_good && error.to_string().contains("is not UTF-8"), "{error}"),
+            }
+        }
     }
 
     #[test]

@@ -4,11 +4,9 @@ mod process;
 mod quota;
 mod round_budget;
 mod table;
-mod used;
 
 pub use table::Limits;
 
 pub(crate) use quota::Quota;
 pub(crate) use round_budget::{RoundBudget, disk_of, unfit};
-pub(crate) use table::{DEFAULT_RUNS, LimitsTable};
-pub(crate) use used::bytes_below;
+pub(crate) use table::LimitsTable;

@@ -7,12 +7,12 @@ use fl_proto::{Pace, Paces};
 use serde::Deserialize;
 use toml::Value;
 
+use crate::state::DEFAULT_RUNS;
+
 /// Most processors and lowest priority.
 const MAX_CPUS: i64 = 4096;
 const MAX_NICE: i64 = 19;
 
-/// Folders of earlier runs that a client keeps: more than a federation begins between two visits of a device.
-pub(crate) const DEFAULT_RUNS: usize = 32;
 const MAX_RUNS: i64 = 10_000;
 
 /// What a client may take from its device. By default only the earlier runs have a limit.

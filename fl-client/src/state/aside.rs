@@ -9,8 +9,11 @@ use fl_compress::Digest;
 use fl_proto::RunName;
 
 use super::run_state::RunState;
+use super::used::bytes_below;
 use crate::error::Error;
-use crate::limits::bytes_below;
+
+/// Folders of earlier runs that a client keeps: more than a federation begins between two visits of a device.
+pub(crate) const DEFAULT_RUNS: usize = 32;
 
 /// Makes the folder of `run` hold the state of this instance, or nothing. `root`: the state folder.
 ///

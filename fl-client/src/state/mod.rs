@@ -34,7 +34,9 @@ mod partial_frame;
 mod run_state;
 mod state_dir;
 mod step;
+mod used;
 
+pub(crate) use aside::DEFAULT_RUNS;
 pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
@@ -42,3 +44,4 @@ pub(crate) use optimizer::{Owner, most_moments};
 pub(crate) use partial_frame::{KEPT_FROM, PartialFile};
 pub(crate) use run_state::RunState;
 pub(crate) use state_dir::StateDir;
+pub(crate) use used::bytes_below;

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use fl_compress::Digest;
 use fl_proto::{RunName, UpdateId};
 
-use super::aside::{prune, settle_owner};
+use super::aside::{DEFAULT_RUNS, prune, settle_owner};
 use super::disk::Disk;
 use super::lock::Lock;
 use super::run_state::RunState;
 use crate::error::Error;
-use crate::limits::DEFAULT_RUNS;
 
 /// Longest `current` file: a run's name.
 const MAX_NAME: u64 = 64;

@@ -6,7 +6,8 @@ use fl_cli::findings::Line;
 use fl_cli::folder::{after, free, nearest, try_write};
 
 use super::subject::Subject;
-use crate::limits::{bytes_below, disk_of};
+use crate::limits::disk_of;
+use crate::state::bytes_below;
 
 /// Whether the state folder can be written.
 pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {

@@ -19,6 +19,9 @@ use crate::telemetry::status::{LogEntry, StatusSnapshot};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct View {
     pub(crate) now_ms: Millis,
+    /// The time of day at `now_ms`: the clock of the run does not follow when it is set.
+    #[serde(skip)]
+    pub(crate) wall_ms: Millis,
     pub(crate) run: String,
     pub(crate) phase: &'static str,
     /// The phase, as a sentence.
@@ -154,6 +157,7 @@ impl View {
             .collect();
         Self {
             now_ms: around.now,
+            wall_ms: around.wall,
             run: plan.name.to_string(),
             phase,
             message,

@@ -305,7 +305,9 @@ fn standing(metrics: &mut Metrics, view: &View, version: u64) {
     });
     metrics.gauges("fl_phase", "1 for the phase that the run is in", None, phases);
     let mut moment = |name, about, at: Option<Millis>| {
-        let at = at.map(|at| (Labels::new(), at as f64 / 1000.0));
+        // In the time of day: scrapers compare it with their clock.
+        let wall = |at: Millis| at.saturating_add(view.wall_ms).saturating_sub(view.now_ms);
+        let at = at.map(|at| (Labels::new(), wall(at) as f64 / 1000.0));
         metrics.gauges(name, about, Some(Unit::Seconds), at);
     };
     moment(

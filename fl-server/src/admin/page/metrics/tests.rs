@@ -27,6 +27,8 @@ fn view() -> View {
     };
     View {
         now_ms: 5_000,
+        // An hour behind.
+        wall_ms: 3_605_000,
         run: "digits".to_owned(),
         phase: "training",
         message: String::new(),
@@ -221,7 +223,7 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_run_saving_ratio 2.5",
         "fl_rounds_closed_seconds_total 2.5",
         "fl_updates_refused_total 4.0",
-        "fl_round_deadline_timestamp_seconds 64.5",
+        "fl_round_deadline_timestamp_seconds 3664.5",
         "fl_uploads_remaining_bytes 70.0",
         "fl_cohort_clients{state=\"sending\"} 1.0",
         "fl_cohort_late_clients 1.0",
