@@ -141,7 +141,7 @@ impl ClientFile {
             Some(LearnerEntry::Trainer(entry)) => {
                 // The trainer is told its paths in JSON.
                 for path in [&self.folder, &self.config.state] {
-                    let path = std::path::absolute(path)?;
+                    let path = std::path::absolute(Path::new(".").join(path))?;
                     anyhow::ensure!(
                         path.to_str().is_some(),
                         "the path {} is not UTF-8, which trainers need: rename the folder",
