@@ -134,7 +134,7 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// The first result of `connect` over the addresses of a name: each begins when the one before has failed, or was silent for
-/// [`NEXT_ADDRESS`]. The others are dropped then.
+/// a quarter of a second. The others are dropped then.
 ///
 /// # Errors
 /// That of the last one to fail.
