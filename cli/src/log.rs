@@ -88,15 +88,11 @@ impl<W: Write> Write for Told<W> {
         let dropped = self.dropped.get().map_or(0, ErrorCounter::dropped_lines);
         if dropped > self.told {
             let more = dropped - std::mem::replace(&mut self.told, dropped);
-            let json = line
-                .starts_with(b"{")
-                .then_some("{\"level\":\"WARN\",\"dropped_lines\":");
-            match json {
-                Some(begin) => self.writer.write_all(format!("{begin}{more}}}\n").as_bytes())?,
-                None => self
-                    .writer
-                    .write_all(format!("{more} lines of this log were dropped: nobody read it\n").as_bytes())?,
-            }
+            let said = match line {
+                [b'{', ..] => format!("{{\"level\":\"WARN\",\"dropped_lines\":{more}}}\n"),
+                _ => format!("{more} lines of this log were dropped: nobody read it\n"),
+            };
+            self.writer.write_all(said.as_bytes())?;
         }
         self.writer.write_all(line)?;
         Ok(line.len())

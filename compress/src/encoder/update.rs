@@ -120,8 +120,8 @@ impl Encoder {
     /// As [`Encoder::encode_against`], with everything that may accompany an update.
     ///
     /// # Errors
-    /// Those of [`Encoder::encode_against`]; `Usage` if there are more or fewer squared gradients than trained values, or one is
-    /// NaN, infinite or negative, naming the tensor.
+    /// Those of [`Encoder::encode_against`]; `Usage` if there are more or fewer squared gradients than trained values or buffers than
+    /// the layout has, or a squared gradient is NaN, infinite or negative, naming the tensor.
     pub fn encode_given(
         &mut self,
         mut given: Given<'_>,

@@ -12,7 +12,7 @@ use crate::state::DEFAULT_RUNS;
 /// Most processors and lowest priority.
 const MAX_CPUS: i64 = 4096;
 const MAX_NICE: i64 = 19;
-
+/// Most earlier runs: each is a folder that is read when a run is joined.
 const MAX_RUNS: i64 = 10_000;
 
 /// What a client may take from its device. By default only the earlier runs have a limit.

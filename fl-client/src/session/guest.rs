@@ -13,8 +13,7 @@ use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::limits::{Quota, RoundBudget};
-use crate::state::Disk;
-use crate::state::bytes_below;
+use crate::state::{Disk, bytes_below};
 
 /// How often bytes are counted. A kill loses at most the bytes of this time from the count.
 const COUNT_INTERVAL: Duration = Duration::from_millis(250);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fl_proto::{Fingerprint, Issued, Lifetime, NewKey, certificate_pem, certificates_of, peer_name, peer_role};
+use fl_proto::{
+    Fingerprint, Issued, Lifetime, NewKey, certificate_pem, certificates_of, issuer_of, peer_name, peer_role,
+};
 use time::OffsetDateTime;
 
 use crate::enrollment::checked;
@@ -50,6 +52,11 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
         Error::Protocol("the server renewed the certificate, but does not name the authority of this client".to_owned())
     })?;
     checked(&signed, &key, Fingerprint::of(known))?;
+    if !vouched(&signed.authorities, &trusted) {
+        return Err(Error::Protocol(
+            "the server names an authority that none of this client's has signed".to_owned(),
+        ));
+    }
     let before = certificates_of(&own.certificate).map_err(unusable)?;
     let who = |der: &[u8]| Ok::<_, fl_proto::TlsError>((peer_name(der)?, peer_role(der)?));
     if who(&signed.certificate).map_err(unusable)?
@@ -66,11 +73,29 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
     save_next_certificate(files, &certificate_pem(&signed.certificate))
 }
 
+/// Whether each of `authorities` is trusted already, or signed by one that is: one that was replaced does not come back.
+fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> bool {
+    let vouched = |der: &Vec<u8>| trusted.contains(der) || issuer_of(&certificate_pem(der), trusted).is_ok();
+    authorities.iter().all(vouched)
+}
+
 #[cfg(test)]
 mod tests {
     use fl_proto::Authority;
 
     use super::*;
+
+    #[test]
+    fn a_renewal_brings_the_next_authority_and_not_the_one_before() {
+        let (now, days) = (OffsetDateTime::now_utc(), time::Duration::days(9));
+        let (authority, old) = Authority::create("fed", now, days).unwrap();
+        let new = authority.successor("fed", now, days).unwrap();
+        let [old, new] = [old, new].map(|issued| certificates_of(&issued.certificate).unwrap().remove(0));
+        let both = [old, new];
+        let [old, new] = [&both[..1], &both[1..]];
+        assert!(vouched(&both, old) && vouched(&both, &both) && vouched(new, old));
+        assert!(!vouched(&both, new));
+    }
 
     #[test]
     fn a_certificate_is_due_at_two_thirds_of_its_lifetime() {

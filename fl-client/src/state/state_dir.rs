@@ -91,8 +91,9 @@ impl StateDir {
             .is_ok_and(|old| old.is_some_and(|old| old == run.as_str().as_bytes()));
         if !same {
             self.disk.replace(&path, &[run.as_str().as_bytes()])?;
-            prune(&self.root, &state, self.most.0, self.most.1)?;
         }
+        // Also for a run of the same name, whose namesake was moved aside.
+        prune(&self.root, &state, self.most.0, self.most.1)?;
         Ok(state)
     }
 

@@ -109,7 +109,7 @@ impl Server {
         if let Some(own) = &own {
             own.settle().await;
             // Before the first connection: a server that was off may have a certificate that nobody accepts.
-            wait = own.look(&reloader, &mut None).await;
+            wait = own.look(&reloader, &mut None, true).await;
         }
         let room = Room::now(&reloader.settings().borrow());
         let mut started = recover(&options).await?;

@@ -121,22 +121,27 @@ impl OwnCertificate {
             poll.tick().await;
             let (now, at) = (Instant::now(), (self.clock)());
             let is_steady = steady.look(now, at) >= self.steady;
-            // A certificate of the future was issued by a wrong clock, and nobody accepts it now.
-            if now >= not_before && (is_steady || is_early(&reloader, at)) {
-                not_before = now + self.look(&reloader, &mut warned).await;
+            if now >= not_before {
+                not_before = now + self.look(&reloader, &mut warned, is_steady).await;
             }
         }
     }
 
-    /// Renews the certificate if that is due. Returns how long to wait before the next look.
-    pub(super) async fn look(&self, reloader: &Arc<Reloader>, warned: &mut Option<Instant>) -> Duration {
+    /// Renews the certificate if that is due and the clock `is_steady`; one of the future at once, because a wrong clock issued it and
+    /// nobody accepts it now. Returns how long to wait before the next look.
+    pub(super) async fn look(
+        &self,
+        reloader: &Arc<Reloader>,
+        warned: &mut Option<Instant>,
+        is_steady: bool,
+    ) -> Duration {
         let present = Arc::clone(&reloader.certificates().borrow());
         let at = (self.clock)();
         let now = moment(at);
         let Ok(lifetime) = Lifetime::of_pem(&present.own.certificate) else {
             return LEAST_INTERVAL;
         };
-        if !lifetime.is_due(now) {
+        if !lifetime.is_due(now) || !(is_steady || lifetime.is_early(now)) {
             return Duration::ZERO;
         }
         let Some((renewer, page)) = self.renewer() else {
@@ -163,11 +168,6 @@ impl OwnCertificate {
             Err(_) => LEAST_INTERVAL,
         }
     }
-}
-
-fn is_early(reloader: &Reloader, at: Millis) -> bool {
-    let lifetime = Lifetime::of_pem(&reloader.certificates().borrow().own.certificate);
-    lifetime.is_ok_and(|lifetime| lifetime.is_early(moment(at)))
 }
 
 fn renewed_to(reloader: &Reloader, file: &Path) {
@@ -254,7 +254,7 @@ mod tests {
         let (_dir, own, reloader) = found(|| NOW as Millis * 1000 + DAYS.load(Ordering::Relaxed) * DAY);
         let look = async |days| {
             DAYS.store(days, Ordering::Relaxed);
-            own.look(&reloader, &mut None).await
+            own.look(&reloader, &mut None, true).await
         };
         let first = present(&reloader);
         assert_eq!((look(59).await, present(&reloader)), (Duration::ZERO, first.clone()));
