@@ -1,13 +1,26 @@
-//! The log on stderr. A thread of its own writes it: whoever reads the log and stalls must not stop a round.
+//! The log on stderr. A thread of its own writes it: whoever reads the log and stalls must not stop a round. Whatever a peer can
+//! cause in any number, the log has few lines of each kind.
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use tracing::callsite::Identifier;
+use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Lines that wait to be written; those beyond are dropped and counted. About a megabyte.
 const WAITING: usize = 4096;
+/// Lines of one kind within [`WINDOW`], at most; those beyond are counted. A line of the program's text is a kind.
+const FAILURES: u32 = 60;
+/// The same for lines that say nothing bad: a thousand clients may connect at once.
+const NEWS: u32 = 1_000;
+const WINDOW: Duration = Duration::from_secs(60);
 
 static WRITES: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
@@ -45,11 +58,12 @@ pub fn start(format: LogFormat, filter: &str) {
 
 /// As [`start`], but lines go through `writer`, which writes to stderr.
 pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + 'static) {
-    let dropped = Arc::new(OnceLock::new());
+    let (dropped, spared) = (Arc::new(OnceLock::new()), Arc::default());
     let told = Told {
         writer,
         dropped: Arc::clone(&dropped),
-        told: 0,
+        spared: Arc::clone(&spared),
+        told: (0, 0),
     };
     let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING);
     let (queue, guard) = queue.thread_name("log").finish(told);
@@ -61,10 +75,14 @@ pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + '
         // It would report a closed stderr with `eprintln!`, which panics then.
         .log_internal_errors(false)
         .with_writer(queue);
+    let sparing = Sparing {
+        kinds: Mutex::default(),
+        spared,
+    };
     // An error says that a log was started already.
     let started = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => builder.with_target(false).finish().with(sparing).try_init(),
+        LogFormat::Json => builder.json().finish().with(sparing).try_init(),
     };
     if started.is_ok() {
         *WRITES.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
@@ -76,23 +94,72 @@ pub fn finish() {
     drop(WRITES.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// Says how many lines were dropped before the next one that is written.
+/// Bounds the lines of each kind.
+struct Sparing {
+    /// Since when lines are counted, and how many there were.
+    kinds: Mutex<HashMap<Identifier, (Instant, u32)>>,
+    /// Lines that were left out.
+    spared: Arc<AtomicUsize>,
+}
+
+impl Sparing {
+    /// Whether one more line of this kind is written.
+    fn allows(&self, kind: Identifier, level: Level, now: Instant) -> bool {
+        let most = match level {
+            Level::ERROR | Level::WARN => FAILURES,
+            Level::INFO => NEWS,
+            _ => return true,
+        };
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, lines) = kinds.entry(kind).or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= WINDOW {
+            (*since, *lines) = (now, 0);
+        }
+        *lines += 1;
+        if *lines > most {
+            self.spared.fetch_add(1, Ordering::Relaxed);
+        }
+        *lines <= most
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Sparing {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let about = event.metadata();
+        self.allows(about.callsite(), *about.level(), Instant::now())
+    }
+}
+
+/// Says how many lines were dropped or left out before the next one that is written.
 struct Told<W> {
     writer: W,
     dropped: Arc<OnceLock<ErrorCounter>>,
-    told: usize,
+    spared: Arc<AtomicUsize>,
+    told: (usize, usize),
 }
 
 impl<W: Write> Write for Told<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let dropped = self.dropped.get().map_or(0, ErrorCounter::dropped_lines);
-        if dropped > self.told {
-            let more = dropped - std::mem::replace(&mut self.told, dropped);
-            let said = match line {
-                [b'{', ..] => format!("{{\"level\":\"WARN\",\"dropped_lines\":{more}}}\n"),
-                _ => format!("{more} lines of this log were dropped: nobody read it\n"),
-            };
-            self.writer.write_all(said.as_bytes())?;
+        let spared = self.spared.load(Ordering::Relaxed);
+        let kinds = [
+            (&mut self.told.0, dropped, "dropped_lines", "dropped: nobody read it"),
+            (
+                &mut self.told.1,
+                spared,
+                "spared_lines",
+                "left out: too many of one kind in a minute",
+            ),
+        ];
+        for (told, count, key, why) in kinds {
+            let more = count - std::mem::replace(told, count);
+            if more > 0 {
+                let said = match line {
+                    [b'{', ..] => format!("{{\"level\":\"WARN\",\"{key}\":{more}}}\n"),
+                    _ => format!("{more} lines of this log were {why}\n"),
+                };
+                self.writer.write_all(said.as_bytes())?;
+            }
         }
         self.writer.write_all(line)?;
         Ok(line.len())
@@ -140,7 +207,8 @@ mod tests {
         let told = Told {
             writer: Full(reads),
             dropped: Arc::clone(&dropped),
-            told: 0,
+            spared: Arc::default(),
+            told: (0, 0),
         };
         let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(4);
         let (mut queue, guard) = queue.finish(told);
@@ -161,6 +229,79 @@ mod tests {
         assert_eq!(counted, lost);
         drop(writes);
         drop(guard);
+    }
+
+    #[test]
+    fn of_a_flood_the_log_has_few_lines_of_each_kind_and_says_how_many_are_missing() {
+        /// What the log's thread would write.
+        #[derive(Clone, Default)]
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+        impl Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (lines, spared) = (Lines::default(), Arc::<AtomicUsize>::default());
+        let (writer, counted) = (lines.clone(), Arc::clone(&spared));
+        let told = Mutex::new(Told {
+            writer,
+            dropped: Arc::default(),
+            spared: counted,
+            told: (0, 0),
+        });
+        let sparing = Sparing {
+            kinds: Mutex::default(),
+            spared,
+        };
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(told)
+            .finish()
+            .with(sparing);
+        tracing::subscriber::with_default(log, || {
+            for at in 0..10_000 {
+                tracing::warn!(at, "a peer sends nonsense");
+                tracing::info!(at, "a peer comes");
+            }
+            tracing::warn!("the disk is full");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let of = |kind: &str| text.lines().filter(|line| line.contains(kind)).count() as u32;
+        assert_eq!(
+            (of("nonsense"), of("a peer comes"), of("the disk is full")),
+            (FAILURES, NEWS, 1)
+        );
+        let missing = text
+            .lines()
+            .filter(|line| line.contains("lines of this log were left out"));
+        let missing: usize = missing
+            .map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap())
+            .sum();
+        assert_eq!(missing as u32, 20_000 - FAILURES - NEWS);
+    }
+
+    #[test]
+    fn a_kind_is_written_again_in_the_next_window() {
+        let sparing = Sparing {
+            kinds: Mutex::default(),
+            spared: Arc::default(),
+        };
+        let enabled = tracing_subscriber::fmt().finish();
+        let kind = || tracing::info_span!("a").metadata().unwrap().callsite();
+        let (kind, now) = (tracing::subscriber::with_default(enabled, kind), Instant::now());
+        let allowed = |now| {
+            (0..1_000)
+                .filter(|_| sparing.allows(kind.clone(), Level::WARN, now))
+                .count() as u32
+        };
+        assert_eq!(allowed(now), FAILURES);
+        assert_eq!(allowed(now + WINDOW / 2), 0);
+        assert_eq!(allowed(now + WINDOW), FAILURES);
+        assert!(sparing.allows(kind.clone(), Level::DEBUG, now));
     }
 
     #[test]

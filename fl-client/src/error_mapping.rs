@@ -51,7 +51,7 @@ pub(crate) fn unreachable(found: &Found, server: &str, hung_up: impl FnOnce() ->
 }
 
 /// What a failed call means.
-pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
+fn status(status: &Status, config: &ClientConfig) -> Error {
     // A server's text, or that of a proxy in between.
     let text = foreign_text(status.message(), MAX_REASON);
     let found = status.source().map(Found::along);
@@ -92,12 +92,21 @@ pub(crate) fn other_port(config: &ClientConfig) -> Error {
 
 /// The first call on a fresh connection failed as if the line were cut: with TLS 1.3 that is how a server's refusal of
 /// our certificate may look.
-pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
-    match error {
-        Error::Broken(_) => match config.own_fault() {
+pub(crate) fn first_call(status: &Status, config: &ClientConfig) -> Error {
+    match self::status(status, config) {
+        broken @ Error::Broken(_) => match config.own_fault() {
             Some(fault) => Error::Unverified(format!("the server hung up, and {fault}")),
-            None => error,
+            None => broken,
         },
+        other => other,
+    }
+}
+
+/// A later call failed. That a certificate counts no more while the connection is open may be a clock that was wrong for a moment:
+/// the next handshake tells.
+pub(crate) fn later_call(status: &Status, config: &ClientConfig) -> Error {
+    match self::status(status, config) {
+        Error::Refused(why) if status.code() == Code::Unauthenticated => Error::Broken(why),
         other => other,
     }
 }

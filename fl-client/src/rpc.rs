@@ -111,7 +111,7 @@ impl Rpc {
         Err(match status.code() {
             Code::Unimplemented => error_mapping::other_port(&self.config),
             Code::ResourceExhausted => Error::NotNow(foreign_text(status.message(), MAX_REASON)),
-            _ => error_mapping::first_call(self.error_of(&status), &self.config),
+            _ => error_mapping::first_call(&status, &self.config),
         })
     }
 
@@ -124,7 +124,7 @@ impl Rpc {
         let reply = self.client.join(with_timeout(request.into())).await;
         let reply = reply.map_err(|status| match status.code() {
             Code::Unimplemented => error_mapping::other_port(&self.config),
-            _ => match error_mapping::first_call(self.error_of(&status), &self.config) {
+            _ => match error_mapping::first_call(&status, &self.config) {
                 Error::NotNow(why) => Error::OtherTask(why),
                 error => error,
             },
@@ -218,9 +218,9 @@ impl Rpc {
         Ok(reply.into_inner())
     }
 
-    /// The error of a failed call or a broken stream.
+    /// The error of a failed call or a broken stream, after the first call of the connection.
     pub(crate) fn error_of(&self, status: &Status) -> Error {
-        error_mapping::status(status, &self.config)
+        error_mapping::later_call(status, &self.config)
     }
 }
 

@@ -227,13 +227,13 @@ pub async fn accept(
     let clock = Arc::clone(&tls.time_provider);
     let io = within(timeout, TlsAcceptor::from(tls).accept(io)).await?;
     not_expired(io.get_ref().1, clock.as_ref())?;
-    let certificate = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     // The verifier requires a certificate, so there is one.
-    let certificate = certificate.ok_or_else(|| io::Error::other("the client showed no certificate"))?;
+    let chain = io.get_ref().1.peer_certificates();
+    let chain = chain.ok_or_else(|| io::Error::other("the client showed no certificate"))?;
     let info = PeerInfo {
         address,
         meter,
-        certificate: certificate.as_ref().into(),
+        chain: chain.iter().map(|der| der.to_vec()).collect(),
     };
     Ok(Accepted::new(io, info))
 }
@@ -349,7 +349,7 @@ mod tests {
                 Ok::<_, io::Error>(io)
             };
             let (kind, served) = tokio::join!(connect, serve);
-            let certificate = Arc::clone(&served?.info().certificate);
+            let certificate = Arc::from(served?.info().chain[0].as_slice());
             Ok((kind?, certificate, meter.read() + meter.written()))
         }
     }

@@ -17,7 +17,7 @@ use crate::cli::source;
 use crate::clock;
 use crate::config::server::ServerConfig;
 use crate::identity::LIFETIME_DAYS;
-use crate::registry::ask::{ClientLine, RegistryAnswer, RegistryAsk};
+use crate::registry::ask::ClientLine;
 use crate::registry::signer::old_path;
 use crate::storage::disk::Disk;
 
@@ -63,13 +63,9 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Clients by the authority of the certificate that they use; those that could still join.
 pub(super) fn clients(config: &ServerConfig) -> Result<BTreeMap<Option<Fingerprint>, Vec<String>>, Failure> {
-    let Answer::Registry(RegistryAnswer::Clients(clients)) = source::ask_registry(config, &RegistryAsk::Clients)?
-    else {
-        return Err(source::unexpected().into());
-    };
     let mut by = BTreeMap::<_, Vec<String>>::new();
     let now = clock::system();
-    for ClientLine { name, record, .. } in clients {
+    for ClientLine { name, record, .. } in source::clients(config)? {
         if let Some(current) = record
             .current()
             .filter(|one| record.revoked.is_none() && one.expires > now)

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use fl_cli::{Format, out};
+use fl_proto::Fingerprint;
 use fl_report::size;
 use serde::Serialize;
 
@@ -71,12 +72,20 @@ enum Command {
     /// Approves a device that waits, after a comparison of the six words that both sides show.
     Approve {
         name: String,
+        /// The digest of the device's key, as `clients list --format json` shows it: where several devices wait for one name.
+        #[arg(long)]
+        key: Option<Fingerprint>,
         /// Approve without asking.
         #[arg(long)]
         yes: bool,
     },
     /// Denies a device that waits.
-    Deny { name: String },
+    Deny {
+        name: String,
+        /// The digest of the device's key, where several devices wait for one name.
+        #[arg(long)]
+        key: Option<Fingerprint>,
+    },
 }
 
 /// A client, with what the runs of the store say of it.
@@ -113,15 +122,16 @@ pub(super) fn run(args: &Args) -> Outcome {
             remove: remove.clone(),
         },
         Command::Forget { name } => RegistryAsk::Forget { name: name.clone() },
-        Command::Approve { name, yes } => {
+        // By its key: another device that takes the name meanwhile is not the one whose words were compared.
+        Command::Approve { name, key, yes } => {
+            let (key, words) = waiting(&config, name, key.as_ref())?;
             if !yes {
-                compare_words(&config, name, &args.fed)?;
+                compare_words(name, &key, &words)?;
             }
-            let name = name.clone();
-            RegistryAsk::Approve { name, approve: true }
+            RegistryAsk::Approve { key, approve: true }
         }
-        Command::Deny { name } => RegistryAsk::Approve {
-            name: name.clone(),
+        Command::Deny { name, key } => RegistryAsk::Approve {
+            key: waiting(&config, name, key.as_ref())?.0,
             approve: false,
         },
     };
@@ -142,10 +152,7 @@ fn revoked(what: &str) -> Result<Revoked, Failure> {
 
 /// Clients, and what the runs say of them.
 fn known(config: &ServerConfig) -> Result<Vec<Known>, Failure> {
-    let Answer::Registry(RegistryAnswer::Clients(clients)) = source::ask_registry(config, &RegistryAsk::Clients)?
-    else {
-        return Err(source::unexpected().into());
-    };
+    let clients = source::clients(config)?;
     let Answer::Status(status) = source::ask(config, &Ask::Status)? else {
         return Err(source::unexpected().into());
     };
@@ -275,21 +282,33 @@ fn show(one: &Known) -> String {
     out
 }
 
-/// Shows the words of a device that waits, and asks whether it shows the same.
-fn compare_words(config: &ServerConfig, name: &str, fed: &Path) -> Outcome {
-    let Answer::Registry(RegistryAnswer::Clients(clients)) = source::ask_registry(config, &RegistryAsk::Clients)?
-    else {
-        return Err(source::unexpected().into());
-    };
-    let words = clients.into_iter().find(|one| one.name == name && one.words.is_some());
-    let words = words.and_then(|one| one.words);
-    let words = words.ok_or_else(|| {
-        let fed = fed.display();
-        anyhow!("no device waits for the name `{name}`; `fl-server clients list --fed {fed}` shows those that do")
-    })?;
+/// The key and the words of the device that waits for a name: the one with `key`, or the only one.
+fn waiting(config: &ServerConfig, name: &str, key: Option<&Fingerprint>) -> Result<(Fingerprint, String), Failure> {
+    let clients = source::clients(config)?;
+    let named = clients.into_iter().filter(|one| one.name == name);
+    let waits = |one: ClientLine| Some((one.key?.parse::<Fingerprint>().ok()?, one.words?));
+    let mut all: Vec<_> = named.filter_map(waits).collect();
+    all.retain(|(of, _)| key.is_none_or(|key| key == of));
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(
+            anyhow!("no such device waits for the name `{name}`; `fl-server clients list` shows those that do").into(),
+        ),
+        many => {
+            let mut text = format!("{many} devices wait for the name `{name}`; say which one, by `--key`:");
+            for (key, words) in all {
+                let _ = write!(text, "\n  --key {key}  {words}");
+            }
+            Err(Failure::usage(anyhow!(text)))
+        }
+    }
+}
+
+/// Asks whether the device shows the same words.
+fn compare_words(name: &str, key: &Fingerprint, words: &str) -> Outcome {
     if !stdin().is_terminal() {
         return Err(Failure::usage(anyhow!(
-            "compare these words with those of the device, then add `--yes`: {words}"
+            "compare these words with those of the device, then add `--key {key} --yes`: {words}"
         )));
     }
     let mut err = stderr();

@@ -19,7 +19,7 @@ use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
 use crate::identity::{OwnFiles, Renewer};
 use crate::registry::Registry;
-use crate::registry::ask::{RegistryAnswer, RegistryAsk};
+use crate::registry::ask::{ClientLine, PAGE, RegistryAnswer, RegistryAsk};
 use crate::registry::signer::Signer;
 use crate::storage::disk::Disk;
 use crate::storage::store::Store;
@@ -259,6 +259,24 @@ pub(super) fn ask_registry(config: &ServerConfig, ask: &RegistryAsk) -> Result<A
                 }),
                 answer => Ok(Answer::Registry(answer)),
             }
+        }
+    }
+}
+
+/// All clients, after the devices that wait for approval.
+pub(super) fn clients(config: &ServerConfig) -> Result<Vec<ClientLine>, Failure> {
+    let mut all = Vec::<ClientLine>::new();
+    loop {
+        let last = all.last().filter(|line| line.key.is_none());
+        let after = last.map_or_else(String::new, |line| line.name.clone());
+        let Answer::Registry(RegistryAnswer::Clients(page)) = ask_registry(config, &RegistryAsk::Clients { after })?
+        else {
+            return Err(unexpected().into());
+        };
+        let is_last = page.iter().filter(|line| line.key.is_none()).count() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
         }
     }
 }

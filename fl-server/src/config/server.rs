@@ -46,6 +46,8 @@ pub struct ServerConfig {
 
 /// Concurrent connections, at most.
 pub(crate) const PAGE_CONNECTIONS: usize = 64;
+/// Of these, streams of live data, at most: `/metrics` is always answered.
+pub(crate) const PAGE_STREAMS: usize = 48;
 
 /// An error in a `server.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

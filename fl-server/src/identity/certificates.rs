@@ -1,6 +1,6 @@
 //! The certificates of a running server, and which of them need attention.
 
-use fl_proto::{Issued, Lifetime};
+use fl_proto::{Fingerprint, Issued, Lifetime, TlsError, certificates_of};
 use time::{Duration, OffsetDateTime};
 
 /// The certificates in use, PEM.
@@ -8,6 +8,8 @@ use time::{Duration, OffsetDateTime};
 pub(crate) struct Certificates {
     /// The authorities'.
     pub(crate) authority: String,
+    /// The same, DER.
+    pub(crate) authorities: Vec<Vec<u8>>,
     /// The server's own.
     pub(crate) own: Issued,
     /// The admin page's; `None`: those that it was started with.
@@ -15,6 +17,23 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
+    /// # Errors
+    /// If `authority` holds no certificate.
+    pub(crate) fn new(authority: String, own: Issued, page: Option<Issued>) -> Result<Self, TlsError> {
+        let authorities = certificates_of(&authority)?;
+        Ok(Self {
+            authority,
+            authorities,
+            own,
+            page,
+        })
+    }
+
+    /// Whether certificates of the authority with this fingerprint count.
+    pub(crate) fn trusts(&self, issuer: &Fingerprint) -> bool {
+        self.authorities.iter().any(|der| Fingerprint::of(der) == *issuer)
+    }
+
     /// Lifetimes of the authority's certificate and the server's; unreadable ones are left out.
     pub(crate) fn lifetimes(&self) -> Vec<(Kind, Lifetime)> {
         [

@@ -8,12 +8,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Millis, Wall};
 use crate::config::live::LiveSettings;
+use crate::registry::Registry;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::registry::enroll::Asked;
 use crate::registry::refusal::Refusal;
 use crate::registry::seen::Joining;
 use crate::registry::signer::Signer;
-use crate::registry::{Refused, Registry};
+use crate::registry::standing::{Lines, Standings};
 
 /// Requests that wait for the registry, at most.
 const QUEUE: usize = 256;
@@ -74,7 +75,8 @@ impl Settings {
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryHandle {
     requests: mpsc::Sender<Request>,
-    refused: watch::Receiver<Arc<Refused>>,
+    standings: Standings,
+    lines: Lines,
     open: watch::Receiver<bool>,
 }
 
@@ -86,25 +88,30 @@ impl RegistryHandle {
     /// Starts the task on a blocking thread.
     pub(crate) fn start(registry: Registry, settings: Settings) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let (show_refused, refused) = watch::channel(Arc::new(registry.refused()));
+        let (standings, lines) = (registry.standings(), registry.lines());
         let (show_open, open) = watch::channel(registry.is_open((settings.clock)()));
         let task = Task {
             registry,
             settings,
-            show_refused,
             show_open,
         };
         tokio::task::spawn_blocking(move || task.run(queue));
         Self {
             requests,
-            refused,
+            standings,
+            lines,
             open,
         }
     }
 
     /// What the registry refuses, at each moment.
-    pub(crate) fn refused(&self) -> watch::Receiver<Arc<Refused>> {
-        self.refused.clone()
+    pub(crate) fn standings(&self) -> Standings {
+        self.standings.clone()
+    }
+
+    /// The secrets of the lines, at each moment.
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// Whether a device may enroll, as of the last request.
@@ -135,9 +142,9 @@ impl RegistryHandle {
         let _ = self.ask_task(Request::Refresh).await;
     }
 
-    /// Notes a join. Best effort: dropped if the channel is full.
-    pub(crate) fn joined(&self, joining: Joining) {
-        let _ = self.requests.try_send(Request::Joined(joining));
+    /// Notes a join, which may replace other certificates of the client.
+    pub(crate) async fn joined(&self, joining: Joining) {
+        let _ = self.requests.send(Request::Joined(joining)).await;
     }
 
     /// Notes that a client was turned away. Best effort: dropped if the channel is full.
@@ -155,7 +162,6 @@ impl RegistryHandle {
 struct Task {
     registry: Registry,
     settings: Settings,
-    show_refused: watch::Sender<Arc<Refused>>,
     show_open: watch::Sender<bool>,
 }
 
@@ -211,7 +217,7 @@ impl Task {
                 let _ = reply.send(());
                 return;
             }
-            Request::Joined(joining) => match self.registry.joined(&joining, signer, now) {
+            Request::Joined(joining) => match self.registry.joined(&joining, now) {
                 Ok(first) => changed = first,
                 Err(error) => tracing::warn!(%error, "the registry cannot be stored"),
             },
@@ -225,16 +231,8 @@ impl Task {
         }
     }
 
-    /// Shows what changed, before the request is answered.
+    /// Shows whether a device may enroll, before the request is answered.
     fn publish(&self, now: Millis) {
-        let refused = self.registry.refused();
-        self.show_refused.send_if_modified(|shown| {
-            let changed = **shown != refused;
-            if changed {
-                *shown = Arc::new(refused);
-            }
-            changed
-        });
         self.show_open
             .send_if_modified(|shown| std::mem::replace(shown, self.registry.is_open(now)) != *shown);
     }

@@ -1,6 +1,6 @@
 //! What operators ask of the registry, on the command line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fl_compress::Digest;
 use fl_proto::{ClientId, Fingerprint, Role};
@@ -24,7 +24,10 @@ pub(crate) enum RegistryAsk {
     RevokeToken {
         id: String,
     },
-    Clients,
+    /// The clients after a name, in the order of names: at most [`PAGE`]. After the empty name, devices that wait come first.
+    Clients {
+        after: String,
+    },
     /// Revokes a client, or one certificate.
     Revoke {
         what: Revoked,
@@ -42,9 +45,10 @@ pub(crate) enum RegistryAsk {
     Forget {
         name: String,
     },
-    /// Answers a device that waits for approval.
+    /// Answers the device with this key, which waits for approval.
     Approve {
-        name: String,
+        #[serde(with = "text")]
+        key: Fingerprint,
         approve: bool,
     },
 }
@@ -106,9 +110,14 @@ pub(crate) struct ClientLine {
     pub(crate) state: String,
     /// The words of a device that waits for approval.
     pub(crate) words: Option<String>,
+    /// The digest of its public key.
+    pub(crate) key: Option<String>,
     #[serde(flatten)]
     pub(crate) record: ClientRecord,
 }
+
+/// Clients in one answer, at most.
+pub(crate) const PAGE: usize = 1_000;
 
 impl Registry {
     /// Answers an operator. Blocks: a change is durable.
@@ -121,35 +130,43 @@ impl Registry {
             RegistryAsk::Open(new) => done(self.open_token(new, now)?),
             RegistryAsk::Tokens => Ok(RegistryAnswer::Tokens(self.token_lines(now))),
             RegistryAsk::RevokeToken { id } => done(self.revoke_token(id, now)?),
-            RegistryAsk::Clients => Ok(RegistryAnswer::Clients(self.client_lines(signer, now))),
+            RegistryAsk::Clients { after } => Ok(RegistryAnswer::Clients(self.client_lines(after, signer, now))),
             RegistryAsk::Revoke { what, why } => done(self.revoke(what, why, now)?),
             RegistryAsk::Restore { what } => done(self.restore(what)?),
             RegistryAsk::Tag { name, add, remove } => done(self.tag(name, add, remove)?),
-            RegistryAsk::Forget { name } => done(self.forget(name)?),
-            RegistryAsk::Approve { name, approve } => done(self.approve(name, *approve, signer)?),
+            RegistryAsk::Forget { name } => done(self.forget(name, now)?),
+            RegistryAsk::Approve { key, approve } => done(self.approve(key, *approve, signer, now)?),
         }
     }
 
     fn open_token(&mut self, new: &NewToken, now: Millis) -> Result<String, String> {
+        let mut outdated = None;
         if let NamePattern::One(name) = &new.names
-            && let Some(client) = self.clients.get(name)
+            && let Some(client) = self.clients.get_mut(name)
+            && !client.is_forgotten()
         {
-            if client.revoked.is_some() {
-                return Err(format!(
-                    "`{name}` is revoked; admit it again with `fl-server clients restore {name}`"
-                ));
-            }
-            if !new.again {
-                return Err(format!(
-                    "`{name}` is enrolled already; for a device that is lost or set up again, add `--again`: its certificate is \
-                     refused once the new one is used"
-                ));
+            match (&client.revoked, new.again) {
+                (Some(_), false) => {
+                    return Err(format!(
+                        "`{name}` is revoked; `--again` admits a device with a new key under this name, and none of the old \
+                         certificates; `fl-server clients restore {name}` admits those again"
+                    ));
+                }
+                (None, false) => {
+                    return Err(format!(
+                        "`{name}` is enrolled already; for a device that is lost or set up again, add `--again`: its certificate \
+                         is refused once the new one is used"
+                    ));
+                }
+                // Whoever has a copy of the old key is out, also if the operator restores the name before the device has enrolled.
+                (Some(_), true) => {
+                    client.outdate(now);
+                    outdated = Some(name);
+                }
+                (None, true) => {}
             }
         }
-        let closed = |token: &Token| token.closed(now).is_some_and(|closed| closed != Closed::Used);
-        // A line that was used tells a second device by whom, until there is no room.
-        self.tokens
-            .retain(|_, token| !closed(token) || token.expires.saturating_add(90 * 24 * 3_600_000) > now);
+        let gone = self.make_room(now);
         if let NamePattern::One(name) = &new.names
             && new.uses > 1
         {
@@ -159,7 +176,8 @@ impl Registry {
         }
         if self.tokens.len() >= MAX_TOKENS {
             return Err(format!(
-                "{MAX_TOKENS} tokens are stored; revoke some: `fl-server tokens list` shows them"
+                "{MAX_TOKENS} lines are open; revoke some (`fl-server tokens list` shows them), or let one line enroll many \
+                 devices (`--uses`)"
             ));
         }
         let token = Token {
@@ -174,11 +192,36 @@ impl Registry {
             again: new.again,
             revoked: None,
             taken: Vec::new(),
+            next: 0,
         };
         let id = Token::id(&new.secret);
+        if self.tokens.contains_key(&id) {
+            return Err(format!("another line has the number {id}; type the command again"));
+        }
         self.tokens.insert(id.clone(), token);
-        self.save(&[&id], &[]).map_err(stored)?;
+        let changed: Vec<_> = gone.keys().chain([&id]).map(String::as_str).collect();
+        self.save(&changed, outdated.as_slice()).map_err(stored)?;
+        gone.values().for_each(|token| self.lines().remove(&token.secret));
+        self.lines().add(new.secret);
         Ok(id)
+    }
+
+    /// Removes lines that expired long ago; and where there is no room for another one, those that are closed, the oldest first. A
+    /// line that was used tells a second device by whom, as long as it is kept. Returns those that are gone.
+    fn make_room(&mut self, now: Millis) -> BTreeMap<String, Token> {
+        let old = |token: &Token| token.has_ended(now) && token.expires.saturating_add(90 * 24 * 3_600_000) <= now;
+        let mut gone: BTreeMap<_, _> = self.tokens.extract_if(.., |_, token| old(token)).collect();
+        let excess = (self.tokens.len() + 1).saturating_sub(MAX_TOKENS);
+        if excess > 0 {
+            let is_closed = |token: &Token| !token.is_open(now, |one| self.is_done(one));
+            let mut closed: Vec<_> = self.tokens.iter().filter(|(_, token)| is_closed(token)).collect();
+            closed.sort_by_key(|(_, token)| token.created);
+            // A tenth at once, so that not every line sorts them all.
+            let going = closed.into_iter().take(excess.max(MAX_TOKENS / 10));
+            let going: Vec<_> = going.map(|(id, _)| id.clone()).collect();
+            gone.extend(going.iter().filter_map(|id| self.tokens.remove_entry(id)));
+        }
+        gone
     }
 
     fn token_lines(&self, now: Millis) -> Vec<TokenLine> {
@@ -212,18 +255,22 @@ impl Registry {
         Ok(format!("token {id} is revoked; clients that it enrolled stay enrolled"))
     }
 
-    fn client_lines(&self, signer: &Signer, now: Millis) -> Vec<ClientLine> {
-        let held = self.tokens.values().flat_map(|token| &token.taken);
-        let held = held.filter(|one| one.stage == Stage::Held).map(|one| ClientLine {
+    fn client_lines(&self, after: &str, signer: &Signer, now: Millis) -> Vec<ClientLine> {
+        let held = self.held(now).filter(|_| after.is_empty()).map(|one| ClientLine {
             name: one.name.to_string(),
             state: "waits for approval".to_owned(),
             words: self.words(&one.key, signer).ok(),
+            key: Some(one.key.to_string()),
             record: ClientRecord {
                 address: one.address.clone(),
                 ..ClientRecord::default()
             },
         });
-        let known = self.clients.iter().map(|(name, client)| {
+        let begin = self.clients.iter().filter(|(_, client)| !client.is_forgotten());
+        let page = begin
+            .skip_while(|(name, _)| !after.is_empty() && name.as_str() <= after)
+            .take(PAGE);
+        let known = page.map(|(name, client)| {
             let newest = client.certificates.iter().map(|one| one.expires).max();
             let state = match client {
                 ClientRecord { revoked: Some(_), .. } => "revoked",
@@ -238,6 +285,7 @@ impl Registry {
                 name: name.to_string(),
                 state: state.to_owned(),
                 words: None,
+                key: None,
                 record,
             }
         });
@@ -275,7 +323,10 @@ impl Registry {
                     return Err(format!("`{name}` is not revoked"));
                 }
                 self.save(&[], &[name]).map_err(stored)?;
-                Ok(format!("`{name}` is admitted again"))
+                Ok(format!(
+                    "`{name}` is admitted again with the certificate that it had; if somebody else may have its key, revoke it, and \
+                     enroll the device with `fl-server enroll {name} --again`"
+                ))
             }
             Revoked::Certificate(fingerprint) => {
                 let (name, certificate) = self.certificate(fingerprint)?;
@@ -318,46 +369,35 @@ impl Registry {
         })
     }
 
-    fn forget(&mut self, name: &str) -> Result<String, String> {
+    fn forget(&mut self, name: &str, now: Millis) -> Result<String, String> {
         let (name, client) = self.known(name)?;
-        if client.revoked.is_some() {
-            return Err(format!(
-                "`{name}` is revoked, and a forgotten client would be admitted again; restore it first, or leave it revoked"
-            ));
-        }
-        self.clients.remove(&name);
+        *client = std::mem::take(client).forgotten(now);
         self.save(&[], &[&name]).map_err(stored)?;
         Ok(format!(
-            "`{name}` is forgotten; a device that has a valid certificate of this name is admitted and listed again when it joins"
+            "`{name}` is forgotten: its certificates do not count any more, its connections end within a second, and its name is free"
         ))
     }
 
-    fn approve(&mut self, name: &str, approve: bool, signer: &Signer) -> Result<String, String> {
-        let held = self.tokens.iter().find_map(|(id, token)| {
-            let held = |one: &super::token::Use| one.name.as_str() == name && one.stage == Stage::Held;
-            Some((id.clone(), token.taken.iter().position(held)?))
-        });
-        let (id, at) = held.ok_or_else(|| {
-            format!("no device waits for the name `{name}`; `fl-server clients list` shows those that do")
-        })?;
-        let mut words = String::new();
-        if let Some(one) = self.tokens.get_mut(&id).and_then(|token| token.taken.get_mut(at)) {
-            one.stage = if approve { Stage::Approved } else { Stage::Denied };
-            let key = one.key;
-            words = self.words(&key, signer).unwrap_or_default();
-        }
+    fn approve(&mut self, key: &Fingerprint, approve: bool, signer: &Signer, now: Millis) -> Result<String, String> {
+        let held = |one: &super::token::Use| one.key == *key && one.stage == Stage::Held;
+        let tokens = self.tokens.iter_mut().filter(|(_, token)| !token.has_ended(now));
+        let mut waiting = tokens.flat_map(|(id, token)| token.taken.iter_mut().map(move |one| (id, one)));
+        let found = waiting.find_map(|(id, one)| held(one).then_some((id.clone(), one)));
+        let (id, one) = found
+            .ok_or_else(|| "no device with this key waits; `fl-server clients list` shows those that do".to_owned())?;
+        one.stage = if approve { Stage::Approved } else { Stage::Denied };
+        let name = one.name.clone();
         self.save(&[&id], &[]).map_err(stored)?;
-        Ok(match approve {
-            true => format!("`{name}` is approved: {words}"),
-            false => format!("`{name}` is denied: {words}"),
-        })
+        let words = self.words(key, signer).unwrap_or_default();
+        let done = if approve { "approved" } else { "denied" };
+        Ok(format!("`{name}` is {done}: {words}"))
     }
 
     fn known(&mut self, name: &str) -> Result<(ClientId, &mut ClientRecord), String> {
         let unknown = || format!("there is no client `{name}`; `fl-server clients list` shows them");
         let name: ClientId = name.parse().map_err(|_| unknown())?;
-        let client = self.clients.get_mut(&name).ok_or_else(unknown)?;
-        Ok((name, client))
+        let client = self.clients.get_mut(&name).filter(|client| !client.is_forgotten());
+        Ok((name, client.ok_or_else(unknown)?))
     }
 
     fn certificate(&mut self, fingerprint: &Fingerprint) -> Result<(ClientId, &mut CertificateRecord), String> {

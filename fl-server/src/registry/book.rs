@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fl_proto::{ClientId, Fingerprint};
+use fl_proto::ClientId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clock::Millis;
 use crate::registry::client::ClientRecord;
 use crate::registry::refusal::Refusal;
-use crate::registry::token::{Token, Use};
+use crate::registry::standing::{Lines, Standings};
+use crate::registry::token::{Stage, Token, Use};
 use crate::storage::store::{EntryChange, Store, StoreError, Table};
 
 /// Tokens and clients of a federation.
@@ -21,17 +22,9 @@ pub(crate) struct Registry {
     pub(super) clients: BTreeMap<ClientId, ClientRecord>,
     /// Clients whose record changed in memory only: when and from where they were last seen.
     pub(super) unsaved: BTreeSet<ClientId>,
-}
-
-/// What the registry refuses.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Refused {
-    /// Revoked clients, with the operator's reason.
-    pub(crate) clients: BTreeMap<ClientId, String>,
-    /// Revoked certificates.
-    pub(crate) certificates: BTreeSet<Fingerprint>,
-    /// Certificates of which the holder has used a newer one.
-    pub(crate) replaced: BTreeSet<Fingerprint>,
+    /// What is refused, as it is stored.
+    standings: Standings,
+    lines: Lines,
 }
 
 impl Registry {
@@ -41,40 +34,50 @@ impl Registry {
     /// `Broken`, `Entry`.
     pub(crate) fn open(store: Store) -> Result<Self, StoreError> {
         let tokens = read(&store, Table::Tokens, |name| Some(name.to_owned()))?;
-        let clients = read(&store, Table::Clients, |name| name.parse().ok())?;
+        let clients: BTreeMap<ClientId, ClientRecord> = read(&store, Table::Clients, |name| name.parse().ok())?;
+        let standings = Standings::default();
+        clients
+            .iter()
+            .for_each(|(name, client)| standings.update(name, Some(client)));
+        let lines = Lines::default();
+        tokens.values().for_each(|token: &Token| lines.add(token.secret));
         Ok(Self {
             store,
             tokens,
             clients,
             unsaved: BTreeSet::new(),
+            standings,
+            lines,
         })
     }
 
     /// Whether a device may enroll now, or repeat its call.
     pub(crate) fn is_open(&self, now: Millis) -> bool {
-        let is_done = |one: &Use| {
-            let client = self.clients.get(&one.name);
-            client.is_some_and(|client| client.has_used(&one.key))
-        };
-        self.tokens.values().any(|token| token.is_open(now, is_done))
+        let mut tokens = self.tokens.values();
+        tokens.any(|token| token.is_open(now, |one| self.is_done(one)))
     }
 
-    pub(crate) fn refused(&self) -> Refused {
-        let mut refused = Refused::default();
-        for (name, client) in &self.clients {
-            if let Some(revoked) = &client.revoked {
-                refused.clients.insert(name.clone(), revoked.why.clone());
-            }
-            for certificate in &client.certificates {
-                if certificate.revoked.is_some() {
-                    refused.certificates.insert(certificate.fingerprint);
-                }
-                if certificate.replaced.is_some() {
-                    refused.replaced.insert(certificate.fingerprint);
-                }
-            }
-        }
-        refused
+    /// Whether a device needs no further answer: it has used its certificate, or was denied one.
+    pub(super) fn is_done(&self, one: &Use) -> bool {
+        let client = self.clients.get(&one.name);
+        one.stage == Stage::Denied || client.is_some_and(|client| client.has_used(&one.key))
+    }
+
+    /// The devices that wait for an operator.
+    pub(super) fn held(&self, now: Millis) -> impl Iterator<Item = &Use> {
+        let open = self.tokens.values().filter(move |token| !token.has_ended(now));
+        open.flat_map(|token| &token.taken)
+            .filter(|one| one.stage == Stage::Held)
+    }
+
+    /// What the registry refuses, at each moment: what is stored.
+    pub(crate) fn standings(&self) -> Standings {
+        self.standings.clone()
+    }
+
+    /// The secrets of the lines, at each moment.
+    pub(crate) fn lines(&self) -> Lines {
+        self.lines.clone()
     }
 
     /// Stores these entries as they are in memory, and what was not saved before, in one commit.
@@ -88,7 +91,9 @@ impl Registry {
             changes.push(change(Table::Clients, client.as_str(), self.clients.get(client)));
         }
         self.store.change_entries(&changes)?;
-        self.unsaved.clear();
+        for client in std::mem::take(&mut self.unsaved) {
+            self.standings.update(&client, self.clients.get(&client));
+        }
         Ok(())
     }
 

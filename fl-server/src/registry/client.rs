@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use fl_proto::{ClientId, Fingerprint, Role};
+use fl_proto::{Fingerprint, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
+use crate::registry::credential::Credential;
 use crate::registry::token::text;
 
 /// Certificates kept of a client, at most: the oldest that is of no use goes first.
@@ -21,6 +22,8 @@ pub(crate) struct ClientRecord {
     pub(crate) tags: BTreeSet<String>,
     /// In the order in which they were issued or first seen.
     pub(crate) certificates: Vec<CertificateRecord>,
+    /// Certificates that were issued before this time count no more, also those that are not in the list: a whole second.
+    pub(crate) since: Option<Millis>,
     /// When it was enrolled; `None` if its certificate was made by `fl-server issue`.
     pub(crate) enrolled: Option<Millis>,
     pub(crate) first_seen: Option<Millis>,
@@ -69,18 +72,36 @@ pub(crate) struct Rejection {
     pub(crate) why: String,
 }
 
-/// A certificate that a client presented.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) client: ClientId,
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) role: Role,
-    pub(crate) expires: Millis,
-    /// Fingerprint of the authority that signed it; `None` if it is not known.
-    pub(crate) authority: Option<Fingerprint>,
-}
-
 impl ClientRecord {
+    /// What stays of a client that an operator forgot: its certificates count no more.
+    pub(crate) fn forgotten(self, now: Millis) -> Self {
+        let mut record = Self {
+            certificates: self.certificates,
+            since: self.since,
+            ..Self::default()
+        };
+        record.certificates.iter_mut().for_each(|one| one.pem = None);
+        record.outdate(now);
+        record
+    }
+
+    /// Whether nothing is known but that certificates of before do not count.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.since.is_some() && self.revoked.is_none() && self.enrolled.is_none() && self.first_seen.is_none()
+    }
+
+    /// From now on no certificate counts that was issued until now, for ever.
+    pub(crate) fn outdate(&mut self, now: Millis) {
+        self.count_from(now - now % 1000);
+        // Those of this very second.
+        let all = self.certificates.iter_mut().filter(|one| one.replaced.is_none());
+        all.for_each(|one| one.replaced = Some(now));
+    }
+
+    fn count_from(&mut self, since: Millis) {
+        self.since = self.since.max(Some(since));
+    }
+
     /// The certificate that the client uses: the last one that was used first.
     pub(crate) fn current(&self) -> Option<&CertificateRecord> {
         let used = self.certificates.iter().filter(|one| one.used.is_some());
@@ -126,7 +147,7 @@ impl ClientRecord {
     }
 
     /// Records that the client joined with this certificate. Certificates that were issued before it count no more.
-    pub(crate) fn joined(&mut self, shown: &Shown, now: Millis) {
+    pub(crate) fn joined(&mut self, shown: &Credential, now: Millis) {
         self.first_seen.get_or_insert(now);
         self.last_seen = Some(now);
         self.role = shown.role;
@@ -139,8 +160,8 @@ impl ClientRecord {
             let seen = CertificateRecord {
                 fingerprint: shown.fingerprint,
                 key: None,
-                authority: shown.authority,
-                expires: shown.expires,
+                authority: Some(shown.issuer),
+                expires: shown.expires(),
                 pem: None,
                 used: None,
                 replaced: None,
@@ -157,6 +178,7 @@ impl ClientRecord {
             if own.key.is_some() {
                 let older = before.iter_mut().filter(|one| one.replaced.is_none());
                 older.for_each(|one| one.replaced = Some(now));
+                self.count_from(shown.issued());
             }
         }
     }
@@ -202,13 +224,18 @@ mod tests {
         }
     }
 
-    fn shown(n: u8) -> Shown {
-        Shown {
+    /// Certificate `n`, issued in second `n`.
+    fn shown(n: u8) -> Credential {
+        let at = |seconds| time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        Credential {
             client: "anna".parse().unwrap(),
             fingerprint: Fingerprint([n; 32]),
             role: Role::Client,
-            expires: 1_000,
-            authority: None,
+            lifetime: fl_proto::Lifetime {
+                issued: at(n.into()),
+                expires: at(1_000),
+            },
+            issuer: Fingerprint([0; 32]),
         }
     }
 

@@ -1,5 +1,6 @@
 //! A device enrolls: decides which name it gets, and signs its request.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use fl_proto::{
 
 use crate::clock::Millis;
 use crate::registry::book::Registry;
-use crate::registry::client::{CertificateRecord, ClientRecord};
+use crate::registry::client::CertificateRecord;
 use crate::registry::refusal::Refusal;
 use crate::registry::signer::{SignError, Signer};
 use crate::registry::token::{Closed, Stage, Token, Use};
@@ -28,8 +29,8 @@ pub(crate) struct Asked {
 const RETRY: Duration = Duration::from_secs(2);
 
 impl Registry {
-    /// Signs the request of a device, or holds it for approval. The same key gets the same answer again. `server`: where the
-    /// device reaches the server. Blocks: what is replied is durable.
+    /// Signs the request of a device, or holds it for approval. The same key gets the same answer again, until the certificate is
+    /// used or the line has expired. `server`: where the device reaches the server. Blocks: what is replied is durable.
     ///
     /// # Errors
     /// Why the device gets no certificate. The token is not used up then.
@@ -40,21 +41,15 @@ impl Registry {
         server: &str,
         now: Millis,
     ) -> Result<Enrolled, Refusal> {
-        // All are compared, so that the time does not say which one is close.
-        let compared = self
-            .tokens
-            .iter()
-            .fold(None, |found, (id, token)| match token.is_of(&asked.secret) {
-                true => Some(id.clone()),
-                false => found,
-            });
-        let id = compared.ok_or(Refusal::Unknown)?;
-        let token = self.tokens.get(&id).ok_or(Refusal::Unknown)?.clone();
+        // By the digest of the secret, whose bits say nothing of another secret: the time tells which numbers are taken, no more.
+        let id = Token::id(&asked.secret.digest());
+        let token = self.tokens.get(&id).filter(|token| token.is_of(&asked.secret));
+        let token = token.ok_or(Refusal::Unknown)?.clone();
         let key = asked.request.key();
         if let Some(at) = token.taken.iter().position(|one| one.key == key) {
             return self.again(&id, &token, at, asked, signer, server, now);
         }
-        let name = self.name(&token, asked, now)?;
+        let (name, number) = self.name(&token, asked, now)?;
         let stage = if token.approve { Stage::Held } else { Stage::Issued };
         // Before the token is used up: the device gets nothing if it cannot be signed.
         let signed = match stage {
@@ -72,10 +67,12 @@ impl Registry {
         let words = self.words(&key, signer)?;
         if let Some(token) = self.tokens.get_mut(&id) {
             token.taken.push(used);
+            token.next = number;
         }
         let enrolled = match signed {
             None => Enrolled::Held { words, retry: RETRY },
             Some(signed) => {
+                self.start_over(&name, now);
                 self.note(&name, token.role, &key, &signed, now);
                 Enrolled::Issued {
                     certificate: signed.certificate,
@@ -107,33 +104,34 @@ impl Registry {
         let Some(one) = token.taken.get(at) else {
             return Err(Refusal::Unknown);
         };
-        if let Some(at) = token.revoked {
-            return Err(Refusal::Revoked(at));
-        }
-        let client = self.clients.get(&one.name);
-        if client.is_some_and(|client| client.revoked.is_some()) {
-            return Err(Refusal::TakenRevoked(one.name.clone()));
-        }
-        match one.stage {
-            Stage::Denied => return Err(Refusal::Denied(one.name.clone())),
-            Stage::Held if now >= token.expires => return Err(Refusal::Expired(token.expires)),
-            Stage::Held => {
-                let words = self.words(&one.key, signer)?;
-                return Ok(Enrolled::Held { words, retry: RETRY });
-            }
-            Stage::Approved | Stage::Issued => {}
-        }
-        let stored = client.and_then(|client| client.of_key(&one.key, now));
-        if let Some(certificate) = stored.and_then(|stored| stored.pem.as_deref()).and_then(der_of) {
-            let certificate = SignedCertificate {
-                certificate,
-                authorities: signer.authorities()?,
-            };
-            let server = server.to_owned();
-            return Ok(Enrolled::Issued { certificate, server });
+        match token.closed(now) {
+            Some(Closed::Revoked(at)) => return Err(Refusal::Revoked(at)),
+            Some(Closed::Expired(at)) => return Err(Refusal::Expired(at)),
+            None | Some(Closed::Used) => {}
         }
         let (key, name) = (one.key, one.name.clone());
+        self.refuse_revoked(token, &name)?;
+        match one.stage {
+            Stage::Denied => return Err(Refusal::Denied(name)),
+            Stage::Held => {
+                let words = self.words(&key, signer)?;
+                return Ok(Enrolled::Held { words, retry: RETRY });
+            }
+            // The certificate of before and no other: whoever has read the line gets none of its own.
+            Stage::Issued => {
+                let stored = self.clients.get(&name).and_then(|client| client.of_key(&key, now));
+                let certificate = stored.and_then(|stored| stored.pem.as_deref()).and_then(der_of);
+                let certificate = SignedCertificate {
+                    certificate: certificate.ok_or(Refusal::Used { name, at: one.at })?,
+                    authorities: signer.authorities()?,
+                };
+                let server = server.to_owned();
+                return Ok(Enrolled::Issued { certificate, server });
+            }
+            Stage::Approved => {}
+        }
         let signed = signer.sign(&asked.request, &name, token.role, now, token.lifetime)?;
+        self.start_over(&name, now);
         self.note(&name, token.role, &key, &signed, now);
         if let Some(one) = self.tokens.get_mut(id).and_then(|token| token.taken.get_mut(at)) {
             one.stage = Stage::Issued;
@@ -145,8 +143,8 @@ impl Registry {
         })
     }
 
-    /// The name for a further device.
-    fn name(&self, token: &Token, asked: &Asked, now: Millis) -> Result<ClientId, Refusal> {
+    /// The name for a further device, and its number in a pattern.
+    fn name(&self, token: &Token, asked: &Asked, now: Millis) -> Result<(ClientId, u32), Refusal> {
         match (token.closed(now), token.taken.last()) {
             (None, _) => {}
             (Some(Closed::Revoked(at)), _) => return Err(Refusal::Revoked(at)),
@@ -156,28 +154,43 @@ impl Registry {
             }
             (Some(Closed::Expired(_) | Closed::Used), _) => return Err(Refusal::Expired(token.expires)),
         }
-        let name = match &asked.name {
+        let held: BTreeSet<&ClientId> = self.held(now).map(|one| &one.name).collect();
+        let has = |name: &ClientId| self.clients.get(name).is_some_and(|client| !client.is_forgotten());
+        let is_taken = |name: &ClientId| has(name) || held.contains(name);
+        let (name, number) = match &asked.name {
             Some(name) if !token.names.allows(name) => {
                 let (asked, names) = (name.clone(), token.names.clone());
                 return Err(Refusal::OtherName { asked, names });
             }
-            Some(name) => name.clone(),
+            Some(name) => (name.clone(), token.next),
             None => {
-                let free = token.names.first_free(|name| self.is_taken(name));
+                let free = |from| token.names.first_free(from, is_taken);
+                let free = free(token.next).or_else(|| free(0));
                 free.ok_or_else(|| Refusal::NoName(token.names.clone()))?
             }
         };
-        match self.clients.get(&name) {
-            Some(client) if client.revoked.is_some() => Err(Refusal::TakenRevoked(name)),
-            _ if self.is_taken(&name) && !token.again => Err(Refusal::Taken(name)),
-            _ => Ok(name),
+        self.refuse_revoked(token, &name)?;
+        match is_taken(&name) && !token.again {
+            true => Err(Refusal::Taken(name)),
+            false => Ok((name, number)),
         }
     }
 
-    /// Whether a client has this name, or a device that waits for approval will have it.
-    fn is_taken(&self, name: &ClientId) -> bool {
-        let waits = |one: &Use| one.name == *name && one.stage == Stage::Held;
-        self.clients.contains_key(name) || self.tokens.values().any(|token| token.taken.iter().any(waits))
+    /// Refuses a revoked name, unless the line was opened for a new device of this name after the revocation.
+    fn refuse_revoked(&self, token: &Token, name: &ClientId) -> Result<(), Refusal> {
+        let revoked = self.clients.get(name).and_then(|client| client.revoked.as_ref());
+        match revoked {
+            Some(revoked) if !token.admits_revoked(revoked.at) => Err(Refusal::TakenRevoked(name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Before a new device takes a revoked name: no certificate of before counts again.
+    fn start_over(&mut self, name: &ClientId, now: Millis) {
+        if let Some(client) = self.clients.get_mut(name).filter(|client| client.revoked.is_some()) {
+            client.revoked = None;
+            client.outdate(now);
+        }
     }
 
     /// Adds a certificate to its client.
@@ -189,10 +202,8 @@ impl Registry {
         signed: &super::signer::Signed,
         now: Millis,
     ) {
-        let client = self.clients.entry(name.clone()).or_insert_with(|| ClientRecord {
-            role,
-            ..ClientRecord::default()
-        });
+        let client = self.clients.entry(name.clone()).or_default();
+        client.role = role;
         client.enrolled.get_or_insert(now);
         let certificate = CertificateRecord {
             fingerprint: signed.fingerprint,

@@ -7,14 +7,18 @@ pub(crate) mod actor;
 pub(crate) mod ask;
 mod book;
 pub(crate) mod client;
+pub(crate) mod credential;
 mod enroll;
 mod names;
 pub(crate) mod refusal;
 mod renew;
 pub(crate) mod seen;
 pub(crate) mod signer;
+pub(crate) mod standing;
+#[cfg(test)]
+mod tests;
 pub(crate) mod token;
 
-pub(crate) use book::{Refused, Registry};
+pub(crate) use book::Registry;
 pub(crate) use enroll::Asked;
 pub(crate) use names::NamePattern;

@@ -26,13 +26,13 @@ impl NamePattern {
         }
     }
 
-    /// The first name that is not taken.
-    pub(crate) fn first_free(&self, taken: impl Fn(&ClientId) -> bool) -> Option<ClientId> {
+    /// The first name that is not taken, and its number, from number `from` on.
+    pub(crate) fn first_free(&self, from: u32, taken: impl Fn(&ClientId) -> bool) -> Option<(ClientId, u32)> {
         match self {
-            Self::One(one) => Some(one.clone()),
+            Self::One(one) => Some((one.clone(), 0)),
             Self::Numbered { prefix } => {
-                let names = (0..NUMBERS).map_while(|number| format!("{prefix}{number:02}").parse().ok());
-                names.into_iter().find(|name| !taken(name))
+                let name = |number| Some((format!("{prefix}{number:02}").parse().ok()?, number));
+                (from..NUMBERS).map_while(name).find(|(name, _)| !taken(name))
             }
         }
     }
@@ -85,8 +85,9 @@ mod tests {
     #[test]
     fn a_pattern_gives_the_first_free_number() {
         let pattern: NamePattern = "camera-*".parse().unwrap();
-        let free = pattern.first_free(|name| name.as_str() < "camera-03");
-        assert_eq!(free.unwrap().as_str(), "camera-03");
+        let free = |from| pattern.first_free(from, |name| name.as_str() < "camera-03").unwrap();
+        assert_eq!(free(0), ("camera-03".parse().unwrap(), 3));
+        assert_eq!(free(7), ("camera-07".parse().unwrap(), 7));
         assert!(pattern.allows(&"camera-front".parse().unwrap()));
         assert!(!pattern.allows(&"door-00".parse().unwrap()));
         assert_eq!(pattern.to_string(), "camera-*");
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn one_name_allows_no_other_and_bad_names_are_no_patterns() {
         let one: NamePattern = "anna".parse().unwrap();
-        assert_eq!(one.first_free(|_| true).unwrap().as_str(), "anna");
+        assert_eq!(one.first_free(0, |_| true).unwrap().0.as_str(), "anna");
         assert!(one.allows(&"anna".parse().unwrap()) && !one.allows(&"anna2".parse().unwrap()));
         for bad in ["", "*a", "a*b", "a**", "../*", "a b*", &format!("{}*", "x".repeat(64))] {
             assert!(bad.parse::<NamePattern>().is_err(), "{bad}");

@@ -28,7 +28,8 @@ pub(crate) enum Refusal {
     )]
     Taken(ClientId),
     #[error(
-        "`{0}` is revoked; the operator admits it again with `fl-server clients restore {0}`, or choose another name"
+        "`{0}` is revoked; the operator makes a line for a new device of this name with `fl-server enroll {0} --again`, or admits \
+         the old one again with `fl-server clients restore {0}`"
     )]
     TakenRevoked(ClientId),
     #[error("no name of `{0}` is free; the operator makes a line for another pattern")]

@@ -6,16 +6,14 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::registry::book::Registry;
-use crate::registry::client::{Rejection, Shown};
-use crate::registry::signer::Signer;
+use crate::registry::client::Rejection;
+use crate::registry::credential::Credential;
 use crate::storage::store::StoreError;
 
 /// A client that joined, or an operator who read the page with a certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Joining {
-    pub(crate) shown: Shown,
-    /// The certificate, DER.
-    pub(crate) certificate: Arc<[u8]>,
+    pub(crate) shown: Arc<Credential>,
     /// IP address.
     pub(crate) address: String,
     /// As the client says.
@@ -28,20 +26,18 @@ const STALE: Millis = 60_000;
 
 impl Registry {
     /// Notes that a client joined. Stored at once if it is new, or with a certificate for the first time: that one replaces the
-    /// one before. Otherwise stored with the next change, or if the stored time is old. Returns whether the set of replaced
-    /// certificates changed.
+    /// one before. Otherwise stored with the next change, or if the stored time is old. Returns whether the certificate
+    /// was used for the first time.
     ///
     /// # Errors
     /// The store's.
-    pub(crate) fn joined(&mut self, joining: &Joining, signer: &Signer, now: Millis) -> Result<bool, StoreError> {
+    pub(crate) fn joined(&mut self, joining: &Joining, now: Millis) -> Result<bool, StoreError> {
         let Joining {
             shown,
-            certificate,
             address,
             software,
             device,
         } = joining;
-        let mut shown = shown.clone();
         let client = self.clients.entry(shown.client.clone()).or_default();
         let known = client
             .certificates
@@ -49,10 +45,7 @@ impl Registry {
             .find(|one| one.fingerprint == shown.fingerprint);
         let first = known.is_none_or(|one| one.used.is_none());
         let stale = client.last_seen.is_none_or(|last| last.saturating_add(STALE) <= now);
-        if known.is_none() {
-            shown.authority = signer.issuer_of(certificate);
-        }
-        client.joined(&shown, now);
+        client.joined(shown, now);
         client.address.clone_from(address);
         client.software.clone_from(software);
         client.device.clone_from(device);

@@ -158,13 +158,6 @@ impl Signer {
         Ok(certificates_of(&self.read(&self.authority)?)?)
     }
 
-    /// Fingerprint of the authority that issued a certificate, DER; `None` if that is none of these.
-    pub(crate) fn issuer_of(&self, certificate: &[u8]) -> Option<Fingerprint> {
-        let authorities = self.authorities().ok()?;
-        let issuer = issuer_of(&certificate_pem(certificate), &authorities);
-        issuer.ok().map(Fingerprint::of)
-    }
-
     /// Whether the key is here.
     pub(crate) fn has_key(&self) -> bool {
         self.key.exists()

@@ -8,10 +8,10 @@ use subtle::ConstantTimeEq as _;
 use crate::clock::Millis;
 use crate::registry::NamePattern;
 
-/// Most devices that one token admits: its uses are one entry of the store.
+/// Most devices that one token admits: its uses are one entry of the store, which each use writes.
 pub(crate) const MAX_USES: u32 = 1_000;
-/// Most tokens that are stored: comparing a secret takes all of them.
-pub(crate) const MAX_TOKENS: usize = 1_000;
+/// Most tokens that are stored: a line for each device of the largest federation that one server serves.
+pub(crate) const MAX_TOKENS: usize = 100_000;
 
 /// A token as it is stored. The secret itself is only in the enrollment line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub(crate) struct Token {
     pub(crate) revoked: Option<Millis>,
     /// The devices that used it, in order.
     pub(crate) taken: Vec<Use>,
+    /// The number of the next name to try, of a pattern: most of those before are taken.
+    #[serde(skip)]
+    pub(crate) next: u32,
 }
 
 /// One use of a token.
@@ -78,6 +81,16 @@ impl Token {
         self.secret.0.ct_eq(&secret.digest().0).into()
     }
 
+    /// Whether it was revoked or has expired: it answers no device, whatever it did before.
+    pub(crate) fn has_ended(&self, now: Millis) -> bool {
+        self.revoked.is_some() || now >= self.expires
+    }
+
+    /// Whether it was opened to enroll a device under a name that was revoked before.
+    pub(crate) fn admits_revoked(&self, at: Millis) -> bool {
+        self.again && self.created >= at
+    }
+
     /// Whether it admits a further device.
     pub(crate) fn closed(&self, now: Millis) -> Option<Closed> {
         match self.revoked {
@@ -91,11 +104,7 @@ impl Token {
     /// Whether a device may still call because of it: a further one, or one that repeats its call because it waits for approval
     /// or did not get the answer. `is_done`: whether a device has used its certificate.
     pub(crate) fn is_open(&self, now: Millis, is_done: impl Fn(&Use) -> bool) -> bool {
-        match self.closed(now) {
-            None => true,
-            Some(Closed::Used) => !self.taken.iter().all(is_done),
-            Some(_) => false,
-        }
+        !self.has_ended(now) && (self.taken.len() < self.uses as usize || !self.taken.iter().all(is_done))
     }
 }
 

@@ -1,93 +1,221 @@
-//! Whom the server admits: neither the operator's list nor the registry has revoked the client or its certificate.
+//! Who may make which call, at this moment. Every call asks here before its handler begins, and every stream once a second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Fingerprint};
+use fl_proto::{ClientId, Role};
 use tokio::sync::watch;
 use tonic::Status;
 
+use crate::clock::{Clock, Millis, minute};
 use crate::config::revoked;
-use crate::registry::Refused;
+use crate::identity::Certificates;
+use crate::registry::credential::Credential;
+use crate::registry::standing::{Refused, Standings};
+use crate::telemetry::turned_away::TurnedFor;
 
-/// Decides whether a client is admitted. Clones share what the registry says.
+/// The calls of `fl.v1.Federation`, and the admin page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CallKind {
+    Join,
+    Watch,
+    Fetch,
+    FetchBase,
+    Offer,
+    Submit,
+    Evaluate,
+    Leave,
+    Renew,
+    Probe,
+    /// `grpc.health.v1.Health`.
+    Health,
+    Page,
+}
+
+impl CallKind {
+    /// The roles whose certificates may make this call.
+    const fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Join
+            | Self::Watch
+            | Self::Fetch
+            | Self::FetchBase
+            | Self::Offer
+            | Self::Evaluate
+            | Self::Leave
+            | Self::Renew
+            | Self::Probe => &[Role::Client, Role::Evaluator],
+            Self::Submit => &[Role::Client],
+            Self::Health => &[Role::Client, Role::Evaluator, Role::Operator],
+            Self::Page => &[Role::Operator],
+        }
+    }
+}
+
+/// Why a caller is not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error("this certificate is an operator's, who takes part in no run; enroll this device as a client")]
+    Operator,
+    #[error(
+        "this certificate is of the role {0}, which may not make this call; enroll this device with another `--role`"
+    )]
+    Role(Role),
+    #[error("the certificate of `{client}` expired on {}", minute(*at))]
+    Expired { client: ClientId, at: Millis },
+    #[error("the authority that signed the certificate of `{0}` is not one of this federation any more")]
+    Issuer(ClientId),
+    #[error("client `{client}` is revoked{}{why}", if why.is_empty() { "" } else { ": " })]
+    Name { client: ClientId, why: String },
+    #[error("this certificate of `{0}` is revoked")]
+    Certificate(ClientId),
+    #[error(
+        "`{0}` has used a newer certificate or was forgotten, so this one is not valid any more; if the folder of the client was \
+         restored from a copy, enroll it again (`fl-server enroll {0} --again`)"
+    )]
+    Replaced(ClientId),
+    /// No client is admitted then.
+    #[error("the server cannot read its list of revoked clients ({list}): {why}")]
+    Unreadable { list: String, why: String },
+}
+
+impl Denied {
+    pub(crate) fn reason(&self) -> TurnedFor {
+        match self {
+            Self::Operator | Self::Role(_) | Self::Expired { .. } | Self::Issuer(_) => TurnedFor::Certificate,
+            Self::Name { .. } | Self::Certificate(_) | Self::Replaced(_) | Self::Unreadable { .. } => {
+                TurnedFor::Revoked
+            }
+        }
+    }
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        let text = denied.to_string();
+        match denied {
+            // Another handshake decides: the clock of this moment may be wrong.
+            Denied::Expired { .. } | Denied::Issuer(_) => Self::unauthenticated(text),
+            Denied::Unreadable { .. } => Self::unavailable(text),
+            _ => Self::permission_denied(text),
+        }
+    }
+}
+
+/// Decides whether a caller is admitted. Clones share what the registry and the certificates say.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     /// The operator's list, read at each call ([`crate::config::revoked`]). May be missing.
-    list: PathBuf,
-    refused: watch::Receiver<Arc<Refused>>,
+    pub(crate) list: PathBuf,
+    pub(crate) standings: Standings,
+    pub(crate) certificates: watch::Receiver<Arc<Certificates>>,
+    pub(crate) clock: Clock,
 }
 
-/// The beginning of the message when the list cannot be read.
-pub(super) const UNREADABLE: &str = "the server cannot read its list of revoked clients";
-
 impl Admission {
-    pub(crate) fn new(list: PathBuf, refused: watch::Receiver<Arc<Refused>>) -> Self {
-        Self { list, refused }
-    }
-
-    /// Refuses a client that is revoked, and a certificate that is revoked or replaced.
+    /// Refuses a call that the role may not make, a certificate that has expired, is of an authority that was removed, revoked or
+    /// replaced, and a client that is revoked.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`; `UNAVAILABLE` if the list exists but cannot be read: no client is admitted then.
-    pub(crate) fn admit(&self, client: &ClientId, fingerprint: &Fingerprint) -> Result<(), Status> {
-        let denied = |text: String| Err(Status::permission_denied(text));
-        match revoked::names(&self.list, client, fingerprint) {
+    /// The first of these that applies.
+    pub(crate) fn admit(&self, call: CallKind, shown: &Credential) -> Result<(), Denied> {
+        let client = || shown.client.clone();
+        if !call.roles().contains(&shown.role) {
+            return Err(match shown.role {
+                Role::Operator => Denied::Operator,
+                role => Denied::Role(role),
+            });
+        }
+        // To the second, as the handshake.
+        if self.clock.wall() / 1000 > shown.expires() / 1000 {
+            let at = shown.expires();
+            return Err(Denied::Expired { client: client(), at });
+        }
+        if !self.certificates.borrow().trusts(&shown.issuer) {
+            return Err(Denied::Issuer(client()));
+        }
+        match revoked::names(&self.list, &shown.client, &shown.fingerprint) {
             Ok(false) => {}
-            Ok(true) => return denied(format!("client `{client}` is revoked")),
-            Err(error) => {
-                let list = self.list.display();
-                return Err(Status::unavailable(format!("{UNREADABLE} ({list}): {error}")));
+            Ok(true) => {
+                let why = String::new();
+                return Err(Denied::Name { client: client(), why });
+            }
+            Err(why) => {
+                let (list, why) = (self.list.display().to_string(), why.to_string());
+                return Err(Denied::Unreadable { list, why });
             }
         }
-        let refused = Arc::clone(&self.refused.borrow());
-        if let Some(why) = refused.clients.get(client) {
-            let why = if why.is_empty() {
-                String::new()
-            } else {
-                format!(": {why}")
-            };
-            return denied(format!("client `{client}` is revoked{why}"));
+        match self.standings.refusal(shown) {
+            None => Ok(()),
+            Some(Refused::Name(why)) => Err(Denied::Name { client: client(), why }),
+            Some(Refused::Certificate) => Err(Denied::Certificate(client())),
+            Some(Refused::Replaced) => Err(Denied::Replaced(client())),
         }
-        if refused.certificates.contains(fingerprint) {
-            return denied(format!("this certificate of `{client}` is revoked"));
-        }
-        if refused.replaced.contains(fingerprint) {
-            return denied(format!(
-                "`{client}` has used a newer certificate, so this one is not valid any more; if the folder of the client was \
-                 restored from a copy, enroll it again (`fl-server enroll {client} --again`)"
-            ));
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fl_proto::Authority;
+    use time::{Duration, OffsetDateTime};
     use tonic::Code;
 
     use super::*;
+    use crate::registry::client::{ClientRecord, Revocation};
 
     const DENIED: Option<Code> = Some(Code::PermissionDenied);
 
-    /// The status codes for a client and for another certificate of the same name.
-    fn codes(list: &std::path::Path, refused: Refused) -> [Option<Code>; 2] {
-        let client = "camera-07".parse().unwrap();
-        let (_sender, refused) = watch::channel(Arc::new(refused));
-        let admission = Admission::new(list.to_owned(), refused);
-        ["one", "other"].map(|der| {
-            let admitted = admission.admit(&client, &Fingerprint::of(der.as_bytes()));
-            admitted.err().map(|status| status.code())
-        })
+    /// Two certificates of one name, and who decides about them.
+    struct Gate {
+        dir: tempfile::TempDir,
+        both: [Credential; 2],
+        admission: Admission,
+        _certificates: watch::Sender<Arc<Certificates>>,
+    }
+
+    impl Gate {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let now = OffsetDateTime::now_utc();
+            let (authority, root) = Authority::create("fed", now, Duration::days(9)).unwrap();
+            let server = authority.issue_server(now, Duration::days(9)).unwrap();
+            let certificates = Certificates::new(root.certificate.clone(), server, None).unwrap();
+            let both = [(); 2].map(|()| {
+                let issued = authority.issue_client(&"camera-07".parse().unwrap(), now, Duration::days(1));
+                let der = fl_proto::certificates_of(&issued.unwrap().certificate)
+                    .unwrap()
+                    .remove(0);
+                Credential::of(&[der], &certificates.authorities).unwrap()
+            });
+            let (sender, certificates) = watch::channel(Arc::new(certificates));
+            let admission = Admission {
+                list: dir.path().join("revoked"),
+                standings: Standings::default(),
+                certificates,
+                clock: Clock::new(crate::clock::system, 0),
+            };
+            Self {
+                dir,
+                both,
+                admission,
+                _certificates: sender,
+            }
+        }
+
+        fn codes(&self) -> [Option<Code>; 2] {
+            let admitted = |shown| self.admission.admit(CallKind::Join, shown);
+            self.both
+                .each_ref()
+                .map(|shown| admitted(shown).err().map(|denied| Status::from(denied).code()))
+        }
     }
 
     #[test]
     fn revocation_is_by_a_line_of_a_file_or_a_file_of_a_folder() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("revoked");
-        let codes = |path: &std::path::Path| codes(path, Refused::default());
-        assert_eq!(codes(&path), [None, None], "without a list, no client is revoked");
-        let fingerprint = Fingerprint::of(b"one").to_string();
+        let gate = Gate::new();
+        let path = &gate.admission.list;
+        assert_eq!(gate.codes(), [None, None], "without a list, no client is revoked");
+        let fingerprint = gate.both[0].fingerprint.to_string();
         let pairs = format!("sha256:{}", fingerprint[7..].to_uppercase());
         for (lines, expected) in [
             ("camera-070\n camera-07 \n", [DENIED, DENIED]),
@@ -95,47 +223,62 @@ mod tests {
             (&format!("someone\n  {fingerprint}\n"), [DENIED, None]),
             (&pairs, [DENIED, None]),
         ] {
-            std::fs::write(&path, lines).unwrap();
-            assert_eq!(codes(&path), expected, "{lines}");
+            std::fs::write(path, lines).unwrap();
+            assert_eq!(gate.codes(), expected, "{lines}");
         }
-        std::fs::remove_file(&path).unwrap();
-        std::fs::create_dir(&path).unwrap();
-        assert_eq!(codes(&path), [None, None]);
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+        assert_eq!(gate.codes(), [None, None]);
         std::fs::write(path.join(fingerprint), "").unwrap();
-        assert_eq!(codes(&path), [DENIED, None]);
+        assert_eq!(gate.codes(), [DENIED, None]);
         std::fs::write(path.join("camera-07"), "").unwrap();
-        assert_eq!(codes(&path), [DENIED, DENIED]);
+        assert_eq!(gate.codes(), [DENIED, DENIED]);
     }
 
     #[test]
-    fn the_registry_revokes_names_and_certificates() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("revoked");
-        let one = Fingerprint::of(b"one");
-        let refused = Refused::default;
-        let mut by_name = refused();
-        by_name
-            .clients
-            .insert("camera-07".parse().unwrap(), "stolen".to_owned());
-        assert_eq!(codes(&path, by_name), [DENIED, DENIED]);
-        let mut by_certificate = refused();
-        by_certificate.certificates.insert(one);
-        assert_eq!(codes(&path, by_certificate), [DENIED, None]);
-        let mut replaced = refused();
-        replaced.replaced.insert(one);
-        assert_eq!(codes(&path, replaced), [DENIED, None]);
+    fn the_registry_revokes_names_and_certificates_and_what_was_issued_before_a_time() {
+        let gate = Gate::new();
+        let says = |record: ClientRecord| {
+            gate.admission.standings.update(&gate.both[0].client, Some(&record));
+            gate.codes()
+        };
+        let revocation = || {
+            Some(Revocation {
+                at: 0,
+                why: "stolen".to_owned(),
+            })
+        };
+        let seen = || {
+            let mut record = ClientRecord::default();
+            record.joined(&gate.both[0], 1);
+            record
+        };
+        let mut by_name = seen();
+        by_name.revoked = revocation();
+        assert_eq!(says(by_name), [DENIED, DENIED]);
+        let mut by_certificate = seen();
+        by_certificate.certificates[0].revoked = revocation();
+        assert_eq!(says(by_certificate), [DENIED, None]);
+        let mut replaced = seen();
+        replaced.certificates[0].replaced = Some(1);
+        assert_eq!(says(replaced), [DENIED, None]);
+        let issued = gate.both[0].issued();
+        let unknown = ClientRecord::default;
+        assert_eq!(says(unknown().forgotten(issued)), [None, None], "in that second");
+        assert_eq!(says(unknown().forgotten(issued + 1_000)), [DENIED, DENIED]);
+        assert_eq!(says(seen().forgotten(issued)), [DENIED, None], "known in that second");
+        assert_eq!(says(ClientRecord::default()), [None, None]);
     }
 
     #[test]
     fn an_unreadable_list_admits_nobody() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("revoked");
-        std::fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(codes(&path, Refused::default()), [Some(Code::Unavailable); 2]);
-        let pipe = dir.path().join("pipe");
+        let mut gate = Gate::new();
+        std::fs::write(&gate.admission.list, [0xff, 0xfe]).unwrap();
+        assert_eq!(gate.codes(), [Some(Code::Unavailable); 2]);
+        let pipe = gate.dir.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        let codes = codes(&pipe, Refused::default());
-        assert_eq!(codes, [Some(Code::Unavailable); 2], "a pipe without a writer");
+        gate.admission.list = pipe;
+        assert_eq!(gate.codes(), [Some(Code::Unavailable); 2], "a pipe without a writer");
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Calls that do not wait after a pause: those of this time.
 const BURST: Duration = Duration::from_secs(1);
-/// Calls of one caller that count as waiting, at most. A caller that gives up many calls waits no longer than for these.
+/// Calls of one caller that count as waiting, at most: none waits for longer than these take.
 const WAITING: u32 = 256;
 /// Callers in the table before the first look for those that are due nothing.
 const PRUNE_AT: usize = 64;
@@ -34,8 +34,9 @@ impl<K> Default for CallRate<K> {
 }
 
 impl<K: Ord + Clone> CallRate<K> {
-    /// How long a new call of `caller` has to wait, at `rate` calls of a caller in a second on average.
-    pub(crate) fn reserve(&self, caller: &K, rate: u32, now: Instant) -> Duration {
+    /// How long a new call of `caller` has to wait, at `rate` calls of a caller in a second on average, and how much longer the ones
+    /// after it do.
+    fn reserve(&self, caller: &K, rate: u32, now: Instant) -> (Duration, Duration) {
         let every = Duration::from_secs(1) / rate.max(1);
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if table.paid.len() >= table.prune_at {
@@ -43,8 +44,53 @@ impl<K: Ord + Clone> CallRate<K> {
             table.prune_at = PRUNE_AT.max(2 * table.paid.len());
         }
         let paid = table.paid.entry(caller.clone()).or_insert(now);
-        *paid = ((*paid).max(now) + every).min(now + BURST + every * WAITING);
-        paid.saturating_duration_since(now + BURST)
+        let begins = (*paid).max(now);
+        *paid = (begins + every).min(now + BURST + every * WAITING);
+        let wait = paid.saturating_duration_since(now + BURST);
+        (wait, paid.saturating_duration_since(begins))
+    }
+
+    /// Takes back what a call of `caller` has reserved that was given up.
+    fn give_back(&self, caller: &K, reserved: Duration) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(paid) = table.paid.get_mut(caller) {
+            *paid = paid.checked_sub(reserved).unwrap_or(*paid);
+        }
+    }
+
+    /// Counts a call that does not wait: later ones do.
+    pub(crate) fn count(&self, caller: &K, rate: u32) {
+        self.reserve(caller, rate, Instant::now());
+    }
+
+    /// Waits for the turn of a new call. A caller that gives up meanwhile takes no turn from the others.
+    /// `waits`: called if the call has to wait.
+    pub(crate) async fn turn(&self, caller: K, rate: u32, waits: impl FnOnce()) {
+        let (wait, reserved) = self.reserve(&caller, rate, Instant::now());
+        if !wait.is_zero() {
+            waits();
+            let mut reservation = Reservation {
+                of: self,
+                caller,
+                reserved,
+            };
+            tokio::time::sleep(wait).await;
+            reservation.reserved = Duration::ZERO;
+        }
+    }
+}
+
+/// The turn of a call that waits for it.
+struct Reservation<'a, K: Ord + Clone> {
+    of: &'a CallRate<K>,
+    caller: K,
+    /// What is given back if the call is given up.
+    reserved: Duration,
+}
+
+impl<K: Ord + Clone> Drop for Reservation<'_, K> {
+    fn drop(&mut self) {
+        self.of.give_back(&self.caller, self.reserved);
     }
 }
 
@@ -53,7 +99,7 @@ mod tests {
     use super::*;
 
     fn waits(rate: &CallRate<&'static str>, who: &'static str, now: Instant, calls: usize) -> Vec<Duration> {
-        (0..calls).map(|_| rate.reserve(&who, 10, now)).collect()
+        (0..calls).map(|_| rate.reserve(&who, 10, now).0).collect()
     }
 
     #[test]
@@ -66,7 +112,7 @@ mod tests {
         // After half a second, five of the calls are paid.
         let later = start + Duration::from_millis(500);
         assert_eq!(waits(&rate, "a", later, 3)[..2], [Duration::ZERO; 2]);
-        assert_eq!(rate.reserve(&"a", 10, later + 2 * BURST), Duration::ZERO);
+        assert_eq!(rate.reserve(&"a", 10, later + 2 * BURST).0, Duration::ZERO);
     }
 
     #[test]
@@ -76,13 +122,28 @@ mod tests {
         assert_eq!(longest, Duration::from_millis(100) * WAITING);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_takes_no_turn_from_the_next_one() {
+        let rate = CallRate::default();
+        for _ in 0..10 {
+            rate.turn("a", 10, || panic!("waits")).await;
+        }
+        for _ in 0..100 {
+            let given_up = tokio::time::timeout(Duration::ZERO, rate.turn("a", 10, || ()));
+            assert!(given_up.await.is_err());
+        }
+        let begun = Instant::now();
+        rate.turn("a", 10, || ()).await;
+        assert!(begun.elapsed() <= Duration::from_millis(100), "{:?}", begun.elapsed());
+    }
+
     #[test]
     fn another_rate_counts_from_the_next_call_on() {
         let (rate, start) = (CallRate::default(), Instant::now());
         assert_eq!(waits(&rate, "a", start, 10), [Duration::ZERO; 10]);
-        assert_eq!(rate.reserve(&"a", 1, start), Duration::from_secs(1));
+        assert_eq!(rate.reserve(&"a", 1, start).0, Duration::from_secs(1));
         // So many calls count as waiting.
-        assert_eq!(rate.reserve(&"a", 1000, start), Duration::from_millis(1) * WAITING);
+        assert_eq!(rate.reserve(&"a", 1000, start).0, Duration::from_millis(1) * WAITING);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::Service;
 use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, probe, renew, submit, watch};
 
@@ -28,66 +29,80 @@ impl Federation for Calls {
     type ProbeStream = ReceiverStream<Result<wire::ProbeReply, Status>>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
-        self.0.turn(&request).await;
-        join::join(&self.0, request).map(Response::new)
+        let peer = self.0.enter(CallKind::Join, &request).await?;
+        join::join(&self.0, peer, request.into_inner()).await.map(Response::new)
     }
 
     async fn watch(
         &self,
         request: Request<Streaming<wire::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        self.0.turn(&request).await;
-        watch::watch(Arc::clone(&self.0), request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Watch, &request).await?;
+        watch::watch(Arc::clone(&self.0), peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
-        self.0.turn(&request).await;
-        fetch::fetch(Arc::clone(&self.0), request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Fetch, &request).await?;
+        fetch::fetch(Arc::clone(&self.0), peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn fetch_base(&self, request: Request<wire::BaseRequest>) -> Result<Response<Self::FetchBaseStream>, Status> {
-        self.0.turn(&request).await;
-        fetch_base::fetch_base(Arc::clone(&self.0), request)
+        let peer = self.0.enter(CallKind::FetchBase, &request).await?;
+        fetch_base::fetch_base(Arc::clone(&self.0), peer, request.into_inner())
             .await
             .map(Response::new)
     }
 
     async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
-        self.0.turn(&request).await;
-        offer::offer(&self.0, request).map(Response::new)
+        let peer = self.0.enter(CallKind::Offer, &request).await?;
+        offer::offer(&self.0, &peer, request.into_inner()).map(Response::new)
     }
 
     async fn submit(
         &self,
         request: Request<Streaming<wire::UpdateChunk>>,
     ) -> Result<Response<wire::UpdateReply>, Status> {
-        self.0.turn(&request).await;
-        submit::submit(Arc::clone(&self.0), request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Submit, &request).await?;
+        submit::submit(Arc::clone(&self.0), peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
-        self.0.turn(&request).await;
-        leave::leave(&self.0, request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Leave, &request).await?;
+        leave::leave(&self.0, peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn renew(&self, request: Request<wire::RenewRequest>) -> Result<Response<wire::RenewReply>, Status> {
-        self.0.turn(&request).await;
-        renew::renew(&self.0, request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Renew, &request).await?;
+        renew::renew(&self.0, peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn probe(
         &self,
         request: Request<Streaming<wire::ProbeRequest>>,
     ) -> Result<Response<Self::ProbeStream>, Status> {
-        self.0.turn(&request).await;
-        probe::probe(Arc::clone(&self.0), request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Probe, &request).await?;
+        probe::probe(Arc::clone(&self.0), peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn evaluate(
         &self,
         request: Request<wire::EvaluationReport>,
     ) -> Result<Response<wire::EvaluationReply>, Status> {
-        self.0.turn(&request).await;
-        evaluate::evaluate(&self.0, request).await.map(Response::new)
+        let peer = self.0.enter(CallKind::Evaluate, &request).await?;
+        evaluate::evaluate(&self.0, peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 }

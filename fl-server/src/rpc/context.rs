@@ -5,9 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_compress::{Digest, Layout};
 use fl_proto::RunName;
-use prost::Message;
 use tokio::sync::{mpsc, oneshot};
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::Edge;
@@ -19,20 +18,19 @@ use crate::coordinator::command::Command;
 use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::run_metadata::Aside;
 use crate::registry::actor::RegistryHandle;
-use crate::rpc::admission::{self, Admission};
+use crate::rpc::admission::{Admission, CallKind};
 use crate::rpc::classes::Classes;
 use crate::rpc::door::Caller;
 use crate::rpc::measure::HandedOut;
-use crate::rpc::peer::{self, Peer};
+use crate::rpc::peer::Peer;
 use crate::rpc::shared_frame::SharedFrame;
 use crate::rpc::shared_reply::SharedReply;
 use crate::rpc::transfers::Limits;
-use crate::rpc::turns::Turns;
+use crate::rpc::turns::{Turn, Turns};
 use crate::state_machine::State;
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::telemetry::events::Events;
 use crate::telemetry::trace::Tracer;
-use crate::telemetry::turned_away::TurnedFor;
 
 /// State shared by all calls.
 #[derive(Debug)]
@@ -76,56 +74,47 @@ impl Service {
         self.settings.borrow().tuning
     }
 
-    /// Completes when it is the caller's turn to make a call: at once, unless it made many.
-    pub(super) fn turn<T>(&self, request: &Request<T>) -> impl Future<Output = ()> + use<T> {
-        let wait = request
-            .extensions()
-            .get::<Caller>()
-            .map(Caller::wait)
-            .unwrap_or_default();
-        async move {
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
-            }
-        }
-    }
-
-    /// The caller, if it is admitted.
-    pub(super) fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
-        let peer = peer::identify(request, &self.traffic, &self.admission);
-        peer.inspect_err(|status| self.turned_away(request, status))
-    }
-
-    /// Records a caller that is not admitted.
-    pub(super) fn turned_away<T>(&self, request: &Request<T>, status: &Status) {
-        let reason = match status.code() {
-            Code::PermissionDenied => TurnedFor::Revoked,
-            Code::Unauthenticated => TurnedFor::Certificate,
-            Code::Unavailable if status.message().starts_with(admission::UNREADABLE) => TurnedFor::Revoked,
-            _ => return,
+    /// The caller of a call, once it is its turn and if it is admitted: at once, unless it made many. From here on the
+    /// connection's bytes are booked to the client.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` without a usable certificate, `PERMISSION_DENIED` if the client may not make this call,
+    /// `RESOURCE_EXHAUSTED` if it has too many calls open.
+    pub(super) async fn enter<T>(&self, kind: CallKind, request: &Request<T>) -> Result<Peer, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::unauthenticated("the connection is not protected by TLS"))?;
+        caller.turn().await;
+        let client = caller.credential.client.clone();
+        let counters = self.traffic.identified(&caller.meter, &client);
+        let call = Arc::new(caller.call()?);
+        let peer = Peer {
+            client,
+            credential: caller.credential,
+            address: caller.address,
+            meter: caller.meter,
+            counters,
+            call,
         };
-        let caller = request.extensions().get::<Caller>();
-        let client = caller.map_or_else(
-            || "a client without a name".to_owned(),
-            |caller| caller.client.to_string(),
-        );
-        self.events.turned_away(&client, reason, status.message());
-        if let Some(caller) = caller {
-            self.registry
-                .rejected(caller.client.clone(), status.message().to_owned());
-        }
-    }
-
-    /// As [`Service::peer`], and counts the message of a call of one message.
-    pub(super) fn caller<M: Message>(&self, request: &Request<M>) -> Result<Peer, Status> {
-        let peer = self.peer(request)?;
-        peer.counters.asked(request.get_ref());
+        self.admit(kind, &peer)?;
         Ok(peer)
     }
 
-    /// Checks again that the caller is admitted, before anything it sent counts.
-    pub(super) fn admit(&self, peer: &Peer) -> Result<(), Status> {
-        self.admission.admit(&peer.client, &peer.fingerprint)
+    /// Checks that the caller may make this call now: also before anything counts that it sent long after the call began. Records
+    /// a caller that may not.
+    pub(super) fn admit(&self, kind: CallKind, peer: &Peer) -> Result<(), Status> {
+        self.admission.admit(kind, &peer.credential).map_err(|denied| {
+            let why = denied.to_string();
+            self.events.turned_away(peer.client.as_str(), denied.reason(), &why);
+            self.registry.rejected(peer.client.clone(), why);
+            denied.into()
+        })
+    }
+
+    /// The turn of a call that lasts: it ends with a newer one of the client, and within a second once the client is not admitted.
+    pub(super) fn turn(self: &Arc<Self>, kind: CallKind, peer: &Peer) -> Turn {
+        let (service, caller) = (Arc::clone(self), peer.clone());
+        let admit = move || service.admit(kind, &caller);
+        self.turns.take(&peer.client, kind, Box::new(admit))
     }
 
     /// The bytes of a frame of at most [`MAX_SHARED`](super::shared_frame::MAX_SHARED) bytes, which many clients read.

@@ -1,19 +1,20 @@
 //! `Evaluate`: one client's evaluation of one model version.
 
 use fl_proto::{ClientId, EvaluationReport, wire};
-use tonic::{Request, Status};
+use tonic::Status;
 
 use crate::coordinator::command::Command;
 use crate::rpc::context::Service;
+use crate::rpc::peer::Peer;
 use crate::state_machine::{Input, Reply};
 
 pub(super) async fn evaluate(
     service: &Service,
-    request: Request<wire::EvaluationReport>,
+    peer: Peer,
+    report: wire::EvaluationReport,
 ) -> Result<wire::EvaluationReply, Status> {
-    let peer = service.peer(&request)?;
-    peer.counters.evaluated(request.get_ref());
-    let report = EvaluationReport::try_from(request.into_inner())?;
+    peer.counters.evaluated(&report);
+    let report = EvaluationReport::try_from(report)?;
     service.check_run(&report.run)?;
     let counted = book(service, &peer.client, report).await?;
     let reply = wire::EvaluationReply { counted };

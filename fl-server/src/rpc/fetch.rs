@@ -7,16 +7,16 @@ use fl_compress::FrameKind;
 use fl_proto::{FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 use wire::model_chunk::Part;
 
 use super::download::{Download, fail};
 use super::peer::Peer;
-use super::turns::Kind;
 use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
 use crate::coordinator::command::Command;
 use crate::model::version_path;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::Service;
 use crate::state_machine::State;
 
@@ -24,12 +24,13 @@ type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
 
 pub(super) async fn fetch(
     service: Arc<Service>,
-    request: Request<wire::FetchRequest>,
+    peer: Peer,
+    asked: wire::FetchRequest,
 ) -> Result<ReceiverStream<Result<wire::ModelChunk, Status>>, Status> {
-    let peer = service.caller(&request)?;
-    let asked = FetchRequest::try_from(request.into_inner())?;
+    peer.counters.asked(&asked);
+    let asked = FetchRequest::try_from(asked)?;
     service.check_run(&asked.run)?;
-    let mut turn = service.turns.take(&peer.client, Kind::Fetch);
+    let mut turn = service.turn(CallKind::Fetch, &peer);
     let header = tokio::select! {
         header = choose(&service, &asked) => header?,
         status = turn.over() => return Err(status),

@@ -6,23 +6,25 @@ use fl_compress::weights::BasePlan;
 use fl_proto::{BaseRequest, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 
 use super::download::{Download, fail};
-use super::turns::Kind;
+use super::peer::Peer;
 use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::{Service, internal, unable};
 
 pub(super) async fn fetch_base(
     service: Arc<Service>,
-    request: Request<wire::BaseRequest>,
+    peer: Peer,
+    asked: wire::BaseRequest,
 ) -> Result<ReceiverStream<Result<wire::BaseChunk, Status>>, Status> {
-    let peer = service.caller(&request)?;
-    let asked = BaseRequest::try_from(request.into_inner())?;
+    peer.counters.asked(&asked);
+    let asked = BaseRequest::try_from(asked)?;
     service.check_run(&asked.run)?;
     let len = available(&service, &asked)?;
-    let mut turn = service.turns.take(&peer.client, Kind::Base);
+    let mut turn = service.turn(CallKind::FetchBase, &peer);
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
         let account = DownloadAccount::begin(&peer.counters, Sent::Base);

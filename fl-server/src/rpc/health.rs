@@ -9,6 +9,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::coordinator::command::Command;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::Service;
 
 /// Largest request: the name of a service.
@@ -29,8 +30,8 @@ impl Health for Check {
 
     /// `SERVING` if the coordinator answers.
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
-        self.0.turn(&request).await;
-        let peer = self.0.caller(&request)?;
+        let peer = self.0.enter(CallKind::Health, &request).await?;
+        peer.counters.asked(request.get_ref());
         if !SERVICES.contains(&request.get_ref().service.as_str()) {
             return Err(Status::not_found("no such service; ask for `fl.v1.Federation`"));
         }
@@ -45,8 +46,8 @@ impl Health for Check {
     }
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        self.0.turn(&request).await;
-        self.0.caller(&request)?;
+        let peer = self.0.enter(CallKind::Health, &request).await?;
+        peer.counters.asked(request.get_ref());
         Err(Status::unimplemented("call Check instead"))
     }
 }

@@ -4,25 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
-use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MINOR, Role, UpdateReply, wire};
-use tonic::{Request, Status};
+use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MINOR, UpdateReply, wire};
+use tonic::Status;
 
 use super::offer;
 use crate::config::plan::RunPlan;
 use crate::model::run_metadata::Aside;
-use crate::registry::client::Shown;
 use crate::registry::seen::Joining;
 use crate::rpc::context::Service;
+use crate::rpc::peer::Peer;
 use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
 
-pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
-    let peer = service.caller(&request)?;
+pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest) -> Result<wire::JoinReply, Status> {
+    peer.counters.asked(&asked);
     let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
-    let asked = JoinRequest::try_from(request.into_inner());
+    let asked = JoinRequest::try_from(asked);
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
-    if let Some((reason, status)) = refusal(service, peer.role, &asked.tasks) {
-        turned_away(reason, status.message());
+    if let Some(status) = refusal(service, &asked.tasks) {
+        turned_away(TurnedFor::Task, status.message());
         return Err(status);
     }
     let task = asked.tasks.iter().position(|task| *task == service.plan.task);
@@ -34,25 +34,15 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let pending = asked
         .pending
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
-    let expires = peer.lifetime.map_or(0, |lifetime| {
-        u64::try_from(lifetime.expires.unix_timestamp()).unwrap_or(0) * 1000
-    });
-    service.registry.joined(Joining {
-        shown: Shown {
-            client: peer.client.clone(),
-            fingerprint: peer.fingerprint,
-            role: peer.role,
-            expires,
-            authority: None,
-        },
-        certificate: Arc::clone(&peer.certificate),
+    let joining = Joining {
+        shown: Arc::clone(&peer.credential),
         address: peer.address.to_string(),
         software: asked.software.clone(),
         device: asked.device.clone(),
-    });
-    if let Some(lifetime) = peer.lifetime {
-        service.events.status.certificate(&peer.client, lifetime);
-    }
+    };
+    service.registry.joined(joining).await;
+    let lifetime = peer.credential.lifetime;
+    service.events.status.certificate(&peer.client, lifetime);
     tracing::debug!(client = %peer.client, "joined");
     let joined = run_of(service).joined(peer.client, &service.state(), pending);
     let run = service.joined_run.of(&joined)?;
@@ -61,20 +51,15 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     Ok(reply)
 }
 
-/// Why a client with this role and these tasks cannot take part in the run, if so.
-pub(super) fn refusal(service: &Service, role: Role, tasks: &[String]) -> Option<(TurnedFor, Status)> {
-    if role == Role::Operator {
-        let text = "this certificate is an operator's, who takes part in no run; enroll this device as \
-                    a client";
-        return Some((TurnedFor::Certificate, Status::permission_denied(text)));
-    }
+/// Why a client with these tasks cannot take part in the run, if so.
+pub(super) fn refusal(service: &Service, tasks: &[String]) -> Option<Status> {
     let plan = &service.plan;
     if !tasks.contains(&plan.task) {
         let text = format!(
             "this run needs task `{}`; bind it in client.toml (there: {tasks:?})",
             plan.task
         );
-        return Some((TurnedFor::Task, Status::failed_precondition(text)));
+        return Some(Status::failed_precondition(text));
     }
     None
 }

@@ -1,15 +1,20 @@
 //! `Leave`: a client announces that it will not answer.
 
 use fl_proto::{Departure, LeaveRequest, wire};
-use tonic::{Request, Status};
+use tonic::Status;
 
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, stopping};
+use crate::rpc::peer::Peer;
 use crate::telemetry::turned_away::TurnedFor;
 
-pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest>) -> Result<wire::LeaveReply, Status> {
-    let peer = service.caller(&request)?;
-    let LeaveRequest { run, departure, reason } = request.into_inner().try_into()?;
+pub(super) async fn leave(
+    service: &Service,
+    peer: Peer,
+    asked: wire::LeaveRequest,
+) -> Result<wire::LeaveReply, Status> {
+    peer.counters.asked(&asked);
+    let LeaveRequest { run, departure, reason } = asked.try_into()?;
     service.check_run(&run)?;
     let client = peer.client;
     match departure {

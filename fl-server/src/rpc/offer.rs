@@ -1,14 +1,15 @@
 //! `Offer`: the outcome of an update, or from which byte to upload it.
 
 use fl_proto::{ClientId, Refusal, UpdateHeader, UpdateId, UpdateReply, wire};
-use tonic::{Request, Status};
+use tonic::Status;
 
 use crate::rpc::context::Service;
+use crate::rpc::peer::Peer;
 use crate::state_machine::Standing;
 
-pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> Result<wire::UpdateReply, Status> {
-    let peer = service.caller(&request)?;
-    let header = UpdateHeader::try_from(request.into_inner())?;
+pub(super) fn offer(service: &Service, peer: &Peer, asked: wire::UpdateHeader) -> Result<wire::UpdateReply, Status> {
+    peer.counters.asked(&asked);
+    let header = UpdateHeader::try_from(asked)?;
     let reply = standing(service, &peer.client, &header.id, header.len)?.into();
     peer.counters.answered(&reply);
     Ok(reply)

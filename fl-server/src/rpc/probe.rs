@@ -9,12 +9,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 use wire::{probe_reply, probe_request};
 
 use super::join;
 use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::Service;
 
 /// What is sent; its content is of no importance.
@@ -24,11 +25,11 @@ type Replies = ReceiverStream<Result<wire::ProbeReply, Status>>;
 
 pub(super) async fn probe(
     service: Arc<Service>,
-    request: Request<Streaming<wire::ProbeRequest>>,
+    peer: Peer,
+    parts: Streaming<wire::ProbeRequest>,
 ) -> Result<Replies, Status> {
-    let peer = service.peer(&request)?;
     let mut pace = Pace::up(&service.tuning(), &peer.meter);
-    let (header, place) = receive(&service, &peer, &mut pace, request.into_inner()).await?;
+    let (header, place) = receive(&service, &peer, &mut pace, parts).await?;
     let result = probed(&service, &peer, &header)?.to_wire()?;
     let (replies, stream) = mpsc::channel(1);
     let mut pace = Pace::down(&service.tuning(), &peer.meter);
@@ -94,14 +95,14 @@ async fn receive(
 
 fn probed(service: &Service, peer: &Peer, header: &ProbeHeader) -> Result<Probed, Status> {
     // The certificate may have been revoked meanwhile.
-    service.admit(peer)?;
-    let refusal = join::refusal(service, peer.role, &header.tasks);
+    service.admit(CallKind::Probe, peer)?;
+    let refusal = join::refusal(service, &header.tasks);
     let state = service.state();
     let rounds = state.rounds();
     let last = rounds.len().checked_sub(1).and_then(|at| rounds.get(at));
     Ok(Probed {
         clock: Duration::from_millis(service.clock.wall()),
-        refusal: refusal.map(|(_, status)| status.message().to_owned()),
+        refusal: refusal.map(|status| status.message().to_owned()),
         run: join::run_of(service).joined(peer.client.clone(), &state, None),
         deadline: Duration::from_millis(service.plan.cohort.deadline),
         update_bytes: last.and_then(|round| round.up.checked_div(u64::from(round.answered))),

@@ -63,11 +63,7 @@ impl Reloader {
         own: &Issued,
         settings: LiveSettings,
     ) -> Result<Self, TlsError> {
-        let certificates = Certificates {
-            authority: authority.to_owned(),
-            own: own.clone(),
-            page: None,
-        };
+        let certificates = Certificates::new(authority.to_owned(), own.clone(), None)?;
         Ok(Self {
             read,
             main: watch::Sender::new(server_tls(authority, own)?),
@@ -118,8 +114,8 @@ impl Reloader {
             changed,
             ignored,
         } = reloaded;
-        let certificates = Certificates { authority, own, page };
-        self.use_certificates(certificates)
+        Certificates::new(authority, own, page)
+            .and_then(|certificates| self.use_certificates(certificates))
             .map_err(|error| unchanged(error.to_string()))?;
         let before = Arc::clone(&self.settings.borrow());
         self.settings.send_replace(Arc::new(settings.after(&before)));
@@ -150,6 +146,7 @@ impl Reloader {
         let renewed = Certificates {
             authority: before.authority.clone(),
             page: if page { Some(own.clone()) } else { before.page.clone() },
+            authorities: before.authorities.clone(),
             own,
         };
         Ok(self.use_certificates(renewed)?)

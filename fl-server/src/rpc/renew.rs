@@ -1,21 +1,28 @@
 //! `Renew`: another certificate for the caller, with a new key.
 
 use fl_proto::{ProtocolError, SigningRequest, wire};
-use tonic::{Request, Status};
+use tonic::Status;
 
 use crate::registry::refusal::Refusal;
 use crate::rpc::context::{Service, stopping};
+use crate::rpc::peer::Peer;
 
-pub(super) async fn renew(service: &Service, request: Request<wire::RenewRequest>) -> Result<wire::RenewReply, Status> {
-    let peer = service.caller(&request)?;
-    let message = request.into_inner();
+pub(super) async fn renew(
+    service: &Service,
+    peer: Peer,
+    message: wire::RenewRequest,
+) -> Result<wire::RenewReply, Status> {
+    peer.counters.asked(&message);
     if message.request.is_empty() {
         return Err(ProtocolError::Missing("request").into());
     }
     let signing = SigningRequest::from_der(&message.request).map_err(Refusal::from);
     let renewed = match signing {
         Ok(signing) => {
-            let renewed = service.registry.renew(peer.client.clone(), peer.role, signing).await;
+            let renewed = service
+                .registry
+                .renew(peer.client.clone(), peer.credential.role, signing)
+                .await;
             renewed.map_err(|_| stopping())?
         }
         Err(refusal) => Err(refusal),

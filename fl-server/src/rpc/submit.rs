@@ -7,19 +7,19 @@ use bytes::Bytes;
 use fl_compress::{Digest, Layout, Stages};
 use fl_proto::{MAX_PUSH, ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
 use tokio::time::Instant;
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 use wire::update_chunk::Part;
 
 use super::chunks::{Chunks, Parts, Unwritten, next};
 use super::measure::Begun;
 use super::pace::Pace;
 use super::peer::Peer;
-use super::turns::Kind;
 use super::{evaluate, offer, predictor, verify};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::model::decoded_updates::DecodedUpdate;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::{Service, internal, unable};
 use crate::rpc::transfers::{HELD_FOR, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
@@ -28,12 +28,12 @@ use crate::telemetry::event::Event;
 
 pub(super) async fn submit(
     service: Arc<Service>,
-    request: Request<Streaming<wire::UpdateChunk>>,
+    peer: Peer,
+    chunks: Streaming<wire::UpdateChunk>,
 ) -> Result<wire::UpdateReply, Status> {
-    let peer = service.peer(&request)?;
     let counters = Arc::clone(&peer.counters);
     // A separate task: it outlives the connection, so that received bytes are kept.
-    let receive = receive(service, peer, request.into_inner(), None);
+    let receive = receive(service, peer, chunks, None);
     let reply = tokio::spawn(receive).await.map_err(internal)??.into();
     counters.answered(&reply);
     Ok(reply)
@@ -46,7 +46,7 @@ pub(super) async fn whole(
     mut header: wire::UpdateHeader,
     frame: Bytes,
 ) -> Result<UpdateReply, Status> {
-    service.admit(&peer)?;
+    service.admit(CallKind::Submit, &peer)?;
     if frame.len() as u64 > MAX_PUSH || header.len != frame.len() as u64 || header.offset != 0 {
         let why = format!(
             "{} bytes of {} from offset {} are not a whole frame of at most {MAX_PUSH} bytes; call Submit",
@@ -72,7 +72,7 @@ async fn receive<S: Chunks>(
     mut stream: S,
     begun: Option<Begun>,
 ) -> Result<UpdateReply, Status> {
-    let mut turn = service.turns.take(&peer.client, Kind::Submit);
+    let mut turn = service.turn(CallKind::Submit, &peer);
     let mut pace = Pace::up(&service.tuning(), &peer.meter);
     let mut header = match next(&mut pace, &mut turn, &mut stream).await? {
         Some(Part::Header(header)) => {
@@ -264,7 +264,7 @@ async fn settle(
 ) -> Result<UpdateReply, Status> {
     let round = header.id.round;
     // An upload may last long, and verification may queue: check again that the client is admitted.
-    if let Err(status) = service.admit(peer) {
+    if let Err(status) = service.admit(CallKind::Submit, peer) {
         account.finish(UploadOutcome::Refused);
         on_disk(service, move || upload.discard()).await?;
         return Err(status);
@@ -283,7 +283,7 @@ async fn settle(
             }
         }
         Ok((frame, firsts)) => {
-            if let Err(status) = service.admit(peer) {
+            if let Err(status) = service.admit(CallKind::Submit, peer) {
                 account.finish(UploadOutcome::Refused);
                 service.updates.forget(&header.id.digest);
                 return Err(status);

@@ -2,22 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fl_proto::ClientId;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tonic::Status;
 
 use crate::rate_limited::RateLimited;
-
-/// Kinds of calls of which a client has one at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Watch,
-    Fetch,
-    Base,
-    Submit,
-}
+use crate::rpc::admission::CallKind;
 
 /// The current call of each client and kind.
 #[derive(Debug, Default)]
@@ -26,28 +19,35 @@ pub(crate) struct Turns(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    calls: BTreeMap<(ClientId, Kind), (u64, oneshot::Sender<()>)>,
+    calls: BTreeMap<(ClientId, CallKind), (u64, oneshot::Sender<()>)>,
     watches: RateLimited,
 }
 
-/// The turn of one call. A newer call of the client ends it.
-#[derive(Debug)]
+/// The turn of one call. A newer call of the client ends it, and that the client is not admitted any more.
 pub(super) struct Turn {
     turns: Arc<Turns>,
-    key: (ClientId, Kind),
+    key: (ClientId, CallKind),
     number: u64,
     over: oneshot::Receiver<()>,
+    admit: Admit,
+    look: Interval,
 }
 
+/// Whether the client is still admitted.
+pub(super) type Admit = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
+
+/// How often to check that a client whose call lasts is still admitted.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Turns {
-    /// Gives the turn to a new call and ends the previous one.
-    pub(super) fn take(self: &Arc<Self>, client: &ClientId, kind: Kind) -> Turn {
+    /// Gives the turn to a new call and ends the previous one of its kind.
+    pub(super) fn take(self: &Arc<Self>, client: &ClientId, kind: CallKind, admit: Admit) -> Turn {
         let mut table = self.table();
         let (number, key) = (table.next, (client.clone(), kind));
         table.next += 1;
         let (end, over) = oneshot::channel();
         let before = table.calls.insert(key.clone(), (number, end));
-        if kind == Kind::Watch
+        if kind == CallKind::Watch
             && before.is_some()
             && let Some(times) = table.watches.due(Instant::now())
         {
@@ -58,11 +58,15 @@ impl Turns {
                  two processes share its certificate and push each other out; give each its own"
             );
         }
+        let mut look = tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Turn {
             turns: Arc::clone(self),
             key,
             number,
             over,
+            admit,
+            look,
         }
     }
 
@@ -72,18 +76,26 @@ impl Turns {
 }
 
 impl Turn {
-    /// Waits until a newer call takes the turn, and returns the status for this one. Must not be polled again after
-    /// that.
+    /// Waits until a newer call takes the turn or the client is not admitted any more, and returns the status for this one. Must
+    /// not be polled again after that.
     pub(super) async fn over(&mut self) -> Status {
-        let _ = (&mut self.over).await;
+        loop {
+            tokio::select! {
+                _ = &mut self.over => break,
+                _ = self.look.tick() => if let Err(status) = (self.admit)() {
+                    return status;
+                }
+            }
+        }
         let (client, kind) = (&self.key.0, self.key.1);
         Status::aborted(format!(
             "a newer {} of client `{client}` has taken over; if this is another process, it needs its own certificate",
             match kind {
-                Kind::Watch => "watch",
-                Kind::Fetch => "download",
-                Kind::Base => "download of the base",
-                Kind::Submit => "upload",
+                CallKind::Watch => "watch",
+                CallKind::Fetch => "download",
+                CallKind::FetchBase => "download of the base",
+                CallKind::Submit => "upload",
+                _ => "call",
             }
         ))
     }
@@ -112,9 +124,10 @@ mod tests {
     async fn a_newer_call_ends_the_older_of_its_kind_and_client_only() {
         let turns = Arc::new(Turns::default());
         let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let mut first = turns.take(&a, Kind::Submit);
-        let mut others = [turns.take(&b, Kind::Submit), turns.take(&a, Kind::Fetch)];
-        let mut second = turns.take(&a, Kind::Submit);
+        let take = |client, kind| turns.take(client, kind, Box::new(|| Ok(())));
+        let mut first = take(&a, CallKind::Submit);
+        let mut others = [take(&b, CallKind::Submit), take(&a, CallKind::Fetch)];
+        let mut second = take(&a, CallKind::Submit);
         assert_eq!(first.over().await.code(), Code::Aborted);
         drop(first);
         for turn in others.iter_mut().chain([&mut second]) {

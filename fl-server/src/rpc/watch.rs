@@ -8,13 +8,13 @@ use fl_proto::{Availability, Phase, ProtocolError, Role, RoundState, RunName, wi
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::peer::Peer;
 use super::push::{Step, Steps};
 use super::submit;
-use super::turns::Kind;
 use crate::coordinator::command::Command;
+use crate::rpc::admission::CallKind;
 use crate::rpc::context::{Service, stopping};
 use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
@@ -24,10 +24,9 @@ type Requests = Streaming<wire::WatchRequest>;
 
 pub(super) async fn watch(
     service: Arc<Service>,
-    request: Request<Requests>,
+    peer: Peer,
+    mut requests: Requests,
 ) -> Result<ReceiverStream<Result<wire::RoundState, Status>>, Status> {
-    let peer = service.peer(&request)?;
-    let mut requests = request.into_inner();
     let first = requests.message().await?.ok_or(ProtocolError::Missing("run"))?;
     peer.counters.asked(&first);
     let run: RunName = first.run.parse()?;
@@ -41,27 +40,22 @@ pub(super) async fn watch(
 
 /// The client counts as connected until the stream ends, for any reason. `requests`: what the client sends later.
 async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, requests: Requests, messages: Messages) {
-    let Peer {
-        client,
-        fingerprint,
-        counters,
-        role,
-        ..
-    } = &peer;
-    let arrived = Command::Arrived(client.clone(), *role, availability);
+    let Peer { client, counters, .. } = &peer;
+    let role = peer.credential.role;
+    let arrived = Command::Arrived(client.clone(), role, availability);
     if service.commands.send(arrived).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
     }
     // The older watch ends only after this one has arrived, so that the client stays connected.
-    let mut turn = service.turns.take(client, Kind::Watch);
+    let mut turn = service.turn(CallKind::Watch, &peer);
     tracing::debug!(%client, "watching");
     let view = |state: &State| match role {
         Role::Evaluator => state.view_of_evaluator(&service.plan, client, service.clock.now()),
         _ => state.view(&service.plan, client, service.clock.now()),
     };
     let admit = || {
-        service.admission.admit(client, fingerprint)?;
+        service.admit(CallKind::Watch, &peer)?;
         service.classes.check(client)
     };
     let followed = Followed {
@@ -84,16 +78,10 @@ async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, r
     };
     let mut ended = Command::Left(client.clone());
     let told = told.inspect_err(|status| {
-        let refused = match status.code() {
-            tonic::Code::PermissionDenied => Some(TurnedFor::Revoked),
-            tonic::Code::FailedPrecondition => {
-                ended = Command::Refused(client.clone());
-                Some(TurnedFor::Learner)
-            }
-            _ => None,
-        };
-        if let Some(reason) = refused {
-            service.events.turned_away(client.as_str(), reason, status.message());
+        if status.code() == Code::FailedPrecondition {
+            ended = Command::Refused(client.clone());
+            let why = status.message();
+            service.events.turned_away(client.as_str(), TurnedFor::Learner, why);
         }
     });
     drop(watching);
@@ -145,6 +133,7 @@ async fn answer(
             }
             continue;
         }
+        peer.call.turn().await;
         let wire::WatchRequest { update, frame, .. } = request;
         let reply = match update {
             Some(header) => submit::whole(service.clone(), peer.clone(), header, frame).await,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,7 +152,14 @@ impl Server {
             EnrollmentPort::new(address, tls, registry.clone(), edge, reloader.settings())
         });
         let (port, listening) = port.unzip();
-        let service = Arc::new(shared.service(&started, options.revoked, registry.clone(), reloader.settings())?);
+        let admission = Admission {
+            list: options.revoked,
+            standings: registry.standings(),
+            certificates: reloader.certificates(),
+            clock: shared.clock,
+        };
+        let service = shared.service(&started, admission, registry.clone(), reloader.settings());
+        let service = Arc::new(service?);
         let admission = service.admission.clone();
         let admin = shared.admin(
             &options.data,
@@ -169,7 +176,7 @@ impl Server {
         let traffic = Arc::clone(&shared.traffic);
         let (door, seats, incoming) = Door::new(
             listener,
-            reloader.main(),
+            (reloader.main(), reloader.certificates()),
             Arc::clone(&traffic),
             reloader.settings(),
             Arc::clone(&shared.edge.main),
@@ -246,7 +253,7 @@ impl Shared {
     fn service(
         &self,
         started: &Started,
-        revoked: PathBuf,
+        admission: Admission,
         registry: RegistryHandle,
         settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> Result<Service, ServeError> {
@@ -266,7 +273,7 @@ impl Shared {
             edge: Arc::clone(&self.edge),
             events: self.events.clone(),
             clock: self.clock,
-            admission: Admission::new(revoked, registry.refused()),
+            admission,
             classes: Classes::default(),
             registry,
             settings,

@@ -9,6 +9,7 @@ mod stored_run;
 mod support;
 
 mod absent;
+mod admission;
 mod aligned;
 mod books;
 mod check;

@@ -20,8 +20,8 @@ pub struct PeerInfo {
     pub address: SocketAddr,
     /// The connection's meter.
     pub meter: Arc<Meter>,
-    /// The certificate whose key the peer proved to hold: one X.509 certificate, DER.
-    pub certificate: Arc<[u8]>,
+    /// What the peer showed, DER: the X.509 certificate whose key it proved to hold, then those of authorities between.
+    pub chain: Arc<[Vec<u8>]>,
 }
 
 /// A metered connection after its TLS handshake. With [`PeerInfo`], whose client has presented its certificate

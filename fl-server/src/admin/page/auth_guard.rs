@@ -100,9 +100,12 @@ impl AuthGuard {
 /// Whether a `Host` header is a loopback name: another site's DNS name is refused (DNS rebinding).
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+        Some(rest) => rest
+            .split_once(']')
+            .filter(|(_, after)| after.is_empty() || after.starts_with(':')),
+        None => Some(host.split_once(':').unwrap_or((host, ""))),
     };
+    let name = name.map_or("", |(name, _)| name);
     name.eq_ignore_ascii_case("localhost")
         || name
             .parse::<std::net::IpAddr>()
@@ -131,6 +134,8 @@ mod tests {
             "localhost.evil.example",
             "10.0.0.1",
             "[2001:db8::1]:1",
+            "[::1]evil.example",
+            "[::1",
             "",
         ] {
             assert_eq!(entry(host), Entry::Foreign, "{host}");

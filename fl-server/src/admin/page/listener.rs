@@ -13,9 +13,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 
+use crate::admin::page::access::ReadsCertificate;
 use crate::admin::page::auth_guard::{self, AuthGuard};
 use crate::admin::page::connection_limit::Limit;
-use crate::admin::page::operator::ReadsCertificate;
 use crate::admin::page::sources::Sources;
 use crate::admin::page::{routes, snapshot};
 use crate::config::server::PAGE_CONNECTIONS;
@@ -114,7 +114,7 @@ impl Live {
     pub(crate) async fn serve(self, sources: Sources) {
         let url = self.url();
         let certificates = sources.certificates.clone();
-        let tls = match self.own.map(|own| operators_tls(own, certificates)).transpose() {
+        let tls = match self.own.map(|own| operators_tls(own, certificates.clone())).transpose() {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, url, "the admin page is not served"),
         };
@@ -146,7 +146,10 @@ impl Live {
             Some(tls) => match axum_server::from_tcp_rustls(self.listener, tls) {
                 Ok(server) => {
                     let mut server = server
-                        .map(|tls| ReadsCertificate(tls.acceptor(limit)))
+                        .map(|tls| {
+                            let tls = tls.acceptor(limit);
+                            ReadsCertificate { tls, certificates }
+                        })
                         .handle(handle)
                         .http1_only();
                     impatient(server.http_builder());

@@ -14,13 +14,12 @@ use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use serde::Deserialize;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::access::{Evidence, Shown, reading};
 use super::auth_guard::Entry;
 use super::connection_limit::Place;
 use super::metrics::{self, Measured, Process};
-use super::operator::Shown;
 use super::snapshot::Dashboard;
 
 /// Content type of OpenMetrics.
@@ -49,18 +48,22 @@ pub(super) fn router(app: Arc<Dashboard>) -> Router {
 }
 
 /// Checks access, and sets the security headers.
-async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) -> Response {
+async fn guard(State(app): State<Arc<Dashboard>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let shown = request.extensions().get::<Shown>();
-    let entry = match shown.and_then(|shown| shown.admitted(&app.sources.admission)) {
-        Some(operator) => {
-            if let Some(ConnectInfo(address)) = request.extensions().get::<ConnectInfo<SocketAddr>>() {
-                app.sources.registry.joined(operator.reading(address.ip()));
-            }
-            Entry::Allowed
-        }
-        None => app.gate().entry(request.headers()),
+    let evidence = Evidence {
+        shown: request.extensions().get::<Shown>().cloned().unwrap_or_default(),
+        headers: request.headers().clone(),
     };
+    if let Some(operator) = app.access.operator(&evidence.shown)
+        && let Some(ConnectInfo(address)) = request.extensions().get::<ConnectInfo<SocketAddr>>()
+    {
+        app.sources.registry.joined(reading(operator, address.ip())).await;
+    }
+    let entry = app.access.entry(&evidence);
+    if entry == Entry::Login && evidence.headers.contains_key(header::AUTHORIZATION) {
+        app.wrong_token().await;
+    }
+    request.extensions_mut().insert(evidence);
     if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
         place.let_in();
     }
@@ -117,21 +120,17 @@ async fn live(State(app): State<Arc<Dashboard>>) -> Response {
 
 /// Streams changes as server-sent events: at most one live event a second, and one event for each new report.
 ///
-/// The stream of an operator who reads it by a certificate ends when that is revoked.
-async fn stream(
-    State(app): State<Arc<Dashboard>>,
-    shown: Option<Extension<Shown>>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let (events, stream) = tokio::sync::mpsc::channel(2);
-    let admission = app.sources.admission.clone();
-    let by_certificate = shown.filter(|shown| shown.admitted(&admission).is_some());
-    let is_admitted = move || {
-        by_certificate
-            .as_ref()
-            .is_none_or(|shown| shown.admitted(&admission).is_some())
+/// A stream ends within a second once what its request showed does not count any more.
+async fn stream(State(app): State<Arc<Dashboard>>, Extension(evidence): Extension<Evidence>) -> Response {
+    let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
+        let why = "as many pages as this server shows at once are open; close one, or read /live.json";
+        return plain(StatusCode::SERVICE_UNAVAILABLE, why);
     };
+    let (events, stream) = tokio::sync::mpsc::channel::<Result<Event, Infallible>>(2);
+    let access = app.access.clone();
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {
+        let _place = place;
         // A new viewer does not wait for the next tick.
         let first = serde_json::to_string(&app.view().await).unwrap_or_default();
         drop(app);
@@ -143,7 +142,7 @@ async fn stream(
             return;
         }
         let mut told = None;
-        while ticks.changed().await.is_ok() && is_admitted() {
+        while ticks.changed().await.is_ok() && access.entry(&evidence) == Entry::Allowed {
             let tick = ticks.borrow_and_update().clone();
             if events
                 .send(Ok(Event::default().event("live").data(&*tick.live)))
@@ -164,7 +163,8 @@ async fn stream(
             }
         }
     });
-    Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default())
+    let stream = ReceiverStream::new(stream);
+    Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
 }
 
 async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
@@ -197,15 +197,21 @@ struct LoginForm {
 }
 
 async fn login(State(app): State<Arc<Dashboard>>, Form(LoginForm { token }): Form<LoginForm>) -> Response {
-    let gate = app.gate();
-    if let Some(cookie) = gate.cookie().filter(|_| gate.is_token(&token)) {
+    let guard = app.access.guard();
+    if let Some(cookie) = guard.cookie().filter(|_| guard.is_token(&token)) {
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }
-    tracing::warn!("a wrong token was shown at the admin address");
-    // Wrong tokens queue behind each other; the right one does not wait for them.
-    let _turn = app.logins.acquire().await;
-    tokio::time::sleep(PENALTY).await;
+    app.wrong_token().await;
     login_page(StatusCode::UNAUTHORIZED, "That is not the token.")
+}
+
+impl Dashboard {
+    /// A wrong token was shown. Those queue behind each other; the right one does not wait for them.
+    async fn wrong_token(&self) {
+        tracing::warn!("a wrong token was shown at the admin address");
+        let _turn = self.logins.acquire().await;
+        tokio::time::sleep(PENALTY).await;
+    }
 }
 
 fn login_page(status: StatusCode, note: &str) -> Response {

@@ -7,12 +7,14 @@ use fl_report::Costs;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::access::Access;
 use super::auth_guard::AuthGuard;
 use super::sources::{Sources, TICK};
 use super::view::{Throughput, View, ViewContext};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::config::live::LiveSettings;
+use crate::config::server::PAGE_STREAMS;
 use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
 use crate::reporting::moment::{Moment, Moved};
@@ -21,8 +23,8 @@ use crate::reporting::moment::{Moment, Moved};
 #[derive(Debug)]
 pub(super) struct Dashboard {
     pub(super) sources: Sources,
-    /// That of the start.
-    gate: AuthGuard,
+    /// Who may read it.
+    pub(super) access: Access,
     /// When serving began.
     pub(super) since: Millis,
     /// The nonce of the page's scripts, for its content security policy.
@@ -32,8 +34,10 @@ pub(super) struct Dashboard {
     /// The last report. One report is made at a time.
     reports: Semaphore,
     last: Mutex<Option<LastReport>>,
-    /// One attempt to log in at a time.
+    /// One wrong token at a time.
     pub(super) logins: Semaphore,
+    /// Streams of live data that may be opened: connections are left for other requests.
+    pub(super) streams: Arc<Semaphore>,
 }
 
 /// The snapshot of one moment.
@@ -76,21 +80,26 @@ struct Rates {
 }
 
 /// Starts the refresh loop. The task ends with the state's sender.
-pub(super) fn start(sources: Sources, gate: AuthGuard) -> Arc<Dashboard> {
+pub(super) fn start(sources: Sources, guard: AuthGuard) -> Arc<Dashboard> {
     let (shown, ticks) = watch::channel(Tick::default());
     let mut nonce = [0; 16];
     // Without random bytes the nonce is constant: the policy is a second defense, and the page has no foreign content.
     let _ = getrandom::fill(&mut nonce);
     let app = Arc::new(Dashboard {
         since: sources.clock.now(),
+        access: Access {
+            guard,
+            settings: sources.settings.clone(),
+            admission: sources.admission.clone(),
+        },
         sources,
-        gate,
         nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),
         ticks,
         rates: Mutex::default(),
         reports: Semaphore::new(1),
         last: Mutex::default(),
         logins: Semaphore::new(1),
+        streams: Arc::new(Semaphore::new(PAGE_STREAMS)),
     });
     tokio::spawn(refresh_loop(Arc::downgrade(&app), shown));
     app
@@ -206,14 +215,6 @@ impl Dashboard {
             json: json.clone(),
         });
         Ok(json)
-    }
-
-    /// The rule for requests of this moment: the token may have changed.
-    pub(super) fn gate(&self) -> AuthGuard {
-        match (&self.gate, &self.sources.settings.borrow().token) {
-            (AuthGuard::Token { .. }, Some(token)) => AuthGuard::with_token(token),
-            (gate, _) => gate.clone(),
-        }
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Option<LastReport>> {

@@ -27,6 +27,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::{ClosedFor, PortCounters};
 use crate::config::live::LiveSettings;
+use crate::identity::Certificates;
 use crate::rate_limited::RateLimited;
 pub(crate) use lobby::{Bound, Entry, Lobby, Waiting, network};
 pub(crate) use room::Room;
@@ -43,6 +44,8 @@ pub(crate) struct Door {
     listener: TcpListener,
     /// That of new connections.
     tls: watch::Receiver<Arc<ServerConfig>>,
+    /// Those of this moment: one of the authorities signed a client's certificate.
+    certificates: watch::Receiver<Arc<Certificates>>,
     traffic: Arc<Connections>,
     seats: Arc<Seats>,
     lobby: Lobby<Stranger>,
@@ -106,7 +109,7 @@ impl Door {
     /// A door for `listener`, and the stream of its clients' connections.
     pub(crate) fn new(
         listener: TcpListener,
-        tls: watch::Receiver<Arc<ServerConfig>>,
+        (tls, certificates): (watch::Receiver<Arc<ServerConfig>>, watch::Receiver<Arc<Certificates>>),
         traffic: Arc<Connections>,
         mut settings: watch::Receiver<Arc<LiveSettings>>,
         counters: Arc<PortCounters>,
@@ -118,6 +121,7 @@ impl Door {
         let door = Self {
             listener,
             tls,
+            certificates,
             traffic,
             seats: Arc::clone(&seats),
             lobby: Lobby::new(room.strangers, room.per_address),
@@ -201,13 +205,15 @@ impl Door {
             Arc::clone(&self.seats),
             self.clients.clone(),
         );
-        let turned_away = self.turned_away.clone();
+        let (turned_away, certificates) = (self.turned_away.clone(), self.certificates.clone());
         let (counted, counters, timeout) = (Arc::clone(&meter), Arc::clone(&self.counters), self.handshake_timeout());
         let handshaking = counters.handshaking();
         let handshake = self.handshakes.spawn(async move {
             match fl_proto::accept(io, address, counted, tls, timeout).await {
                 Ok(accepted) => {
-                    if let Some(seated) = seat(accepted, &seats, address, &counters, handshaking.done()) {
+                    let authorities = certificates.borrow().authorities.clone();
+                    let seated = seat(accepted, &authorities, &seats, address, &counters, handshaking.done());
+                    if let Some(seated) = seated {
                         // The gRPC server may be stopping.
                         let _ = clients.send(Ok(seated)).await;
                     }

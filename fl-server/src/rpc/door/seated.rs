@@ -3,47 +3,44 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use fl_proto::{Accepted, ClientId, Fingerprint, Lifetime, Meter, Role, peer_name, peer_role};
+use fl_proto::{Accepted, Meter};
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
 use super::seats::{Call, Seats};
 use crate::accounting::edge::{ClosedFor, Open, PortCounters};
+use crate::registry::credential::Credential;
 use crate::rpc::revocable::Revocable;
 
 /// Gives a client that has shown its certificate a seat.
 pub(super) fn seat(
     accepted: Accepted,
+    authorities: &[Vec<u8>],
     seats: &Arc<Seats>,
     address: SocketAddr,
     counters: &PortCounters,
     open: Open,
 ) -> Option<Seated> {
     let info = accepted.info();
-    let named = peer_name(&info.certificate).and_then(|client| Ok((client, peer_role(&info.certificate)?)));
-    let (client, role) = match named {
-        Ok(named) => named,
+    let credential = match Credential::of(&info.chain, authorities) {
+        Ok(credential) => credential,
         Err(error) => {
             counters.closed(ClosedFor::Name);
-            tracing::warn!(%error, %address, "a certificate of the federation names no client, or an unknown role");
+            tracing::warn!(%error, %address, "a certificate names no client, an unknown role, or an authority that was removed meanwhile");
             return None;
         }
     };
-    let Some((number, end)) = seats.take(&client, Instant::now()) else {
+    let client = &credential.client;
+    let Some((number, end)) = seats.take(client, Instant::now()) else {
         tracing::warn!(%client, %address, "closed at once: every place for a client is taken (`connections` in server.toml)");
         return None;
     };
     let caller = Caller {
-        certificate: Arc::clone(&info.certificate),
+        credential: Arc::new(credential),
         address: address.ip().to_canonical(),
-        role,
-        lifetime: Lifetime::of(&info.certificate).ok(),
-        fingerprint: Fingerprint::of(&info.certificate),
         meter: Arc::clone(&info.meter),
-        client,
         number,
         seats: Arc::clone(seats),
     };
@@ -55,17 +52,8 @@ pub(super) fn seat(
 /// The client at the other end of a connection; an extension of its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// The name in its certificate.
-    pub(crate) client: ClientId,
-    /// The role in its certificate.
-    pub(crate) role: Role,
-    /// The certificate, DER.
-    pub(crate) certificate: Arc<[u8]>,
+    pub(crate) credential: Arc<Credential>,
     pub(crate) address: IpAddr,
-    /// The certificate's, if it can be read.
-    pub(crate) lifetime: Option<Lifetime>,
-    /// Fingerprint of the certificate.
-    pub(crate) fingerprint: Fingerprint,
     /// Counts the connection's bytes.
     pub(crate) meter: Arc<Meter>,
     number: u64,
@@ -73,9 +61,9 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// How long a new call waits, because the client made many.
-    pub(crate) fn wait(&self) -> Duration {
-        self.seats.wait(&self.client, Instant::now())
+    /// Waits for the turn of a new call: at once, unless the client made many.
+    pub(crate) async fn turn(&self) {
+        self.seats.turn(&self.credential.client).await;
     }
 
     /// Begins a call on this connection, which is in use until the returned guard is dropped.
@@ -83,7 +71,7 @@ impl Caller {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the client has too many calls open; `UNAVAILABLE` if the connection is being closed.
     pub(crate) fn call(&self) -> Result<Call, Status> {
-        self.seats.call(&self.client, self.number)
+        self.seats.call(&self.credential.client, self.number)
     }
 }
 
@@ -99,7 +87,8 @@ pub(crate) struct Occupied {
 
 impl Drop for Occupied {
     fn drop(&mut self) {
-        self.caller.seats.leave(&self.caller.client, self.caller.number);
+        let caller = &self.caller;
+        caller.seats.leave(&caller.credential.client, caller.number);
     }
 }
 

@@ -108,15 +108,12 @@ impl Seats {
         self.table().remove(client, number);
     }
 
-    /// How long a new call of `client` waits, because the client made many.
-    pub(super) fn wait(&self, client: &ClientId, now: Instant) -> Duration {
+    /// Waits for the turn of a new call of `client`, which has made many.
+    pub(super) async fn turn(&self, client: &ClientId) {
         let rate = self.table().room.call_rate;
-        let wait = self.rate.reserve(client, rate, now);
         self.counters.called();
-        if !wait.is_zero() {
-            self.counters.limited(CallLimit::Rate);
-        }
-        wait
+        let limited = || self.counters.limited(CallLimit::Rate);
+        self.rate.turn(client.clone(), rate, limited).await;
     }
 
     /// Begins a call.
@@ -203,6 +200,13 @@ pub(crate) struct Call {
     seats: Arc<Seats>,
     client: ClientId,
     number: u64,
+}
+
+impl Call {
+    /// Waits for the turn of one more message of this call, as if it were a call of its own.
+    pub(crate) async fn turn(&self) {
+        self.seats.turn(&self.client).await;
+    }
 }
 
 impl Drop for Call {
@@ -319,9 +323,9 @@ mod tests {
             closed(&seats).contains(&(ClosedFor::Evicted, 1)),
             "five are the most in total"
         );
-        assert_eq!(seats.wait(&client("a"), now), Duration::ZERO);
-        assert_eq!(seats.wait(&client("a"), now), Duration::from_secs(1));
-        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(waited(&seats, "a").await, Duration::ZERO);
+        assert_eq!(waited(&seats, "a").await, Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(4)).await;
         assert_eq!(seats.cut_idle(Instant::now()), 4, "all but the one with a call");
     }
 
@@ -341,13 +345,21 @@ mod tests {
         assert_eq!(limited, [(CallLimit::Rate, 0), (CallLimit::Open, 1)]);
     }
 
-    #[test]
-    fn a_client_that_calls_too_often_waits_and_another_does_not() {
-        let (seats, now) = (seats(9, 9), Instant::now());
-        let waits: Vec<_> = (0..101).map(|_| seats.wait(&client("a"), now)).collect();
-        assert_eq!(waits[..100], [Duration::ZERO; 100]);
-        assert_eq!(waits[100], Duration::from_millis(10));
-        assert_eq!(seats.wait(&client("b"), now), Duration::ZERO);
+    /// How long the next call of a client waits.
+    async fn waited(seats: &Seats, name: &str) -> Duration {
+        let begun = Instant::now();
+        seats.turn(&client(name)).await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_calls_too_often_waits_and_another_does_not() {
+        let seats = seats(9, 9);
+        for _ in 0..100 {
+            assert_eq!(waited(&seats, "a").await, Duration::ZERO);
+        }
+        assert_eq!(waited(&seats, "a").await, Duration::from_millis(10));
+        assert_eq!(waited(&seats, "b").await, Duration::ZERO);
         let limited: Vec<_> = seats.counters.limits().collect();
         assert_eq!((seats.counters.calls(), limited[0]), (102, (CallLimit::Rate, 1)));
     }

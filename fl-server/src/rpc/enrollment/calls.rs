@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fl_proto::{Enrolled, PROTOCOL_MAJOR, ProtocolError, Secret, SigningRequest, wire};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use wire::enrollment_server::{Enrollment, EnrollmentServer};
 
@@ -43,20 +42,31 @@ pub(super) fn service(
 pub(super) struct Calls {
     registry: RegistryHandle,
     edge: Arc<Edge>,
-    rate: CallRate<IpAddr>,
+    rate: CallRate<Queue>,
     settings: watch::Receiver<Arc<LiveSettings>>,
+}
+
+/// Whose calls wait for each other: those with one right secret, and of an address those with wrong ones, behind all of it. So a
+/// device does not queue behind others of its address, which may be that of a whole site.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Queue {
+    Line(Vec<u8>),
+    Address(IpAddr),
 }
 
 impl Calls {
     /// Counts a call and waits for its turn.
-    async fn turn(&self, address: IpAddr) {
+    async fn turn(&self, secret: &[u8], address: IpAddr) {
         let rate = self.settings.borrow().tuning.enroll_rate;
-        let wait = self.rate.reserve(&network(address), rate, Instant::now());
         self.edge.enroll.called();
-        if !wait.is_zero() {
-            self.edge.enroll.limited(CallLimit::Rate);
-            tokio::time::sleep(wait).await;
+        let is_right = Secret::from_bytes(secret).is_ok_and(|secret| self.registry.lines().knows(&secret));
+        let mut queue = Queue::Address(network(address));
+        if is_right {
+            self.rate.count(&queue, rate);
+            queue = Queue::Line(secret.to_vec());
         }
+        let limited = || self.edge.enroll.limited(CallLimit::Rate);
+        self.rate.turn(queue, rate, limited).await;
     }
 
     async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Enrolled, Refused> {
@@ -114,7 +124,7 @@ impl Enrollment for Calls {
     async fn enroll(&self, request: Request<wire::EnrollRequest>) -> Result<Response<wire::EnrollReply>, Status> {
         let address = request.extensions().get::<SocketAddr>().copied();
         let address = address.ok_or_else(|| Status::internal("the connection has no address"))?;
-        self.turn(address.ip()).await;
+        self.turn(&request.get_ref().secret, address.ip()).await;
         let refused = match self.ask(request.into_inner(), address.ip()).await {
             Ok(enrolled) => {
                 self.edge.enrolled(match &enrolled {

@@ -1,0 +1,105 @@
+//! What the registry refuses, and which secrets it knows, for the calls of every connection. The locks guard a table each and are
+//! never held across an await.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use fl_compress::Digest;
+use fl_proto::{ClientId, Fingerprint, Secret};
+
+use crate::clock::Millis;
+use crate::registry::client::ClientRecord;
+use crate::registry::credential::Credential;
+
+/// The names of which the registry refuses something. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Standings(Arc<RwLock<BTreeMap<ClientId, Standing>>>);
+
+/// What the registry refuses of one name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Standing {
+    /// Everything, for the operator's reason.
+    revoked: Option<String>,
+    /// Certificates issued before this time.
+    since: Millis,
+    /// Single certificates, and whether an operator revoked them; the others were replaced.
+    certificates: Vec<(Fingerprint, bool)>,
+}
+
+/// The digests of the secrets of the lines that are stored. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lines(Arc<RwLock<BTreeSet<Digest>>>);
+
+impl Lines {
+    pub(super) fn add(&self, secret: Digest) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(secret);
+    }
+
+    pub(super) fn remove(&self, secret: &Digest) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(secret);
+    }
+
+    /// Whether a line has this secret, whatever became of it. By its digest, whose bits say nothing of other secrets.
+    pub(crate) fn knows(&self, secret: &Secret) -> bool {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&secret.digest())
+    }
+}
+
+/// Why the registry refuses a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The operator's reason, which may be empty.
+    Name(String),
+    Certificate,
+    /// A newer certificate of its name counts in its place, or its name was forgotten.
+    Replaced,
+}
+
+impl Standings {
+    /// Takes over what a record says; `None`: nothing.
+    pub(crate) fn update(&self, client: &ClientId, record: Option<&ClientRecord>) {
+        let standing = record.map(Standing::of).unwrap_or_default();
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if standing == Standing::default() {
+            table.remove(client);
+        } else {
+            table.insert(client.clone(), standing);
+        }
+    }
+
+    /// Why this certificate is refused, if it is.
+    pub(crate) fn refusal(&self, shown: &Credential) -> Option<Refused> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&shown.client)?.refusal(shown)
+    }
+}
+
+impl Standing {
+    fn of(record: &ClientRecord) -> Self {
+        let refused = |one: &&super::client::CertificateRecord| one.revoked.is_some() || one.replaced.is_some();
+        let certificates = record.certificates.iter().filter(refused);
+        Self {
+            revoked: record.revoked.as_ref().map(|revoked| revoked.why.clone()),
+            since: record.since.unwrap_or(0),
+            certificates: certificates
+                .map(|one| (one.fingerprint, one.revoked.is_some()))
+                .collect(),
+        }
+    }
+
+    fn refusal(&self, shown: &Credential) -> Option<Refused> {
+        if let Some(why) = &self.revoked {
+            return Some(Refused::Name(why.clone()));
+        }
+        let single = self.certificates.iter().find(|(of, _)| *of == shown.fingerprint);
+        match single {
+            Some((_, true)) => Some(Refused::Certificate),
+            Some((_, false)) => Some(Refused::Replaced),
+            None if shown.issued() < self.since => Some(Refused::Replaced),
+            None => None,
+        }
+    }
+}
