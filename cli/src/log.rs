@@ -14,6 +14,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::exit::is_wild;
+
 /// Lines that wait to be written; those beyond are dropped and counted. About a megabyte.
 const WAITING: usize = 4096;
 /// Lines of one kind within [`WINDOW`], at most; those beyond are counted. A line of the program's text is a kind.
@@ -64,6 +66,7 @@ pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + '
         dropped: Arc::clone(&dropped),
         spared: Arc::clone(&spared),
         told: (0, 0),
+        has_colors: io::stderr().is_terminal(),
     };
     let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING);
     let (queue, guard) = queue.thread_name("log").finish(told);
@@ -136,6 +139,7 @@ struct Told<W> {
     dropped: Arc<OnceLock<ErrorCounter>>,
     spared: Arc<AtomicUsize>,
     told: (usize, usize),
+    has_colors: bool,
 }
 
 impl<W: Write> Write for Told<W> {
@@ -161,7 +165,14 @@ impl<W: Write> Write for Told<W> {
                 self.writer.write_all(said.as_bytes())?;
             }
         }
-        self.writer.write_all(line)?;
+        match std::str::from_utf8(line) {
+            // Colors are the log's own. What it quotes was made plain where it came in; this is for what was forgotten there.
+            Ok(text) if !self.has_colors && text.contains(is_wild) => {
+                let plain = text.replace(is_wild, "\u{fffd}");
+                self.writer.write_all(plain.as_bytes())?;
+            }
+            _ => self.writer.write_all(line)?,
+        }
         Ok(line.len())
     }
 
@@ -209,6 +220,7 @@ mod tests {
             dropped: Arc::clone(&dropped),
             spared: Arc::default(),
             told: (0, 0),
+            has_colors: false,
         };
         let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(4);
         let (mut queue, guard) = queue.finish(told);
@@ -252,6 +264,7 @@ mod tests {
             dropped: Arc::default(),
             spared: counted,
             told: (0, 0),
+            has_colors: false,
         });
         let sparing = Sparing {
             kinds: Mutex::default(),
@@ -267,7 +280,7 @@ mod tests {
                 tracing::warn!(at, "a peer sends nonsense");
                 tracing::info!(at, "a peer comes");
             }
-            tracing::warn!("the disk is full");
+            tracing::warn!("the disk is full\u{202e}");
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let of = |kind: &str| text.lines().filter(|line| line.contains(kind)).count() as u32;
@@ -282,6 +295,7 @@ mod tests {
             .map(|line| line.split(' ').next().unwrap().parse::<usize>().unwrap())
             .sum();
         assert_eq!(missing as u32, 20_000 - FAILURES - NEWS);
+        assert!(text.contains("the disk is full\u{fffd}"), "{text:.500}");
     }
 
     #[test]

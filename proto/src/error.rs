@@ -1,5 +1,8 @@
 //! Errors in messages.
 
+use crate::foreign_text::foreign_text;
+use crate::limits::MAX_REASON;
+
 /// A message breaks a rule of the protocol. Becomes `INVALID_ARGUMENT` on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
@@ -17,9 +20,10 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error of a field whose value breaks the rule `why`.
-    pub fn invalid(field: &'static str, why: impl Into<String>) -> Self {
-        Self::Invalid { field, why: why.into() }
+    /// The error of a field whose value breaks the rule `why`, which may quote it.
+    pub fn invalid(field: &'static str, why: impl AsRef<str>) -> Self {
+        let why = foreign_text(why.as_ref(), MAX_REASON);
+        Self::Invalid { field, why }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::error::ProtocolError;
 use crate::extra::Extra;
 use crate::foreign_text::foreign_text;
-use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::limits::{MAX_PING_EVERY, MAX_SOFTWARE, MAX_TASK, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::run_digest::RunDigest;
 use crate::tensors;
@@ -54,14 +54,13 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
 
     fn try_from(request: wire::JoinRequest) -> Result<Self, ProtocolError> {
         check_version(request.protocol_major, request.protocol_minor)?;
-        check_tasks(&request.tasks)?;
         if request.classes.len() > request.tasks.len() {
             let why = format!("{} digests for {} tasks", request.classes.len(), request.tasks.len());
             return Err(ProtocolError::invalid("classes", why));
         }
         Ok(Self {
             classes: request.classes,
-            tasks: request.tasks,
+            tasks: read_tasks(request.tasks)?,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
             software: foreign_text(&request.software, MAX_SOFTWARE),
             device: foreign_text(&request.device, MAX_SOFTWARE),
@@ -82,11 +81,15 @@ pub(crate) fn check_version(major: u32, minor: u32) -> Result<(), ProtocolError>
         .ok_or_else(|| ProtocolError::invalid("protocol_major", why()))
 }
 
-pub(crate) fn check_tasks(tasks: &[String]) -> Result<(), ProtocolError> {
-    let why = || format!("{} is above {MAX_TASKS}", tasks.len());
-    (tasks.len() <= MAX_TASKS)
-        .then_some(())
-        .ok_or_else(|| ProtocolError::invalid("tasks", why()))
+/// The tasks that a client names.
+pub(crate) fn read_tasks(tasks: Vec<String>) -> Result<Vec<String>, ProtocolError> {
+    if tasks.len() > MAX_TASKS {
+        return Err(ProtocolError::invalid(
+            "tasks",
+            format!("{} is above {MAX_TASKS}", tasks.len()),
+        ));
+    }
+    Ok(tasks.iter().map(|task| foreign_text(task, MAX_TASK)).collect())
 }
 
 /// What a client receives when it has joined.

@@ -14,6 +14,8 @@ pub const MAX_PUSH: u64 = 16 * 1024;
 pub const CHUNK: usize = 64 * 1024;
 /// Longest message that either side reads. A `Run` with the layout of a deep network fits.
 pub const MAX_MESSAGE: usize = 512 * 1024;
+/// Longest name of a task, in bytes.
+pub const MAX_TASK: usize = 64;
 /// Tasks that a client may name.
 pub const MAX_TASKS: usize = 64;
 /// Frames in one fetch; a client that is further behind gets a snapshot.
@@ -36,12 +38,15 @@ pub const MAX_EXTRA: usize = 64 * 1024;
 /// Most bytes of a `Probe` in each direction: enough to see the rate of a link, little beside a model.
 pub const MAX_PROBE: usize = 256 * 1024;
 
-/// Time without a byte after which servers send a ping by default.
-pub const DEFAULT_PING_EVERY: Duration = Duration::from_secs(60);
+/// Time without a byte after which servers send a ping by default: proxies, routers and balancers close a connection that was idle
+/// for 30 s, at the least.
+pub const DEFAULT_PING_EVERY: Duration = Duration::from_secs(25);
 /// Longest time without a byte after which a server may send a ping.
 pub const MAX_PING_EVERY: Duration = Duration::from_secs(600);
 /// Time limit of a ping's answer; then the connection is closed.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for which sent bytes may have no receipt; then the connection is broken, as where a router has forgotten it.
+pub(crate) const RECEIPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of establishing TCP and TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

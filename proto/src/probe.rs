@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::error::ProtocolError;
-use crate::join::{Joined, check_tasks, check_version};
+use crate::foreign_text::foreign_text;
+use crate::join::{Joined, check_version, read_tasks};
 use crate::joined_run::{JoinedRun, read_join};
-use crate::limits::{MAX_PROBE, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::limits::{MAX_PROBE, MAX_REASON, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::wire;
 
 /// The beginning of a probe.
@@ -33,12 +34,11 @@ impl TryFrom<wire::ProbeHeader> for ProbeHeader {
 
     fn try_from(header: wire::ProbeHeader) -> Result<Self, ProtocolError> {
         check_version(header.protocol_major, header.protocol_minor)?;
-        check_tasks(&header.tasks)?;
         let bytes = usize::try_from(header.bytes).ok().filter(|bytes| *bytes <= MAX_PROBE);
         let above = || ProtocolError::invalid("bytes", format!("{} is above {MAX_PROBE}", header.bytes));
         Ok(Self {
             bytes: bytes.ok_or_else(above)?,
-            tasks: header.tasks,
+            tasks: read_tasks(header.tasks)?,
         })
     }
 }
@@ -85,7 +85,7 @@ impl TryFrom<wire::ProbeResult> for Probed {
         let known = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
         Ok(Self {
             clock: Duration::from_millis(result.unix_ms),
-            refusal: Some(result.refusal).filter(|text| !text.is_empty()),
+            refusal: Some(foreign_text(&result.refusal, MAX_REASON)).filter(|text| !text.is_empty()),
             run: read_join(result.run.unwrap_or_default(), None)?.0,
             deadline: Duration::from_millis(result.deadline_ms),
             update_bytes: known(result.update_bytes),

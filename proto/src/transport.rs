@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{self, CertificateError, ClientConfig, CommonState, Ha
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Server};
 
-use crate::limits::{CONNECT_TIMEOUT, PING_TIMEOUT};
+use crate::limits::{CONNECT_TIMEOUT, PING_TIMEOUT, RECEIPT_TIMEOUT};
 use crate::meter::accepted::{Accepted, PeerInfo};
 use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
@@ -99,7 +99,7 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
         paces,
         silence,
     } = dial;
-    io.set_nodelay(true)?;
+    prepare(&io)?;
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let clock = Arc::clone(&tls.time_provider);
     let io = Lingering::new(Paced::new(Attentive::new(io, silence), paces.clone()), meter);
@@ -159,6 +159,14 @@ pub async fn first_address<T: Send + 'static, F: Future<Output = io::Result<T>> 
             () = tokio::time::sleep(NEXT_ADDRESS), if rest.peek().is_some() => {}
         }
     }
+}
+
+/// Sets what both sides want of TCP: no waiting for more to send, and an end where nobody confirms what was sent.
+fn prepare(io: &TcpStream) -> io::Result<()> {
+    io.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    rustix::net::sockopt::set_tcp_user_timeout(io, RECEIPT_TIMEOUT.as_millis() as u32)?;
+    Ok(())
 }
 
 /// A channel over the connection that `connect` makes, and over no other.
@@ -222,7 +230,7 @@ pub async fn accept(
     tls: Arc<ServerConfig>,
     timeout: Duration,
 ) -> io::Result<Accepted> {
-    io.set_nodelay(true)?;
+    prepare(&io)?;
     let io = Lingering::new(io, Arc::clone(&meter));
     let clock = Arc::clone(&tls.time_provider);
     let io = within(timeout, TlsAcceptor::from(tls).accept(io)).await?;
@@ -250,7 +258,7 @@ pub async fn accept_uncertified(
     tls: Arc<ServerConfig>,
     timeout: Duration,
 ) -> io::Result<Accepted<SocketAddr>> {
-    io.set_nodelay(true)?;
+    prepare(&io)?;
     let io = within(timeout, TlsAcceptor::from(tls).accept(Lingering::new(io, meter))).await?;
     Ok(Accepted::new(io, address))
 }

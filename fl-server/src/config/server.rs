@@ -156,7 +156,7 @@ impl Default for Raw {
             enroll_timeout: "20s".into(),
             enroll_rate: tuning.enroll_rate.into(),
             idle: "60s".into(),
-            ping_every: "60s".into(),
+            ping_every: "25s".into(),
             stop_within: "5s".into(),
             otlp: "off".into(),
             costs: toml::Table::new(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fl_proto::{MAX_REASON, foreign_text};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -32,13 +33,14 @@ impl Events {
 
     /// Records a client that cannot take part, and logs a rate-limited warning.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
+        let why = &foreign_text(why, MAX_REASON);
         if self.status.turned_away(client, reason, why, self.clock.now()) {
             let reason = reason.label();
             tracing::warn!(client, reason, why, "client turned away");
             self.hint(|| Event::TurnedAway {
                 client: client.to_owned(),
                 reason,
-                why: why.to_owned(),
+                why: why.clone(),
             });
         }
     }

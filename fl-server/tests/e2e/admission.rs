@@ -27,7 +27,7 @@ fn calls() -> Vec<&'static str> {
 }
 
 /// The status of a call with one empty message: whichever way its messages travel, they are one stream each way on the wire.
-async fn call(channel: &Channel, call: &str) -> Code {
+pub(crate) async fn call(channel: &Channel, call: &str) -> Code {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.unwrap();
     let path = format!("/fl.v1.Federation/{call}").parse().unwrap();

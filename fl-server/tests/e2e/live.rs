@@ -46,7 +46,7 @@ async fn try_ask<S: AsyncRead + AsyncWrite + Unpin>(
     Some((status, head.to_lowercase(), body.to_owned()))
 }
 
-async fn get(address: &str, path: &str) -> (u16, String, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String, String) {
     let stream = TcpStream::connect(address).await.unwrap();
     ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: {address}"), "").await
 }

@@ -18,6 +18,7 @@ mod clock;
 mod downloads;
 mod edge;
 mod fidelity;
+mod foreign_texts;
 mod health;
 mod hostile;
 mod ledger;

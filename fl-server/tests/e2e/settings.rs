@@ -16,12 +16,12 @@ use crate::edge::{Metrics, TIMEOUT, ask, closes, fl_server, until_closed};
 use crate::support::*;
 
 /// A server process, and the folder of its federation.
-struct Served {
-    dir: tempfile::TempDir,
-    child: Child,
-    log: Lines<BufReader<ChildStderr>>,
-    address: String,
-    admin: String,
+pub(crate) struct Served {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) child: Child,
+    pub(crate) log: Lines<BufReader<ChildStderr>>,
+    pub(crate) address: String,
+    pub(crate) admin: String,
     enroll: String,
 }
 
@@ -32,7 +32,7 @@ fn free_address() -> String {
 
 impl Served {
     /// Serves with these keys beside the addresses. `admin`: the host of the page.
-    async fn start(admin: &str, keys: &str) -> Self {
+    pub(crate) async fn start(admin: &str, keys: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fed = dir.path().join("fed");
         fl_server(&["init", fed.to_str().unwrap(), "--listen", "127.0.0.1:0"]).await;
@@ -64,7 +64,7 @@ impl Served {
         served
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("fed").join(name)
     }
 
@@ -94,7 +94,7 @@ impl Served {
         self.says("were read again").await
     }
 
-    async fn issue(&self, name: &str) -> (String, Issued) {
+    pub(crate) async fn issue(&self, name: &str) -> (String, Issued) {
         let (fed, to) = (self.path(""), self.dir.path().join(name));
         let (fed, out) = (fed.to_str().unwrap(), to.to_str().unwrap());
         fl_server(&["issue", name, "--fed", fed, "--out", out]).await;
@@ -106,7 +106,7 @@ impl Served {
         (read("authority.pem"), own)
     }
 
-    async fn line(&self, name: &str) -> EnrollmentLine {
+    pub(crate) async fn line(&self, name: &str) -> EnrollmentLine {
         let said = fl_server(&["enroll", name, "--fed", self.path("").to_str().unwrap()]).await;
         said.trim().strip_prefix("fl-client enroll ").unwrap().parse().unwrap()
     }

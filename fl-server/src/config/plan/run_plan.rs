@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fl_compress::{Average, Layout, Spec};
-use fl_proto::{Extra, RunName, TrainTable, Training};
+use fl_proto::{Extra, MAX_TASK, RunName, TrainTable, Training};
 use serde::Deserialize;
 
 use crate::config::limits::Limits;
@@ -17,8 +17,6 @@ use crate::config::plan::{limits, memory};
 
 /// Most rounds of a run.
 pub const MAX_ROUNDS: u64 = 10_000_000;
-/// Longest task name in bytes.
-const MAX_TASK: usize = 64;
 
 /// One experiment. Every field is checked and in range.
 #[derive(Debug, Clone, PartialEq)]

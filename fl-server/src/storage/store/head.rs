@@ -29,11 +29,12 @@ impl Head {
     /// Opens `dir/head`, or creates it.
     pub(super) fn open(dir: &Path, disk: &Disk) -> Result<Self, DiskError> {
         let path = dir.join("head");
-        let is_new = !path.exists();
         let file = disk.open(&path, false)?;
         let mut bytes = Vec::new();
         let read = (&file).take((SLOT * SLOTS) as u64).read_to_end(&mut bytes);
         read.map_err(|e| DiskError::new("read", &path, &e))?;
+        // A power loss leaves a new file that was not synced empty, or of zeros.
+        let is_new = bytes.iter().all(|byte| *byte == 0);
         let slots = bytes.as_chunks::<SLOT>().0.iter();
         let commits = slots.filter_map(number).max();
         Ok(Self {
@@ -49,7 +50,7 @@ impl Head {
         self.commits
     }
 
-    /// Whether the file did not exist before.
+    /// Whether the file did not exist before, or holds nothing.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -58,8 +59,8 @@ impl Head {
         &self.path
     }
 
-    /// Writes the number of durable commits. Not synced: the number survives a crash of the process, and an older number
-    /// after a power loss only weakens the check.
+    /// Writes the number of durable commits. Synced only while the file is new: the number survives a crash of the process, and an
+    /// older number after a power loss only weakens the check.
     pub(super) fn note(&mut self, commits: u64, disk: &Disk) -> Result<(), DiskError> {
         let mut bytes = commits.to_le_bytes().to_vec();
         wire::seal(0, &mut bytes);
@@ -67,6 +68,10 @@ impl Head {
         let at = self.file.seek(SeekFrom::Start(slot));
         at.map_err(|e| DiskError::new("write", &self.path, &e))?;
         disk.write(&self.file, &self.path, &bytes)?;
+        if std::mem::take(&mut self.is_new) {
+            disk.sync(&self.file, &self.path)?;
+            disk.sync_dir(self.path.parent().unwrap_or(Path::new(".")))?;
+        }
         self.commits = Some(commits);
         Ok(())
     }
