@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_proto::trace::Collector;
-use fl_proto::{ClientId, Issued, Meter, Role, certificates_of, expiry, peer_name, peer_role};
+use fl_proto::{Answered, ClientId, Issued, Meter, Role, certificates_of, expiry, peer_name, peer_role};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
@@ -49,6 +49,8 @@ pub struct ClientConfig {
     pub gate: Arc<Semaphore>,
     /// Counts the bytes on the client's sockets.
     pub meter: Arc<Meter>,
+    /// The address of the server that answered last.
+    pub answered: Answered,
     /// Where learners compute, for the server's list of clients.
     pub device: String,
     /// Where traces of rounds are sent; `None`: nowhere.
@@ -85,6 +87,7 @@ impl ClientConfig {
             exit_when_done: true,
             gate: Arc::new(Semaphore::new(1)),
             meter: Arc::new(Meter::default()),
+            answered: Answered::default(),
             device: String::new(),
             otlp: None,
             when: When::default(),

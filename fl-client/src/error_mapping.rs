@@ -74,6 +74,11 @@ fn status(status: &Status, config: &ClientConfig) -> Error {
         Code::FailedPrecondition => Error::NotNow(text),
         Code::Aborted => Error::Displaced(text),
         Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
+        _ if text.contains("invalid compression flag") => Error::Broken(format!(
+            "what answers at {} is no federation's server but a web server or a proxy that speaks HTTP: a proxy must pass TLS \
+             through as it is (docs/guide/proxies.md)",
+            config.server
+        )),
         _ => match found {
             Some(found) => Error::Broken(format!("the connection to {} broke: {}", config.server, found.reason())),
             None => Error::Broken(format!("the call failed: {text}")),

@@ -69,6 +69,7 @@ impl Rpc {
             meter: Arc::clone(&config.meter),
             paces: config.limits.paces.clone(),
             silence: Silence::default(),
+            answered: config.answered.clone(),
         };
         let silence = dial.silence.clone();
         let channel = fl_proto::dial(dial)

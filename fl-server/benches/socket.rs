@@ -294,6 +294,7 @@ impl Round {
                     meter: Arc::new(Meter::default()),
                     paces: fl_proto::Paces::default(),
                     silence: Default::default(),
+                    answered: Default::default(),
                 })),
             };
         }

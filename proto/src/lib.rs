@@ -74,7 +74,7 @@ pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
 pub use transport::{
-    CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial, first_address,
-    handshake, server_builder,
+    Answered, CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial,
+    first_address, handshake, server_builder,
 };
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

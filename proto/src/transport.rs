@@ -47,7 +47,13 @@ pub struct Dial {
     pub paces: Paces,
     /// How long the server may be silent.
     pub silence: Silence,
+    /// The address that answered last, which is tried first.
+    pub answered: Answered,
 }
+
+/// The address of a name that answered last. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Answered(Arc<Mutex<Option<SocketAddr>>>);
 
 impl Dial {
     /// With a meter of its own and no limits.
@@ -58,6 +64,7 @@ impl Dial {
             meter: Arc::default(),
             paces: Paces::default(),
             silence: Silence::default(),
+            answered: Answered::default(),
         }
     }
 }
@@ -98,6 +105,7 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
         meter,
         paces,
         silence,
+        answered: _,
     } = dial;
     prepare(&io)?;
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
@@ -120,16 +128,28 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     let (address, paces) = (dial.address.clone(), dial.paces.clone());
     let connect = async move {
-        let addresses = tokio::net::lookup_host(&dial.address).await?.collect();
+        let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host(&dial.address)).await;
+        let silent = |_| io::Error::other("lookup: the name server does not answer");
+        let mut addresses: Vec<_> = looked_up.map_err(silent)??.collect();
+        // Stable: the others keep their order.
+        let answered = *dial.answered.0.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.sort_by_key(|address| Some(*address) != answered);
         let connect = |address| {
             let dial = dial.clone();
-            async move { handshake(dial, TcpStream::connect(address).await?).await }
+            async move {
+                let last = dial.answered.clone();
+                let done = handshake(dial, TcpStream::connect(address).await?).await?;
+                *last.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+                Ok(done)
+            }
         };
         first_address(addresses, connect).await
     };
     channel(&address, &paces, connect).await
 }
 
+/// Time limit of a name server's answer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an address may be silent before the next one is tried as well (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 

@@ -19,9 +19,9 @@ pub(super) struct Args {
     /// Rounds of the run.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
-    /// With fewer answers at the deadline, a round is tried again.
-    #[arg(long, default_value_t = 2)]
-    min: usize,
+    /// With fewer answers at the deadline, a round is tried again; default: 2, or `--target` if that is less.
+    #[arg(long)]
+    min: Option<usize>,
     /// With so many answers, a round closes after the time of grace.
     #[arg(long, default_value_t = 8)]
     target: usize,
@@ -69,7 +69,7 @@ fn keys(args: &Args) -> [(&'static str, String); 6] {
         ("task = \"fashion-mlp\"", text("task", &args.task)),
         ("rounds = 10", format!("rounds = {}", args.rounds)),
         ("weights = \"init.safetensors\"", text("weights", &args.model)),
-        ("min = 2", format!("min = {}", args.min)),
+        ("min = 2", format!("min = {}", args.min.unwrap_or(args.target.min(2)))),
         ("target = 8", format!("target = {}", args.target)),
     ]
 }
@@ -94,7 +94,7 @@ mod tests {
             name: name.to_owned(),
             task: task.to_owned(),
             rounds: 10,
-            min: 2,
+            min: None,
             target: 8,
             model: "init.safetensors".to_owned(),
             output: None,
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn every_argument_reaches_the_plan() {
         let mut args = args("digits", "a \"quoted\" task");
-        (args.rounds, args.min, args.target) = (3, 4, 5);
+        (args.rounds, args.min, args.target) = (3, Some(4), 5);
         args.model = "weights/first.safetensors".to_owned();
         let plan = RunPlan::from_toml(&filled(&args), Path::new("runs")).unwrap();
         assert_eq!(
@@ -121,5 +121,8 @@ mod tests {
             (3, 4, 5, 0)
         );
         assert_eq!(plan.model, Path::new("runs/weights/first.safetensors"));
+        (args.min, args.target) = (None, 1);
+        let plan = RunPlan::from_toml(&filled(&args), Path::new("runs")).unwrap();
+        assert_eq!((plan.cohort.min, plan.cohort.target), (1, 1));
     }
 }

@@ -134,6 +134,7 @@ impl Tuning {
             connections_per_client,
             handshakes,
             handshakes_per_address,
+            proxy_protocol,
             handshake_timeout,
             calls_per_client,
             call_rate,
@@ -158,6 +159,7 @@ impl Tuning {
             ),
             ("calls_per_client", Restart, *calls_per_client != other.calls_per_client),
             ("stall", Effect, *stall != other.stall),
+            ("proxy_protocol", Effect, *proxy_protocol != other.proxy_protocol),
             ("least_rate", Effect, *least_rate != other.least_rate),
             ("connections", Effect, *connections != other.connections),
             (
@@ -240,6 +242,7 @@ mod tests {
             connections_per_client: 7,
             handshakes: 7,
             handshakes_per_address: 7,
+            proxy_protocol: true,
             handshake_timeout: Duration::from_secs(7),
             calls_per_client: 7,
             call_rate: 7,

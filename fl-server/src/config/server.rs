@@ -106,6 +106,7 @@ struct Raw {
     connections_per_client: u64,
     handshakes: u64,
     handshakes_per_address: u64,
+    proxy_protocol: bool,
     handshake_timeout: String,
     calls_per_client: u64,
     call_rate: u64,
@@ -148,6 +149,7 @@ impl Default for Raw {
             connections_per_client: tuning.connections_per_client as u64,
             handshakes: tuning.handshakes as u64,
             handshakes_per_address: tuning.handshakes_per_address as u64,
+            proxy_protocol: tuning.proxy_protocol,
             handshake_timeout: "10s".into(),
             calls_per_client: tuning.calls_per_client as u64,
             call_rate: tuning.call_rate.into(),
@@ -205,6 +207,7 @@ impl Raw {
             handshakes: within("handshakes", self.handshakes, 1..=100_000)? as usize,
             handshakes_per_address: within("handshakes_per_address", self.handshakes_per_address, 1..=100_000)?
                 as usize,
+            proxy_protocol: self.proxy_protocol,
             handshake_timeout: duration("handshake_timeout", &self.handshake_timeout)?,
             calls_per_client: within("calls_per_client", self.calls_per_client, 4..=1_000)? as usize,
             call_rate: within("call_rate", self.call_rate, 1..=1_000_000)? as u32,
@@ -308,7 +311,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 40, "{bare}");
+        assert_eq!(bare.lines().count(), 41, "{bare}");
     }
 
     #[test]

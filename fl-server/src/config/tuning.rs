@@ -25,6 +25,8 @@ pub struct Tuning {
     pub handshakes: usize,
     /// The same for one address.
     pub handshakes_per_address: usize,
+    /// Whether each connection begins with a header of the PROXY protocol, which a proxy in front sends.
+    pub proxy_protocol: bool,
     /// Timeout of a TLS handshake, from the accepted connection to the verified certificate.
     pub handshake_timeout: Duration,
     /// Open calls of one client, over all its connections; a further one is refused. At least 4: a client of a run watches,
@@ -61,6 +63,7 @@ impl Default for Tuning {
             connections_per_client: 4,
             handshakes: 256,
             handshakes_per_address: 128,
+            proxy_protocol: false,
             handshake_timeout: fl_proto::CONNECT_TIMEOUT,
             calls_per_client: fl_proto::MAX_STREAMS as usize,
             call_rate: 100,

@@ -60,6 +60,7 @@ async fn channel(fed: &Fed, server: &Server, own: &Issued) -> Channel {
         meter: Arc::default(),
         paces: Default::default(),
         silence: Default::default(),
+        answered: Default::default(),
     };
     fl_proto::dial(dial).await.unwrap()
 }

@@ -246,6 +246,7 @@ pub(crate) async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, toni
         meter: Default::default(),
         paces: Paces::default(),
         silence: Default::default(),
+        answered: Default::default(),
     });
     let mut calls = EnrollmentClient::new(dialed.await.unwrap());
     let key = NewKey::generate().unwrap();
@@ -276,6 +277,7 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
         meter: std::sync::Arc::clone(&meter),
         paces: Paces::default(),
         silence: Default::default(),
+        answered: Default::default(),
     });
     let _idle = dialed.await.unwrap();
     server.counts(|metrics| metrics.connections("enroll") == (0, 1)).await;
@@ -320,4 +322,59 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
     assert_eq!(server.metrics().await.get(issued), 1);
     let Enrolling { mut child, .. } = server;
     child.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn behind_a_proxy_the_bounds_of_an_address_are_those_of_the_client() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    options.tuning.proxy_protocol = true;
+    options.tuning.handshakes_per_address = 1;
+    let address = page(&mut options, &fed);
+    let server = Server::start(options).await;
+    let own = fed.issue("anna");
+    // A proxy: what it says of the client comes before the client's bytes.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (front, to) = (listener.local_addr().unwrap().to_string(), server.address.clone());
+    tokio::spawn(async move {
+        for host in 1.. {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut behind = TcpStream::connect(&to).await.unwrap();
+            let says = format!("PROXY TCP4 203.0.113.{host} 10.0.0.1 4711 7070\r\n");
+            behind.write_all(says.as_bytes()).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut behind).await });
+        }
+    });
+    // Each of another address, so that none crowds another out.
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(TcpStream::connect(&front).await.unwrap());
+    }
+    let mut hand = TestClient::dial(&front, &fed.root.certificate, &own).await.unwrap();
+    hand.join(None).await.unwrap();
+    let metrics = Metrics::once(&address, |metrics| metrics.connections("main").0 == 3).await;
+    assert_eq!(metrics.crowded_out("main"), 0);
+    // Without a header, nobody is let in.
+    TestClient::dial(&server.address, &fed.root.certificate, &own)
+        .await
+        .map(drop)
+        .unwrap_err();
+    drop((silent, hand));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_nobody_asked_for_is_named() {
+    let fed = Fed::new();
+    let mut server = fed.start(&Run::default()).await;
+    for header in ["PROXY TCP4 203.0.113.7 10.0.0.1 1 2\r\n", "\r\n\r\n\0\r\nQUIT\n"] {
+        closes(&server.address, header.as_bytes()).await;
+    }
+    let why = loop {
+        if let fl_server::Event::TurnedAway { why, .. } = server.events.recv().await.unwrap() {
+            break why;
+        }
+    };
+    assert!(why.contains("`proxy_protocol = true`"), "{why}");
+    server.stop().await;
 }

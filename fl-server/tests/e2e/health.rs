@@ -22,6 +22,7 @@ async fn check(fed: &Fed, server: &Server, own: &Issued, service: &str) -> (Resu
         meter: Arc::clone(&meter),
         paces: fl_proto::Paces::default(),
         silence: Default::default(),
+        answered: Default::default(),
     });
     let request = HealthCheckRequest {
         service: service.to_owned(),

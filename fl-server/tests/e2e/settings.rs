@@ -204,6 +204,7 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
         meter: Arc::clone(&meter),
         paces: Paces::default(),
         silence: Default::default(),
+        answered: Default::default(),
     });
     let _idle = dialed.await.unwrap();
     meter.closed().await;

@@ -272,6 +272,7 @@ impl TestClient {
             meter: Arc::clone(&meter),
             paces,
             silence: Default::default(),
+            answered: Default::default(),
         })
         .await?;
         let calls = FederationClient::new(channel);

@@ -43,6 +43,7 @@ async fn seen(address: &str, authority: &Issued, own: &Issued) -> Vec<u8> {
         meter: std::sync::Arc::default(),
         paces: Default::default(),
         silence: Default::default(),
+        answered: Default::default(),
     };
     let io = TcpStream::connect(address).await.unwrap();
     let secured = fl_proto::handshake(dial, io).await.unwrap();

@@ -146,6 +146,7 @@ async fn relay(server: &str, authority: &str, own: &Issued, client: &Issued, pas
                 meter: Arc::new(Meter::default()),
                 paces: Default::default(),
                 silence: Default::default(),
+                answered: Default::default(),
             };
             let relay = Relay {
                 server: fl_proto::dial(dial).await.unwrap(),

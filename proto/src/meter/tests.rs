@@ -137,6 +137,7 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
         meter: Arc::clone(&here),
         paces: crate::Paces::default(),
         silence: crate::Silence::default(),
+        answered: crate::Answered::default(),
     })
     .await
     .unwrap();

@@ -56,7 +56,7 @@ const RUN: [&str; 14] = [
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml; a client.toml shares some.
-const SERVER: [&str; 36] = [
+const SERVER: [&str; 37] = [
     "listen",
     "admin",
     "admin_token",
@@ -82,6 +82,7 @@ const SERVER: [&str; 36] = [
     "connections_per_client",
     "handshakes",
     "handshakes_per_address",
+    "proxy_protocol",
     "handshake_timeout",
     "calls_per_client",
     "call_rate",

@@ -5,6 +5,7 @@
 //! strangers take no place from a client, whatever their number. Clients have *seats*: bounded in total and by
 //! certificate, newest wins.
 
+mod arrivals;
 mod lobby;
 mod room;
 mod seated;
@@ -27,8 +28,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::{ClosedFor, PortCounters};
 use crate::config::live::LiveSettings;
+use crate::config::server::Tuning;
 use crate::identity::Certificates;
 use crate::rate_limited::RateLimited;
+pub(crate) use arrivals::Arrivals;
 pub(crate) use lobby::{Bound, Entry, Lobby, Waiting, network};
 pub(crate) use room::Room;
 use seated::seat;
@@ -41,7 +44,7 @@ pub(crate) type Incoming = ReceiverStream<io::Result<Seated>>;
 /// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct Door {
-    listener: TcpListener,
+    arrivals: Arrivals,
     /// That of new connections.
     tls: watch::Receiver<Arc<ServerConfig>>,
     /// Those of this moment: one of the authorities signed a client's certificate.
@@ -119,7 +122,7 @@ impl Door {
         let (clients, incoming) = mpsc::channel(QUEUE);
         let seats = Arc::new(Seats::new(&room, Arc::clone(&counters)));
         let door = Self {
-            listener,
+            arrivals: Arrivals::new(listener),
             tls,
             certificates,
             traffic,
@@ -141,6 +144,11 @@ impl Door {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut paused = None;
         loop {
+            let Tuning {
+                proxy_protocol,
+                handshakes,
+                ..
+            } = self.settings.borrow().tuning;
             let pause = async {
                 match paused {
                     Some(until) => tokio::time::sleep_until(until).await,
@@ -155,7 +163,7 @@ impl Door {
                         self.lobby.leave(number);
                     }
                 }
-                accepted = self.listener.accept(), if paused.is_none() => match accepted {
+                accepted = self.arrivals.next(proxy_protocol, handshakes), if paused.is_none() => match accepted {
                     Ok((io, address)) => self.enter(io, address),
                     Err(error) => paused = self.cannot_accept(&error),
                 },
@@ -208,7 +216,17 @@ impl Door {
         let (turned_away, certificates) = (self.turned_away.clone(), self.certificates.clone());
         let (counted, counters, timeout) = (Arc::clone(&meter), Arc::clone(&self.counters), self.handshake_timeout());
         let handshaking = counters.handshaking();
+        let proxy_protocol = self.settings.borrow().tuning.proxy_protocol;
         let handshake = self.handshakes.spawn(async move {
+            if !proxy_protocol && tokio::time::timeout(timeout, arrivals::is_proxied(&io)).await == Ok(true) {
+                counters.closed(ClosedFor::Handshake);
+                let why = format!(
+                    "{address} is a proxy that sends a header of the PROXY protocol: set `proxy_protocol = true` in server.toml, if \
+                     clients reach this port through it alone"
+                );
+                (turned_away.0)(Nobody::Stranger, &why);
+                return number;
+            }
             match fl_proto::accept(io, address, counted, tls, timeout).await {
                 Ok(accepted) => {
                     let authorities = certificates.borrow().authorities.clone();

@@ -21,7 +21,7 @@ use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
 use crate::rate_limited::RateLimited;
 use crate::registry::actor::RegistryHandle;
-use crate::rpc::door::{Entry, Lobby, Waiting};
+use crate::rpc::door::{Arrivals, Entry, Lobby, Waiting};
 
 /// The enrollment port of a server.
 #[derive(Debug)]
@@ -144,16 +144,17 @@ impl EnrollmentPort {
                     tracing::warn!(%error, "the enrollment port failed");
                 }
             }
-            () = self.accept(listener, leases) => {}
+            () = self.accept(Arrivals::new(listener), leases) => {}
         }
     }
 
-    async fn accept(&self, listener: TcpListener, leases: mpsc::Sender<io::Result<Lease>>) {
+    async fn accept(&self, mut arrivals: Arrivals, leases: mpsc::Sender<io::Result<Lease>>) {
         let mut lobby = Lobby::<Guest>::new(0, 0);
         let mut visits = JoinSet::new();
         loop {
+            let tuning = self.settings.borrow().tuning;
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = arrivals.next(tuning.proxy_protocol, tuning.enroll_connections) => accepted,
                 Some(ended) = visits.join_next() => {
                     // An evicted connection has left the lobby already.
                     if let Ok(number) = ended {
@@ -171,7 +172,6 @@ impl EnrollmentPort {
                 continue;
             };
             self.edge.enroll.accepted();
-            let tuning = self.settings.borrow().tuning;
             lobby.resize(tuning.enroll_connections, tuning.enroll_connections_per_address);
             match lobby.enter(Instant::now(), address.ip()) {
                 // Closed at once: the device tries again.
