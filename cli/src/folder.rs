@@ -33,10 +33,37 @@ fn fill(mut file: File) -> io::Result<()> {
 }
 
 /// What to do about a folder in which [`try_write`] failed. `owner`: what to do unless the disk is full.
-pub fn after(error: &io::Error, owner: String) -> String {
+pub fn after(folder: &Path, error: &io::Error, owner: String) -> String {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space".to_owned(),
+        kind @ (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => advice(folder, kind),
         _ => owner,
+    }
+}
+
+/// What a person can do about an error of the system at `path`; empty if that is not known.
+pub fn advice(path: &Path, kind: io::ErrorKind) -> String {
+    match kind {
+        #[cfg(unix)]
+        io::ErrorKind::StorageFull
+            if rustix::fs::statvfs(&nearest(path)).is_ok_and(|of| of.f_files > 0 && of.f_favail == 0) =>
+        {
+            "the file system has space but no inode left: remove files, small ones".to_owned()
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space".to_owned(),
+        #[cfg(unix)]
+        io::ErrorKind::PermissionDenied => {
+            use std::os::unix::fs::MetadataExt as _;
+            let at = nearest(path);
+            let owner = at.metadata().map(|of| of.uid()).ok();
+            let (own, at) = (rustix::process::geteuid().as_raw(), at.display());
+            match owner.filter(|owner| *owner != own) {
+                Some(owner) => {
+                    format!("{at} belongs to user {owner}, and this is user {own}: `sudo chown -R {own} {at}`")
+                }
+                None => format!("check the mode of {at}"),
+            }
+        }
+        _ => String::new(),
     }
 }
 
@@ -116,9 +143,13 @@ mod tests {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let error = fill(full).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(after(&error, "own it".to_owned()), "free some space");
+        assert_eq!(after(Path::new("/"), &error, "own it".to_owned()), "free some space");
         assert_eq!(
-            after(&io::ErrorKind::PermissionDenied.into(), "own it".to_owned()),
+            after(
+                Path::new("/"),
+                &io::ErrorKind::PermissionDenied.into(),
+                "own it".to_owned()
+            ),
             "own it"
         );
     }
@@ -139,5 +170,20 @@ mod tests {
             assert_eq!(line.level, level, "{mode:o}: {line:?}");
         }
         assert_eq!(private("key", &folder.path().join("none")).level, Level::Wrong);
+    }
+
+    #[test]
+    fn advice_names_the_owner_and_what_is_used_up() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(advice(&dir.path().join("a/b"), io::ErrorKind::StorageFull).contains("space"));
+        assert!(advice(dir.path(), io::ErrorKind::PermissionDenied).contains("mode"));
+        assert_eq!(advice(dir.path(), io::ErrorKind::NotFound), "");
+        if !rustix::process::geteuid().is_root() {
+            let text = advice(Path::new("/etc/shadow"), io::ErrorKind::PermissionDenied);
+            assert!(
+                text.contains("belongs to user 0") && text.contains("sudo chown -R"),
+                "{text}"
+            );
+        }
     }
 }

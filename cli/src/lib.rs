@@ -5,6 +5,8 @@
 pub mod args;
 pub mod exit;
 pub mod findings;
+#[cfg(target_os = "linux")]
+pub mod first;
 pub mod folder;
 pub mod log;
 pub mod out;

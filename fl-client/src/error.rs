@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use fl_cli::folder::advice;
+
 /// Why a client stopped, or why it retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -82,10 +84,12 @@ impl Error {
     }
 
     pub(crate) fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
-        let hint = match error.kind() {
-            std::io::ErrorKind::StorageFull => "; free some space and start the client again, nothing is lost",
-            std::io::ErrorKind::PermissionDenied => "; the client's user must be allowed to write there",
-            _ => "",
+        let hint = match (advice(path, error.kind()), error.kind()) {
+            (space, std::io::ErrorKind::StorageFull) => {
+                format!("; {space} and start the client again, nothing is lost")
+            }
+            (advice, _) if advice.is_empty() => advice,
+            (advice, _) => format!("; {advice}"),
         };
         Self::state(path, format!("cannot {doing}: {error}{hint}"))
     }

@@ -3,5 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = fl_cli::first::as_first_process() {
+        return code;
+    }
     fl_client::cli::main(std::env::args_os())
 }

@@ -1,7 +1,6 @@
 //! Why a run cannot be served, or no longer.
 
 use std::io;
-use std::path::PathBuf;
 
 use crate::model::{ModelError, PersistenceError};
 use crate::state_machine::ImpossibleRecord;
@@ -43,14 +42,6 @@ pub enum ServeError {
     /// gRPC failed.
     #[error("cannot serve: {}", causes(.0))]
     Calls(#[from] tonic::transport::Error),
-    /// The admin socket cannot be made.
-    #[error("cannot serve: admin socket in {}: {why}", data.display())]
-    AdminSocket {
-        /// The data folder.
-        data: PathBuf,
-        /// The error of the system.
-        why: io::Error,
-    },
     /// The system gives no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(#[from] getrandom::Error),

@@ -38,6 +38,8 @@ mod tls;
 pub mod trace;
 mod training;
 mod transport;
+#[cfg(unix)]
+mod unix_socket;
 mod update;
 pub mod wire;
 
@@ -77,4 +79,6 @@ pub use transport::{
     Answered, CLIENT_WINDOW, Dial, Handshaken, MAX_STREAMS, SERVER_WINDOW, accept, accept_uncertified, dial,
     first_address, handshake, server_builder,
 };
+#[cfg(unix)]
+pub use unix_socket::{connect_private, listen_private};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -1,7 +1,7 @@
 //! `fl-client health`: whether the running client works. Returns in time even if the client hangs.
 
+use fl_proto::connect_private;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn ask(state: &Path, timeout: Duration) -> anyhow::Result<Health> {
 
 /// The client's answer; `None` if no client listens at `path`.
 fn read(path: &Path) -> anyhow::Result<Option<Health>> {
-    let Ok(stream) = UnixStream::connect(path) else {
+    let Some(stream) = connect_private(path)? else {
         return Ok(None);
     };
     let mut line = String::new();
@@ -80,6 +80,7 @@ mod tests {
     use std::net::Shutdown;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Signs of life of a running client: a socket in the state folder for `fl-client health`, and messages to the service manager.
 //! Both come from the tasks that the client runs on, so that a client that hangs gives none.
 
+use fl_proto::listen_private;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
@@ -133,14 +133,9 @@ impl Socket {
     /// Listens at `path` for the owner of the folder. The client works without the socket too.
     fn listen(path: &Path) -> Option<Self> {
         let bind = || {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let listener = UnixListener::bind(path)?;
+            let listener = UnixListener::from_std(listen_private(path)?)?;
             let path = path.to_owned();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-            Ok(Self { listener, path })
+            Ok::<_, std::io::Error>(Self { listener, path })
         };
         bind()
             .inspect_err(|error| {

@@ -2,6 +2,7 @@
 
 mod classes;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -291,7 +292,8 @@ fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Ran
     /// Columns that are listed one by one.
     const LISTED: usize = 32;
     let shown = |name: &String| format!("`{}`", short(name).escape_debug());
-    let is_other = |name: &&String| *name != csv.wanted() && !names.contains(name);
+    let known: HashSet<&String> = names.iter().collect();
+    let is_other = |name: &&String| *name != csv.wanted() && !known.contains(name);
     let others = file.columns().iter().filter(is_other);
     let mut ignored = others.take(LISTED).map(shown).collect::<Vec<_>>().join(", ");
     if ignored.is_empty() {
@@ -415,7 +417,8 @@ fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
         return Ok(names.clone());
     }
     csv.ignore.iter().try_for_each(|name| file.column(name).map(drop))?;
-    let kept = |name: &&String| **name != csv.wanted() && !csv.ignore.contains(name);
+    let left_out: HashSet<&String> = csv.ignore.iter().collect();
+    let kept = |name: &&String| **name != csv.wanted() && !left_out.contains(name);
     let names: Vec<String> = file.columns().iter().filter(kept).cloned().collect();
     // The second is how pandas names the first when it reads such a file.
     match names.iter().find(|name| ["", "Unnamed: 0"].contains(&name.as_str())) {

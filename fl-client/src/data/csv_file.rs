@@ -1,6 +1,11 @@
 //! CSV files with a header row. One error lists the first faults of a file, each with line and column.
 
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
@@ -8,12 +13,40 @@ use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
 use super::error::Error;
 use super::files::DataFile;
 
+/// Longest row, in bytes: of a million numbers. A small compressed file could have one of gigabytes.
+const MAX_ROW: u64 = 16 * 1024 * 1024;
+
+/// A file of which one row at a time is read, and no more than [`MAX_ROW`] for it.
+struct Bounded {
+    file: DataFile,
+    /// Bytes that may still be read for the row.
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(out)?;
+        match self.left.get().checked_sub(read as u64) {
+            Some(left) => self.left.set(left),
+            None => {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    "a row has more than 16 MiB",
+                ));
+            }
+        }
+        Ok(read)
+    }
+}
+
 /// A CSV file, plain, gzip or xz. White space around fields is ignored.
 pub(super) struct CsvFile {
     /// The path with the suffix that was found.
     pub(super) path: PathBuf,
-    reader: Reader<DataFile>,
+    reader: Reader<Bounded>,
+    left: Rc<Cell<u64>>,
     columns: Vec<String>,
+    places: HashMap<String, usize>,
     record: StringRecord,
     delimiter: char,
 }
@@ -25,11 +58,14 @@ impl CsvFile {
     /// `Missing` with `hint`, `Io`; `Malformed` if there is no header row or a column occurs twice.
     pub(super) fn open(path: &Path, delimiter: u8, hint: &str) -> Result<Self, Error> {
         let file = DataFile::open(path, hint)?;
-        let path = file.path.clone();
+        let (path, left) = (file.path.clone(), Rc::new(Cell::new(MAX_ROW)));
         let mut reader = ReaderBuilder::new()
             .delimiter(delimiter)
             .trim(Trim::All)
-            .from_reader(file);
+            .from_reader(Bounded {
+                file,
+                left: Rc::clone(&left),
+            });
         let header = match reader.headers() {
             Ok(header) => header,
             Err(error) => {
@@ -50,6 +86,8 @@ impl CsvFile {
         Ok(Self {
             path,
             reader,
+            left,
+            places: columns.iter().cloned().zip(0..).collect(),
             columns,
             record: StringRecord::new(),
             delimiter: char::from(delimiter),
@@ -85,8 +123,7 @@ impl CsvFile {
     /// # Errors
     /// `Malformed`, listing the columns.
     pub(super) fn column(&self, name: &str) -> Result<usize, Error> {
-        let found = self.columns.iter().position(|column| column == name);
-        found.ok_or_else(|| {
+        self.places.get(name).copied().ok_or_else(|| {
             /// Columns that an error lists.
             const LISTED: usize = 20;
             let mut list = self.columns[..self.columns.len().min(LISTED)].join("`, `");
@@ -108,9 +145,12 @@ impl CsvFile {
         &mut self,
         mut read: impl FnMut(Row<'_>, &mut Faults) -> Result<(), Fault>,
     ) -> Result<Faults, Error> {
-        let Self { columns, record, .. } = self;
+        let Self {
+            columns, record, left, ..
+        } = self;
         let mut faults = Faults::default();
         loop {
+            left.set(MAX_ROW);
             let result = match self.reader.read_record(record) {
                 Ok(false) => return Ok(faults),
                 Ok(true) => read(Row { columns, record }, &mut faults),
@@ -188,11 +228,9 @@ impl Faults {
 }
 
 /// The first name that occurs twice.
-pub(super) fn repeated<T: PartialEq>(names: &[T]) -> Option<&T> {
-    let mut places = names.iter().enumerate();
-    places
-        .find(|(at, name)| names[..*at].contains(name))
-        .map(|(_, name)| name)
+pub(super) fn repeated<T: Eq + Hash>(names: &[T]) -> Option<&T> {
+    let mut seen = HashSet::with_capacity(names.len());
+    names.iter().find(|name| !seen.insert(*name))
 }
 
 /// The first 24 characters of a cell or a name, so that ten faults fit into an error.
@@ -284,6 +322,7 @@ fn unreadable(path: &Path, error: &csv::Error) -> Result<Fault, Error> {
             std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
                 Error::malformed(path, format!("cannot be decompressed ({error}); fetch it again"))
             }
+            io::ErrorKind::FileTooLarge => Error::malformed(path, format!("line {line}: {error}; is a quote missing?")),
             _ => Error::io(path, error),
         }),
         ErrorKind::Utf8 { .. } => Ok(Fault::new(line, "not UTF-8", "convert the file to UTF-8")),

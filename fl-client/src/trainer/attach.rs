@@ -1,11 +1,11 @@
 //! The socket at which a trainer connects that the client did not start: a notebook or a debugger.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use fl_proto::make_private_folder;
+use fl_proto::{connect_private, listen_private, make_private_folder};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::link::Link;
@@ -31,17 +31,17 @@ impl Socket {
                 "{}: is not a socket and will not be replaced",
                 path.display()
             );
-            let is_free = std::os::unix::net::UnixStream::connect(path).is_err();
+            let is_free = connect_private(path).with_context(context)?.is_none();
             ensure!(is_free, "a client listens at {}: stop it first", path.display());
-            fs::remove_file(path).with_context(context)?;
         }
         // A folder that exists, such as /tmp, keeps its permissions.
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         folder.map_or(Ok(()), make_private_folder).with_context(context)?;
-        let listener = UnixListener::bind(path).with_context(context)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(context)?;
+        let listener = listen_private(path)
+            .and_then(UnixListener::from_std)
+            .with_context(context)?;
         let shown = path.display();
         tracing::info!(
             "a trainer may attach: start its script or notebook with `fl.attach(\"{shown}\")` before `fl.rounds`"
@@ -91,6 +91,7 @@ pub(super) async fn turn_away(stream: UnixStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[tokio::test]
     async fn a_folder_that_exists_keeps_its_permissions_and_a_new_one_is_private() {

@@ -5,6 +5,7 @@ mod another_run;
 mod averaged;
 #[cfg(target_os = "linux")]
 mod binary;
+mod bombs;
 mod conditions;
 mod crashes;
 #[cfg(target_os = "linux")]

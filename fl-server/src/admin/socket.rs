@@ -4,12 +4,11 @@
 use crate::model::stored_frames::ModelFrames;
 use crate::reporting::moment::Moved;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fl_proto::{connect_private, listen_private};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -185,17 +184,11 @@ impl Admin {
     /// Listens in the data folder, which this process has locked already: an existing socket file is stale.
     ///
     /// # Errors
-    /// If the socket cannot be created; its path may be too long for a socket.
+    /// If the socket cannot be created; the file system may have none.
     pub(crate) fn bind(data: &Path) -> std::io::Result<Self> {
         let path = path(data);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path)?;
-        let admin = Self { listener, path };
-        std::fs::set_permissions(&admin.path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(admin)
+        let listener = UnixListener::from_std(listen_private(&path)?)?;
+        Ok(Self { listener, path })
     }
 
     /// Answers until the future is dropped.
@@ -367,7 +360,7 @@ impl Sources {
 /// # Errors
 /// If the server does not answer.
 pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
-    let Ok(mut stream) = Blocking::connect(path(data)) else {
+    let Some(mut stream) = connect_private(&path(data))? else {
         return Ok(None);
     };
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;

@@ -149,11 +149,13 @@ pub(super) fn expect_new(dir: &Path, names: &[&str]) -> Outcome {
 /// Writes files (name, content, mode) into `dir`. Nothing is written if one of them exists.
 pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
     let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
     expect_new(dir, &names)?;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create folder {}", dir.display()))?;
+    // Whatever the umask: nobody else may replace what is in it.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+    made.with_context(|| format!("cannot create folder {}", dir.display()))?;
     for (name, content, mode) in files {
         let path = dir.join(name);
         let open = std::fs::OpenOptions::new()
@@ -164,5 +166,6 @@ pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
         open.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(())
+    let synced = std::fs::File::open(dir).and_then(|dir| dir.sync_all());
+    Ok(synced.with_context(|| format!("cannot write {}", dir.display()))?)
 }

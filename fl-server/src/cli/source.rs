@@ -186,10 +186,14 @@ pub(super) fn server_toml(path: &Path) -> Result<PathBuf, Failure> {
         return Ok(path.to_owned());
     }
     let file = path.join("server.toml");
-    match file.exists() {
-        true => Ok(file),
-        false => Err(no_federation(&file)),
-    }
+    expect(&file).map(|()| file)
+}
+
+fn expect(file: &Path) -> Result<(), Failure> {
+    let is_there = file
+        .try_exists()
+        .with_context(|| format!("cannot look at {}", file.display()))?;
+    is_there.then_some(()).ok_or_else(|| no_federation(file))
 }
 
 fn no_federation(file: &Path) -> Failure {
@@ -202,9 +206,7 @@ fn no_federation(file: &Path) -> Failure {
 /// Folder and configuration of a federation, from its folder or its server.toml.
 pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
     let file = server_toml(path)?;
-    if !file.exists() {
-        return Err(no_federation(&file));
-    }
+    expect(&file)?;
     let (text, base) = read(&file)?;
     let config = ServerConfig::from_toml(&text, &base).with_context(|| file.display().to_string());
     Ok((base, config.map_err(Failure::usage)?))
@@ -215,7 +217,7 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
     let live = admin::ask_server(&config.data, ask).context("the server does not answer on its admin socket")?;
     let answer = match live {
         Some(answer) => answer,
-        None if !Store::is_at(&config.data) => match ask {
+        None if !Store::is_at(&config.data)? => match ask {
             Ask::Status => Answer::Status(admin::Status {
                 serving: None,
                 runs: Vec::new(),

@@ -81,7 +81,7 @@ fn rotation(config: &ServerConfig) -> Result<Option<Rotation>, Failure> {
     let (Some(authorities), Some(own)) = (read(&config.authority), read(&config.certificate)) else {
         return Ok(None);
     };
-    if certificates_of(&authorities).map_or(0, |all| all.len()) < 2 || !Store::is_at(&config.data) {
+    if certificates_of(&authorities).map_or(0, |all| all.len()) < 2 || !Store::is_at(&config.data)? {
         return Ok(None);
     }
     let old = source::issuer(&authorities, &own).ok();

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     let (_, config) = source::federation(fed)?;
     let plan = plan.map(source::plan).transpose()?;
-    if !Store::is_at(&config.data) {
+    if !Store::is_at(&config.data)? {
         return Err(anyhow!("{} holds no run yet", config.data.display()).into());
     }
     let audit = audit(&config.data, run, plan)?;

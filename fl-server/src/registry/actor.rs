@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Enrolled, Role, SignedCertificate, SigningRequest, peer_name};
+use fl_proto::{ClientId, Enrolled, Lifetime, Role, SignedCertificate, SigningRequest, peer_name};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Millis, Wall};
@@ -29,7 +29,11 @@ enum Request {
     Rejected(ClientId, String),
     /// Looks whether tokens have expired.
     Refresh(oneshot::Sender<()>),
+    Ending(oneshot::Sender<Vec<(ClientId, Lifetime)>>),
 }
+
+/// Certificates of clients that are shown, at most: those that end first.
+const SHOWN: usize = 1_000;
 
 #[derive(Debug)]
 struct Renewal {
@@ -137,6 +141,11 @@ impl RegistryHandle {
         self.ask_task(|reply| Request::Ask(ask, reply)).await
     }
 
+    /// The certificates that clients use, those that end first in front.
+    pub(crate) async fn ending(&self) -> Vec<(ClientId, Lifetime)> {
+        self.ask_task(Request::Ending).await.unwrap_or_default()
+    }
+
     /// Looks whether tokens have expired.
     pub(crate) async fn refresh(&self) {
         let _ = self.ask_task(Request::Refresh).await;
@@ -215,6 +224,10 @@ impl Task {
             Request::Refresh(reply) => {
                 self.publish(now);
                 let _ = reply.send(());
+                return;
+            }
+            Request::Ending(reply) => {
+                let _ = reply.send(self.registry.ending(SHOWN));
                 return;
             }
             Request::Joined(joining) => match self.registry.joined(&joining, now) {

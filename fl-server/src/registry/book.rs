@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Lifetime, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clock::Millis;
-use crate::registry::client::ClientRecord;
+use crate::registry::client::{CertificateRecord, ClientRecord};
 use crate::registry::refusal::Refusal;
+use crate::registry::signer::moment;
 use crate::registry::standing::{Lines, Standings};
 use crate::registry::token::{Stage, Token, Use};
 use crate::storage::store::{EntryChange, Store, StoreError, Table};
@@ -61,6 +62,24 @@ impl Registry {
     pub(super) fn is_done(&self, one: &Use) -> bool {
         let client = self.clients.get(&one.name);
         one.stage == Stage::Denied || client.is_some_and(|client| client.has_used(&one.key))
+    }
+
+    /// The certificates that clients use, those that end first in front, at most `most`.
+    pub(crate) fn ending(&self, most: usize) -> Vec<(ClientId, Lifetime)> {
+        let takes_part = |client: &ClientRecord| client.revoked.is_none() && client.role != Role::Operator;
+        let admitted = self.clients.iter().filter(|(_, client)| takes_part(client));
+        let used = admitted.filter_map(|(name, client)| Some((client.current()?, name)));
+        let counts = |one: &&CertificateRecord| one.revoked.is_none() && one.replaced.is_none();
+        let mut all: Vec<_> = used.filter(|(one, _)| counts(one)).collect();
+        all.sort_by_key(|(one, name)| (one.expires, *name));
+        let read = |(one, name): &(&CertificateRecord, &ClientId)| {
+            let lifetime = Lifetime {
+                issued: moment(one.issued),
+                expires: moment(one.expires),
+            };
+            ((*name).clone(), lifetime)
+        };
+        all.iter().take(most).map(read).collect()
     }
 
     /// The devices that wait for an operator.

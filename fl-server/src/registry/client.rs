@@ -48,6 +48,7 @@ pub(crate) struct CertificateRecord {
     /// Fingerprint of the authority that signed it; `None` if it is not known.
     #[serde(with = "optional")]
     pub(crate) authority: Option<Fingerprint>,
+    pub(crate) issued: Millis,
     pub(crate) expires: Millis,
     /// The certificate as PEM, until it is used: a device that lost the answer gets it again.
     pub(crate) pem: Option<String>,
@@ -161,6 +162,7 @@ impl ClientRecord {
                 fingerprint: shown.fingerprint,
                 key: None,
                 authority: Some(shown.issuer),
+                issued: shown.issued(),
                 expires: shown.expires(),
                 pem: None,
                 used: None,
@@ -216,6 +218,7 @@ mod tests {
             fingerprint: Fingerprint([n; 32]),
             key: key.map(|key| Fingerprint([key; 32])),
             authority: None,
+            issued: 0,
             expires: 1_000,
             pem: Some("PEM".to_owned()),
             used: None,

@@ -209,6 +209,7 @@ impl Registry {
             fingerprint: signed.fingerprint,
             key: Some(*key),
             authority: Some(signed.authority),
+            issued: now,
             expires: signed.expires,
             pem: Some(fl_proto::certificate_pem(&signed.certificate.certificate)),
             used: None,

@@ -187,7 +187,8 @@ pub(crate) fn old_path(key: &Path) -> PathBuf {
     name.into()
 }
 
-fn moment(now: Millis) -> OffsetDateTime {
+/// Unix time in milliseconds as a date, to the second.
+pub(super) fn moment(now: Millis) -> OffsetDateTime {
     let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

@@ -41,8 +41,6 @@ pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest
         device: asked.device.clone(),
     };
     service.registry.joined(joining).await;
-    let lifetime = peer.credential.lifetime;
-    service.events.status.certificate(&peer.client, lifetime);
     tracing::debug!(client = %peer.client, "joined");
     let joined = run_of(service).joined(peer.client, &service.state(), pending);
     let run = service.joined_run.of(&joined)?;

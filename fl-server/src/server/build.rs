@@ -66,7 +66,7 @@ pub(super) struct Server {
     pub(super) coordinator: Task<Result<Arc<State>, ServeError>>,
     pub(super) calls: Task<Result<(), tonic::transport::Error>>,
     pub(super) door: Task<()>,
-    pub(super) admin: Task<()>,
+    pub(super) admin: Option<Task<()>>,
     pub(super) page: Option<Task<()>>,
     /// The enrollment port.
     pub(super) port: Option<Task<()>>,
@@ -167,7 +167,7 @@ impl Server {
             registry.clone(),
             listening,
             Arc::clone(&reloader),
-        )?;
+        );
         let page = options.live.map(|page| {
             let sources = shared.page_sources(reloader.certificates(), reloader.settings(), admission, registry);
             Task::spawn(page.serve(sources))
@@ -322,11 +322,13 @@ impl Shared {
         registry: RegistryHandle,
         listening: Option<watch::Receiver<Listening>>,
         reloader: Arc<Reloader>,
-    ) -> Result<Task<()>, ServeError> {
-        let admin = Admin::bind(data).map_err(|why| ServeError::AdminSocket {
-            data: data.to_owned(),
-            why,
-        })?;
+    ) -> Option<Task<()>> {
+        // Some file systems have no sockets; the run needs none.
+        let admin = Admin::bind(data).inspect_err(|error| {
+            let data = data.display();
+            tracing::warn!("no socket can be made in {data}: {error}; `fl-server status` and other commands do not reach this server");
+        });
+        let admin = admin.ok()?;
         let sources = Sources {
             store: self.store.clone(),
             commands: self.commands.clone(),
@@ -338,7 +340,7 @@ impl Shared {
             listen,
             parameters: self.model_values,
         };
-        Ok(Task::spawn(admin.serve(sources)))
+        Some(Task::spawn(admin.serve(sources)))
     }
 
     fn page_sources(

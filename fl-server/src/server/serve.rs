@@ -71,7 +71,9 @@ impl Server {
             tracing::warn!("some calls did not finish in time");
         }
         drop(self.calls);
-        self.admin.abort().await;
+        if let Some(admin) = self.admin {
+            admin.abort().await;
+        }
         if let Some(mut page) = self.page {
             // It ends by itself: it watches `stopping`.
             let _ = page.finished().await;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fl_cli::folder::advice;
 use fl_proto::open_regular;
 use tokio::time::Instant;
 
@@ -26,7 +27,7 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 const MAX_BACK_OFF: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {action} {}: {why}{}", path.display(), hint(*kind, *busy))]
+#[error("cannot {action} {}: {why}{advice}", path.display())]
 pub struct DiskError {
     /// The operation: `write`, `fsync`, ..
     pub action: &'static str,
@@ -36,6 +37,8 @@ pub struct DiskError {
     pub kind: ErrorKind,
     /// Whether too many files are open, in this process or on the machine. The disk is fine.
     busy: bool,
+    /// What to do.
+    advice: String,
 }
 
 impl DiskError {
@@ -46,6 +49,14 @@ impl DiskError {
             why: error.to_string(),
             kind: error.kind(),
             busy: is_busy(error),
+            advice: match (advice(path, error.kind()), error.kind()) {
+                _ if is_busy(error) => "; raise the limit of open files (ulimit -n)".to_owned(),
+                (space, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                    format!("; {space}, and start the server again: nothing is lost")
+                }
+                (advice, _) if advice.is_empty() => advice,
+                (advice, _) => format!("; {advice}"),
+            },
         }
     }
 
@@ -63,17 +74,6 @@ impl DiskError {
 /// EMFILE and ENFILE.
 fn is_busy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
-fn hint(kind: ErrorKind, busy: bool) -> &'static str {
-    match kind {
-        _ if busy => "; raise the limit of open files (ulimit -n)",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; free some space and start the server again: nothing is lost"
-        }
-        ErrorKind::PermissionDenied => "; check its owner and mode",
-        _ => "",
-    }
 }
 
 /// Opens a file for reading.

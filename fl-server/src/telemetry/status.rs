@@ -1,5 +1,5 @@
 //! The live status: what the page of a running server shows and its records do not hold, such as the progress of
-//! uploads, recent events, alerts, and when certificates expire.
+//! uploads, recent events and alerts.
 //!
 //! For displays and metrics only: no decision depends on it. The lock guards these few values and is never held across
 //! an await.
@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fl_proto::{ClientId, Lifetime};
+use fl_proto::ClientId;
 use fl_report::size;
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::telemetry::turned_away::{Turned, TurnedFor};
 const EVENTS: usize = 200;
 /// Alerts kept, at most.
 const ALERTS: usize = 50;
-/// Clients whose uploads and certificates are kept, at most: more than any federation that one server serves.
+/// Clients whose uploads are kept, at most: more than any federation that one server serves.
 const CLIENTS: usize = 100_000;
 
 /// One entry of the event list.
@@ -41,8 +41,6 @@ pub(crate) struct StatusSnapshot {
     pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
     pub(crate) events: VecDeque<LogEntry>,
     pub(crate) alerts: VecDeque<LogEntry>,
-    /// Lifetimes of the clients' certificates.
-    pub(crate) certificates: BTreeMap<ClientId, Lifetime>,
     /// Sums of the rounds that this process has closed.
     pub(crate) closed: Closed,
     pub(crate) evaluated: Option<Evaluated>,
@@ -139,14 +137,6 @@ impl LiveStatus {
     /// Records the fidelity of a closed round's frames.
     pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
         self.lock().tensors = gauges.into();
-    }
-
-    /// Records the lifetime of a client's certificate.
-    pub(crate) fn certificate(&self, client: &ClientId, lifetime: Lifetime) {
-        let mut known = self.lock();
-        if known.certificates.len() < CLIENTS {
-            known.certificates.insert(client.clone(), lifetime);
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, StatusSnapshot> {

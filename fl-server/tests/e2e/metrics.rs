@@ -225,3 +225,54 @@ async fn an_open_round_keeps_its_metrics_over_a_restart() {
     assert_eq!(closed.metrics, BTreeMap::from([("top5".to_owned(), 0.875)]));
     server.stop().await;
 }
+
+/// `/metrics` for a program that shows this `Accept`.
+async fn metrics_as(address: &str, accept: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut io = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+    io.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    io.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_program_gets_the_format_that_it_accepts_and_promtool_finds_no_fault() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    let live = fl_server::Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
+    let url = live.url();
+    let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    options.live = Some(live);
+    let server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    assert_eq!(all_take_part(&mut hands).await.len(), 3);
+    let open = metrics_as(&address, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
+    assert!(open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n"));
+    let classic = metrics_as(&address, "*/*").await;
+    let (head, body) = classic.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(!body.contains("# EOF") && !body.contains("# UNIT"));
+    for line in body.lines().filter(|line| line.starts_with("# TYPE ")) {
+        assert_eq!(line.ends_with(" counter"), line.contains("_total "), "{line}");
+    }
+    // Where there is one; the CI has.
+    let promtool = std::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    match promtool {
+        Ok(mut child) => {
+            use std::io::Write as _;
+            child.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
+            let done = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.trim().is_empty(), "{said}");
+        }
+        Err(error) => eprintln!("promtool was not asked: {error}"),
+    }
+    server.stop().await;
+}

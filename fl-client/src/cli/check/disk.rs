@@ -19,6 +19,7 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
             "state",
             format!("nothing can be written in {}: {error}", folder.display()),
             after(
+                &folder,
                 &error,
                 "the user that runs the client must own the folder, or name another one with `state`".to_owned(),
             ),

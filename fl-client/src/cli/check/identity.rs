@@ -99,6 +99,7 @@ fn renewal(files: &IdentityFiles) -> Line {
                 "renewal",
                 format!("nothing can be written in {shown}: {error}; the certificate cannot be renewed there"),
                 after(
+                    folder,
                     &error,
                     format!("the user that runs the client must own {shown}, on a disk that can be written"),
                 ),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Form, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Redirect, Response};
@@ -24,6 +24,8 @@ use super::snapshot::Dashboard;
 
 /// Content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Content type of Prometheus' own text format.
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Bytes of a request's body, at most: a token.
 const MAX_BODY: usize = 4096;
 /// Timeout from the head of a request to the head of its response.
@@ -167,7 +169,8 @@ async fn stream(State(app): State<Arc<Dashboard>>, Extension(evidence): Extensio
     Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
 }
 
-async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
+/// OpenMetrics for whoever asks for it, or for nothing; the classic text for others, such as `promtool` and people.
+async fn prometheus(State(app): State<Arc<Dashboard>>, headers: HeaderMap) -> Response {
     let (view, moment) = app.view_and_moment().await;
     let Some(moment) = moment else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
@@ -182,7 +185,13 @@ async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
         process: Process::now(app.since),
     };
     match metrics::text(&measured) {
-        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Ok(text) => {
+            let asked = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            match asked.is_none_or(|accept| accept.contains("application/openmetrics-text")) {
+                true => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+                false => ([(header::CONTENT_TYPE, CLASSIC)], metrics::classic(&text)).into_response(),
+            }
+        }
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -173,6 +173,7 @@ impl Dashboard {
             paused,
             waiting,
             throughput,
+            certificates: self.sources.registry.ending().await,
             own: &own,
         };
         (View::new(&state, around), moment)

@@ -116,7 +116,9 @@ pub(crate) struct ViewContext<'a> {
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     pub(crate) moved: Option<Moved>,
-    /// Lifetimes of the authority's and the server's certificates.
+    /// Lifetimes of the clients' certificates.
+    pub(crate) certificates: Vec<(ClientId, Lifetime)>,
+    /// Those of the authority's and the server's.
     pub(crate) own: &'a [(Kind, Lifetime)],
 }
 
@@ -145,7 +147,7 @@ impl View {
         let cohort = open.map_or_else(Vec::new, |round| {
             round.cohort.iter().map(|client| member(client, round)).collect()
         });
-        let clients = known.certificates.iter();
+        let clients = around.certificates.iter();
         let certificates = around
             .own
             .iter()
@@ -258,6 +260,7 @@ mod tests {
             waiting: None,
             throughput: Throughput::default(),
             moved: None,
+            certificates: Vec::new(),
             own: &[],
         }
     }

@@ -1,10 +1,10 @@
 //! The runs of a data folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fl_proto::RunName;
 
-use crate::storage::disk::Disk;
+use crate::storage::disk::{Disk, DiskError};
 use crate::storage::store::database::{Batch, Database};
 use crate::storage::store::error::StoreError;
 use crate::storage::store::format::{NEXT_RUN_KEY, RUN};
@@ -35,8 +35,15 @@ impl Store {
     }
 
     /// Whether `dir` has a store, or had one.
-    pub fn is_at(dir: &Path) -> bool {
-        dir.join("store").exists() || dir.join("head").exists()
+    ///
+    /// # Errors
+    /// If that cannot be seen.
+    pub fn is_at(dir: &Path) -> Result<bool, DiskError> {
+        let is_there = |path: PathBuf| {
+            path.try_exists()
+                .map_err(|error| DiskError::new("look at", &path, &error))
+        };
+        Ok(is_there(dir.join("store"))? || is_there(dir.join("head"))?)
     }
 
     /// The runs, by name.

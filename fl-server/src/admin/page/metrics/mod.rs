@@ -12,7 +12,7 @@ mod process;
 mod registry;
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use prometheus_client::registry::Unit;
 
@@ -96,6 +96,30 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
     tensors(&mut metrics, &known.tensors);
     certificates(&mut metrics, &view.certificates);
     metrics.text()
+}
+
+/// OpenMetrics text as Prometheus' older text format: a counter's family has the name of its series, and there are no units.
+pub(crate) fn classic(text: &str) -> String {
+    let counters: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut out = String::with_capacity(text.len());
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF")
+    {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(&name) => {
+                let _ = writeln!(out, "# {what} {name}_total {rest}");
+            }
+            _ => {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+    }
+    out
 }
 
 fn direction(name: &str) -> Labels {
@@ -258,10 +282,10 @@ fn tensors(metrics: &mut Metrics, gauges: &[TensorGauge]) {
         |gauge| Some(gauge.density),
     );
     family(
-        "fl_tensor_bits_per_parameter",
-        "Bits of frame per parameter",
+        "fl_tensor_bytes_per_parameter",
+        "Bytes of frame per parameter",
         None,
-        |gauge| Some(gauge.bits),
+        |gauge| Some(gauge.bits / 8.0),
     );
     family(
         "fl_tensor_rank",
@@ -363,9 +387,12 @@ fn newest(metrics: &mut Metrics, last: &RoundSummary) {
     metrics.gauge("fl_last_round_training_loss", &about("Mean training loss"), last.loss);
     let what = about("Means of the clients' metrics of the training");
     metrics.gauges("fl_last_round_training_metric", &what, None, named(&last.metrics));
-    let bits = [(direction("up"), last.bits_up), (direction("down"), last.bits_down)];
-    let what = about("Bits of frame for each parameter of the updates and of the step");
-    metrics.gauges("fl_last_round_bits_per_parameter", &what, None, bits);
+    let bytes = [
+        (direction("up"), last.bits_up / 8.0),
+        (direction("down"), last.bits_down / 8.0),
+    ];
+    let what = about("Bytes of frame for each parameter of the updates and of the step");
+    metrics.gauges("fl_last_round_bytes_per_parameter", &what, None, bytes);
 }
 
 /// A series for each metric of the learners, at most 32.
@@ -385,7 +412,7 @@ fn certificates(metrics: &mut Metrics, certificates: &[Certificate]) {
     };
     metrics.gauges(
         "fl_certificate_expiry_timestamp",
-        "When a certificate ends, since 1970; a client's once it has connected",
+        "When a certificate ends, since 1970; of those that clients use, the thousand that end first",
         Some(Unit::Seconds),
         seconds(|certificate| certificate.ends_ms),
     );

@@ -235,7 +235,7 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_tensor_cosine_ratio{direction=\"up\",tensor=\"t5\"} 0.05",
         "fl_tensor_energy_kept_ratio{direction=\"up\",tensor=\"t5\"} -0.25",
         "fl_tensor_density_ratio{direction=\"down\",tensor=\"t0\"} 0.25",
-        "fl_tensor_bits_per_parameter{direction=\"up\",tensor=\"t7\"} 0.75",
+        "fl_tensor_bytes_per_parameter{direction=\"up\",tensor=\"t7\"} 0.09375",
         "fl_tensor_rank{direction=\"up\",tensor=\"t5\"} 3.5",
         "fl_tensor_entropy_nats{direction=\"down\",tensor=\"t0\"} 2.5",
         "fl_tensor_residual_age{direction=\"up\",tensor=\"t5\"} 4.0",
