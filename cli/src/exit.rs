@@ -1,5 +1,6 @@
 //! Exit codes, and the line that explains a failure.
 
+use crate::printable::printable;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -32,24 +33,6 @@ pub fn chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).reduce(with).unwrap_or_default()
 }
 
-/// Whether a character moves a terminal's cursor, beyond the next line, or turns the direction of writing.
-pub(crate) fn is_wild(c: char) -> bool {
-    let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    turns || (c.is_control() && c != '\n' && c != '\t')
-}
-
-/// `text` without the characters that would move a terminal's cursor: it may quote what somebody typed or sent.
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if is_wild(c) => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,10 +47,5 @@ mod tests {
             "the authority in fed cannot be used: certificate or key: malformed; issue another"
         );
         assert_eq!(chain(&anyhow::anyhow!("b").context("a")), "a: b");
-    }
-
-    #[test]
-    fn control_characters_are_escaped_and_lines_stay() {
-        assert_eq!(printable("a\x1b[2Jb\tc\nd\r\u{202e}"), "a\\u{1b}[2Jb\tc\nd\\r\\u{202e}");
     }
 }

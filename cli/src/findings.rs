@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::exit::printable;
+use crate::printable::printable;
 use crate::{Format, out};
 
 /// How good a line is. The order is that of severity.

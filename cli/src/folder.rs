@@ -45,7 +45,7 @@ pub fn advice(path: &Path, kind: io::ErrorKind) -> String {
     match kind {
         #[cfg(unix)]
         io::ErrorKind::StorageFull
-            if rustix::fs::statvfs(&nearest(path)).is_ok_and(|of| of.f_files > 0 && of.f_favail == 0) =>
+            if rustix::fs::statvfs(nearest(path)).is_ok_and(|of| of.f_files > 0 && of.f_favail == 0) =>
         {
             "the file system has space but no inode left: remove files, small ones".to_owned()
         }

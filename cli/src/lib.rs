@@ -10,6 +10,7 @@ pub mod first;
 pub mod folder;
 pub mod log;
 pub mod out;
+pub mod printable;
 pub mod service;
 pub mod signal;
 pub mod task;

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::exit::is_wild;
+use crate::printable::is_wild;
 
 /// Lines that wait to be written; those beyond are dropped and counted. About a megabyte.
 const WAITING: usize = 4096;

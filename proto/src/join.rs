@@ -60,7 +60,7 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
         }
         Ok(Self {
             classes: request.classes,
-            tasks: read_tasks(request.tasks)?,
+            tasks: read_tasks(&request.tasks)?,
             pending: request.pending.map(UpdateId::try_from).transpose()?,
             software: foreign_text(&request.software, MAX_SOFTWARE),
             device: foreign_text(&request.device, MAX_SOFTWARE),
@@ -82,7 +82,7 @@ pub(crate) fn check_version(major: u32, minor: u32) -> Result<(), ProtocolError>
 }
 
 /// The tasks that a client names.
-pub(crate) fn read_tasks(tasks: Vec<String>) -> Result<Vec<String>, ProtocolError> {
+pub(crate) fn read_tasks(tasks: &[String]) -> Result<Vec<String>, ProtocolError> {
     if tasks.len() > MAX_TASKS {
         return Err(ProtocolError::invalid(
             "tasks",
@@ -180,7 +180,7 @@ impl Joined {
         if has_base == run.base.is_empty() {
             return Err(ProtocolError::invalid(
                 "base",
-                "there is a digest of the frozen tensors if and only if there are any".to_owned(),
+                "there is a digest of the frozen tensors if and only if there are any",
             ));
         }
         let base = has_base.then(|| digest("base", &run.base)).transpose()?;

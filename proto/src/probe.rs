@@ -38,7 +38,7 @@ impl TryFrom<wire::ProbeHeader> for ProbeHeader {
         let above = || ProtocolError::invalid("bytes", format!("{} is above {MAX_PROBE}", header.bytes));
         Ok(Self {
             bytes: bytes.ok_or_else(above)?,
-            tasks: read_tasks(header.tasks)?,
+            tasks: read_tasks(&header.tasks)?,
         })
     }
 }

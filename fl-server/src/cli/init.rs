@@ -153,6 +153,11 @@ pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
 
     let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
     expect_new(dir, &names)?;
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
     // Whatever the umask: nobody else may replace what is in it.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
     made.with_context(|| format!("cannot create folder {}", dir.display()))?;

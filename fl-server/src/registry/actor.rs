@@ -14,7 +14,7 @@ use crate::registry::enroll::Asked;
 use crate::registry::refusal::Refusal;
 use crate::registry::seen::Joining;
 use crate::registry::signer::Signer;
-use crate::registry::standing::{Lines, Standings};
+use crate::registry::standing::Standings;
 
 /// Requests that wait for the registry, at most.
 const QUEUE: usize = 256;
@@ -80,7 +80,6 @@ impl Settings {
 pub(crate) struct RegistryHandle {
     requests: mpsc::Sender<Request>,
     standings: Standings,
-    lines: Lines,
     open: watch::Receiver<bool>,
 }
 
@@ -92,7 +91,7 @@ impl RegistryHandle {
     /// Starts the task on a blocking thread.
     pub(crate) fn start(registry: Registry, settings: Settings) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let (standings, lines) = (registry.standings(), registry.lines());
+        let standings = registry.standings();
         let (show_open, open) = watch::channel(registry.is_open((settings.clock)()));
         let task = Task {
             registry,
@@ -103,19 +102,13 @@ impl RegistryHandle {
         Self {
             requests,
             standings,
-            lines,
             open,
         }
     }
 
     /// What the registry refuses, at each moment.
-    pub(crate) fn standings(&self) -> Standings {
-        self.standings.clone()
-    }
-
-    /// The secrets of the lines, at each moment.
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.lines
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.standings
     }
 
     /// Whether a device may enroll, as of the last request.

@@ -201,8 +201,7 @@ impl Registry {
         self.tokens.insert(id.clone(), token);
         let changed: Vec<_> = gone.keys().chain([&id]).map(String::as_str).collect();
         self.save(&changed, outdated.as_slice()).map_err(stored)?;
-        gone.values().for_each(|token| self.lines().remove(&token.secret));
-        self.lines().add(new.secret);
+        self.standings().lines(self.tokens.get(&id), gone.values());
         Ok(id)
     }
 

@@ -10,7 +10,7 @@ use crate::clock::Millis;
 use crate::registry::client::{CertificateRecord, ClientRecord};
 use crate::registry::refusal::Refusal;
 use crate::registry::signer::moment;
-use crate::registry::standing::{Lines, Standings};
+use crate::registry::standing::Standings;
 use crate::registry::token::{Stage, Token, Use};
 use crate::storage::store::{EntryChange, Store, StoreError, Table};
 
@@ -25,7 +25,6 @@ pub(crate) struct Registry {
     pub(super) unsaved: BTreeSet<ClientId>,
     /// What is refused, as it is stored.
     standings: Standings,
-    lines: Lines,
 }
 
 impl Registry {
@@ -40,15 +39,13 @@ impl Registry {
         clients
             .iter()
             .for_each(|(name, client)| standings.update(name, Some(client)));
-        let lines = Lines::default();
-        tokens.values().for_each(|token: &Token| lines.add(token.secret));
+        standings.lines(tokens.values(), []);
         Ok(Self {
             store,
             tokens,
             clients,
             unsaved: BTreeSet::new(),
             standings,
-            lines,
         })
     }
 
@@ -92,11 +89,6 @@ impl Registry {
     /// What the registry refuses, at each moment: what is stored.
     pub(crate) fn standings(&self) -> Standings {
         self.standings.clone()
-    }
-
-    /// The secrets of the lines, at each moment.
-    pub(crate) fn lines(&self) -> Lines {
-        self.lines.clone()
     }
 
     /// Stores these entries as they are in memory, and what was not saved before, in one commit.

@@ -1,5 +1,4 @@
-//! What the registry refuses, and which secrets it knows, for the calls of every connection. The locks guard a table each and are
-//! never held across an await.
+//! What the registry refuses, and which secrets it knows, for the calls of every connection. The lock is never held across an await.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,10 +9,17 @@ use fl_proto::{ClientId, Fingerprint, Secret};
 use crate::clock::Millis;
 use crate::registry::client::ClientRecord;
 use crate::registry::credential::Credential;
+use crate::registry::token::Token;
 
-/// The names of which the registry refuses something. Clones share it.
+/// The names of which the registry refuses something, and the digests of the secrets of its lines. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standings(Arc<RwLock<BTreeMap<ClientId, Standing>>>);
+pub(crate) struct Standings(Arc<RwLock<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    refused: BTreeMap<ClientId, Standing>,
+    lines: BTreeSet<Digest>,
+}
 
 /// What the registry refuses of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,28 +30,6 @@ struct Standing {
     since: Millis,
     /// Single certificates, and whether an operator revoked them; the others were replaced.
     certificates: Vec<(Fingerprint, bool)>,
-}
-
-/// The digests of the secrets of the lines that are stored. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Lines(Arc<RwLock<BTreeSet<Digest>>>);
-
-impl Lines {
-    pub(super) fn add(&self, secret: Digest) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(secret);
-    }
-
-    pub(super) fn remove(&self, secret: &Digest) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(secret);
-    }
-
-    /// Whether a line has this secret, whatever became of it. By its digest, whose bits say nothing of other secrets.
-    pub(crate) fn knows(&self, secret: &Secret) -> bool {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&secret.digest())
-    }
 }
 
 /// Why the registry refuses a certificate.
@@ -64,16 +48,35 @@ impl Standings {
         let standing = record.map(Standing::of).unwrap_or_default();
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if standing == Standing::default() {
-            table.remove(client);
+            table.refused.remove(client);
         } else {
-            table.insert(client.clone(), standing);
+            table.refused.insert(client.clone(), standing);
         }
+    }
+
+    /// Takes over the secrets of lines: these are there, and those are gone.
+    pub(super) fn lines<'a>(
+        &self,
+        there: impl IntoIterator<Item = &'a Token>,
+        gone: impl IntoIterator<Item = &'a Token>,
+    ) {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for token in gone {
+            table.lines.remove(&token.secret);
+        }
+        table.lines.extend(there.into_iter().map(|token| token.secret));
+    }
+
+    /// Whether a line has this secret, whatever became of it. By its digest, whose bits say nothing of other secrets.
+    pub(crate) fn knows(&self, secret: &Secret) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.lines.contains(&secret.digest())
     }
 
     /// Why this certificate is refused, if it is.
     pub(crate) fn refusal(&self, shown: &Credential) -> Option<Refused> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&shown.client)?.refusal(shown)
+        table.refused.get(&shown.client)?.refusal(shown)
     }
 }
 

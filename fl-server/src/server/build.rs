@@ -154,7 +154,7 @@ impl Server {
         let (port, listening) = port.unzip();
         let admission = Admission {
             list: options.revoked,
-            standings: registry.standings(),
+            standings: registry.standings().clone(),
             certificates: reloader.certificates(),
             clock: shared.clock,
         };

@@ -59,7 +59,7 @@ impl Calls {
     async fn turn(&self, secret: &[u8], address: IpAddr) {
         let rate = self.settings.borrow().tuning.enroll_rate;
         self.edge.enroll.called();
-        let is_right = Secret::from_bytes(secret).is_ok_and(|secret| self.registry.lines().knows(&secret));
+        let is_right = Secret::from_bytes(secret).is_ok_and(|secret| self.registry.standings().knows(&secret));
         let mut queue = Queue::Address(network(address));
         if is_right {
             self.rate.count(&queue, rate);
