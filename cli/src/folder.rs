@@ -119,7 +119,8 @@ pub fn private(check: &str, path: &Path) -> Line {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

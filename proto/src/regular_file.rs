@@ -22,7 +22,8 @@ pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> 
     Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 

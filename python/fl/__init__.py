@@ -295,6 +295,21 @@ def _is_worker() -> bool:
     return is_importing or (multiprocessing.parent_process() is not None and "LOCAL_RANK" not in os.environ)
 
 
+def _is_connected(connection: socket.socket, path: str) -> bool:
+    """Connects, if a client listens. A socket's path has at most 107 bytes: a longer one goes through a descriptor of its folder."""
+    if len(os.fsencode(path)) <= 107:
+        return connection.connect_ex(path) == 0
+    folder, name = os.path.split(path)
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return connection.connect_ex(f"/proc/self/fd/{opened}/{name}") == 0
+    finally:
+        os.close(opened)
+
+
 def _connect() -> _Link | None:
     """The link to the client; None without one, and in a worker process."""
     global _link
@@ -303,7 +318,7 @@ def _connect() -> _Link | None:
     if _link is None and "FL_ATTACH" in os.environ:
         connection = socket.socket(socket.AF_UNIX)
         print(f"fl: attaching to {os.environ['FL_ATTACH']} as soon as a client listens there", file=sys.stderr)
-        while connection.connect_ex(os.environ["FL_ATTACH"]):
+        while not _is_connected(connection, os.environ["FL_ATTACH"]):
             time.sleep(0.5)
         _link = _Link(connection.fileno(), connection.detach())
     elif _link is None and "FL_TRAINER" in os.environ:

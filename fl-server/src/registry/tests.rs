@@ -382,3 +382,72 @@ fn closed_lines_make_room_and_open_ones_stay() {
     fill(&mut fed, None);
     assert!(fed.line("carl", false).unwrap_err().contains("lines are open"));
 }
+
+/// Memory of this process, in MiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// The table of docs/benchmarks.md: what a join, an enrollment and the list of clients cost with so many names.
+#[test]
+#[ignore = "enrolls 100,000 devices; ten minutes"]
+fn a_hundred_thousand_names() {
+    use std::time::Instant;
+    let before = resident();
+    let mut fed = Fed::new();
+    let mut last: Vec<Credential> = Vec::new();
+    for total in [100, 100_000] {
+        let mut enrolling = Vec::new();
+        while fed.registry.clients.len() < total {
+            let uses = 1_000.min(total - fed.registry.clients.len()) as u32;
+            let line = fed.line_with("camera-*", |new| new.uses = uses).unwrap();
+            for at in 0..uses {
+                let device = Device::new();
+                let begun = Instant::now();
+                let enrolled = fed.call(&device, &line).unwrap();
+                enrolling.push(begun.elapsed());
+                let Enrolled::Issued { certificate, .. } = enrolled else {
+                    panic!("held")
+                };
+                let shown = fed.read(&certificate);
+                assert!(fed.join(&shown));
+                if at < 100 {
+                    last.push(shown);
+                }
+            }
+        }
+        let tail = last.split_off(last.len() - 100);
+        let mut joining: Vec<_> = (0..1_000)
+            .map(|at| {
+                fed.now += 61_000;
+                let begun = Instant::now();
+                assert!(fed.join(&tail[at % tail.len()]));
+                begun.elapsed()
+            })
+            .collect();
+        joining.sort_unstable();
+        enrolling.sort_unstable();
+        let (begun, mut after, mut listed) = (Instant::now(), String::new(), 0);
+        loop {
+            let page = fed.ask(&RegistryAsk::Clients { after: after.clone() }).unwrap();
+            let RegistryAnswer::Clients(page) = page else {
+                panic!("clients")
+            };
+            let Some(end) = page.last() else { break };
+            (after, listed) = (end.name.clone(), listed + page.len());
+        }
+        assert_eq!(listed, total);
+        println!(
+            "{total} names: a join {:?} in the median, {:?} in 99 of 100; an enrollment {:?}, {:?}; the list {:?}; {} MiB",
+            joining[500],
+            joining[990],
+            enrolling[enrolling.len() / 2],
+            enrolling[enrolling.len() * 99 / 100],
+            begun.elapsed(),
+            resident() - before,
+        );
+        last = tail;
+    }
+}
