@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// If this is process 1, runs the program as its child, passes signals on and collects whatever ends; then the child's exit code.
@@ -32,7 +32,7 @@ async fn watch_over(program: &mut Command) -> Option<ExitCode> {
             _ = hang_up.recv() => Some(Signal::HUP),
         };
         passed.map(|passed| kill_process(child, passed));
-        while let Ok(Some((of, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((of, status))) = wait(WaitOptions::NOHANG) {
             if of == child {
                 // As a shell says that a signal ended a program.
                 let code = status

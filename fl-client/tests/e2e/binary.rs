@@ -306,3 +306,46 @@ fn a_client_says_when_it_is_connected_and_ready() {
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-client"), "fl-client", &[]);
 }
+
+/// In a container, a process whose parent has ended becomes the client's: a trainer's, for example.
+#[test]
+fn as_the_first_process_it_collects_what_others_leave_and_passes_signals_on() {
+    let unshare = ["--pid", "--fork", "--mount-proc"];
+    let may = Command::new("unshare").args(unshare).arg("true").output();
+    if !may.is_ok_and(|done| done.status.success()) {
+        eprintln!("not tested: a namespace of processes takes root and `unshare`");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // As the first process: it leaves orphans, and says how many of those that ended nobody has collected.
+    let script =
+        "(exit 0 &) ; sleep 0.1; (exit 0 &) ; sleep 0.1; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l";
+    let conditions = format!("#!/bin/sh\n{script} >> \"$(dirname \"$0\")/uncollected\"\n");
+    let program = dir.path().join("conditions");
+    std::fs::write(&program, conditions).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let certificates = Certificates::new("fed");
+    let own = folder("127.0.0.1:1", &certificates);
+    let config = own.path().join("client.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let when = format!("{text}[when]\ncommand = [{program:?}]\nevery = \"1s\"\nsettle = \"1s\"\n");
+    std::fs::write(&config, when).unwrap();
+    let mut client = Command::new("unshare")
+        .args(unshare)
+        .args(["--kill-child", "--", env!("CARGO_BIN_EXE_fl-client"), "run"])
+        .arg(&config)
+        .spawn()
+        .unwrap();
+    let uncollected = loop {
+        let said = std::fs::read_to_string(dir.path().join("uncollected")).unwrap_or_default();
+        let counts: Vec<u32> = said.lines().map(|line| line.trim().parse().unwrap()).collect();
+        if counts.len() >= 5 {
+            break counts;
+        }
+        assert!(client.try_wait().unwrap().is_none(), "the client ended");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(uncollected.iter().all(|count| *count <= 1), "{uncollected:?}");
+}

@@ -35,7 +35,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            examples: 10.0,
+            examples: 3.0,
             max_examples: f64::INFINITY,
             share: 0.4,
             norm: 4.0,

@@ -34,7 +34,10 @@ impl Registry {
     /// `Broken`, `Entry`.
     pub(crate) fn open(store: Store) -> Result<Self, StoreError> {
         let tokens = read(&store, Table::Tokens, |name| Some(name.to_owned()))?;
-        let clients: BTreeMap<ClientId, ClientRecord> = read(&store, Table::Clients, |name| name.parse().ok())?;
+        let mut clients: BTreeMap<ClientId, ClientRecord> = read(&store, Table::Clients, |name| name.parse().ok())?;
+        clients
+            .values_mut()
+            .for_each(|client| client.certificates.shrink_to_fit());
         let standings = Standings::default();
         clients
             .iter()

@@ -133,6 +133,8 @@ impl ClientRecord {
     /// Adds a certificate. Forgets the oldest of the expired or replaced ones if there are too many; a revoked one stays until it
     /// expires.
     pub(crate) fn add(&mut self, certificate: CertificateRecord, now: Millis) {
+        // Most clients have one; a vector would begin with room for four.
+        self.certificates.reserve_exact(1);
         self.certificates.push(certificate);
         while self.certificates.len() > CERTIFICATES {
             let useless =
@@ -169,6 +171,7 @@ impl ClientRecord {
                 replaced: None,
                 revoked: None,
             };
+            self.certificates.reserve_exact(1);
             self.certificates.insert(0, seen);
             0
         });
