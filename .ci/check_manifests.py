@@ -187,7 +187,8 @@ def kubernetes(images, objects, secrets):
             check([port["port"] for port in rule["ports"]] == names, "kubernetes: the policy closes a port of the server")
         for rule in policy["spec"].get("egress", []):
             if "to" in rule:
-                check([str(port["port"]) for port in rule["ports"]] == numbers, "kubernetes: clients may not reach a port")
+                asked = [str(port["port"]) for port in rule["ports"]]
+                check(asked == numbers or set(asked) == {"53"}, "kubernetes: clients may not reach a port")
             for peer in rule.get("to", []):
                 check(matches(peer["podSelector"], labels[0]), "kubernetes: clients may not reach the server")
     check(sum(len([one for one in labels if matches(policy["spec"]["podSelector"], one)]) for policy in of("NetworkPolicy")) == 3,

@@ -191,7 +191,12 @@ impl Rpc {
             request: request.into(),
         };
         let reply = self.client.renew(with_timeout(request)).await;
-        let issued = self.reply(reply)?.issued.ok_or(ProtocolError::Missing("issued"))?;
+        // The connection is fine: a later try may succeed.
+        let reply = reply.map_err(|status| match status.code() {
+            Code::ResourceExhausted => Error::NotNow(foreign_text(status.message(), MAX_REASON)),
+            _ => self.error_of(&status),
+        });
+        let issued = reply?.into_inner().issued.ok_or(ProtocolError::Missing("issued"))?;
         Ok(issued.try_into()?)
     }
 

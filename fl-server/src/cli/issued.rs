@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -62,7 +63,7 @@ impl Issued {
     /// If the list cannot be written.
     pub(super) fn add(&self, name: &ClientId, fingerprint: &Fingerprint, until: OffsetDateTime) -> Outcome {
         let line = format!("{name} {fingerprint} {}\n", until.date());
-        let open = OpenOptions::new().append(true).create(true).open(&self.0);
+        let open = OpenOptions::new().append(true).create(true).mode(0o644).open(&self.0);
         open.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()))
             .with_context(|| format!("cannot write {}", self.0.display()))?;
         Ok(())

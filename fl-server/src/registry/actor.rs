@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Enrolled, Lifetime, Role, SignedCertificate, SigningRequest, peer_name};
+use fl_proto::{ClientId, Enrolled, Lifetime, SignedCertificate, SigningRequest, peer_name};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Millis, Wall};
 use crate::config::live::LiveSettings;
 use crate::registry::Registry;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
+use crate::registry::credential::Credential;
 use crate::registry::enroll::Asked;
 use crate::registry::refusal::Refusal;
 use crate::registry::seen::Joining;
@@ -23,7 +24,11 @@ const QUEUE: usize = 256;
 #[derive(Debug)]
 enum Request {
     Enroll(Asked, oneshot::Sender<Result<Enrolled, Refusal>>),
-    Renew(Renewal, oneshot::Sender<Result<SignedCertificate, Refusal>>),
+    Renew(
+        Arc<Credential>,
+        SigningRequest,
+        oneshot::Sender<Result<SignedCertificate, Refusal>>,
+    ),
     Ask(RegistryAsk, oneshot::Sender<Result<RegistryAnswer, String>>),
     Joined(Joining),
     Rejected(ClientId, String),
@@ -34,13 +39,6 @@ enum Request {
 
 /// Certificates of clients that are shown, at most: those that end first.
 const SHOWN: usize = 1_000;
-
-#[derive(Debug)]
-struct Renewal {
-    client: ClientId,
-    role: Role,
-    request: SigningRequest,
-}
 
 /// What the task works with.
 #[derive(Debug)]
@@ -122,12 +120,10 @@ impl RegistryHandle {
 
     pub(crate) async fn renew(
         &self,
-        client: ClientId,
-        role: Role,
+        shown: Arc<Credential>,
         request: SigningRequest,
     ) -> Result<Result<SignedCertificate, Refusal>, Stopping> {
-        let renewal = Renewal { client, role, request };
-        self.ask_task(|reply| Request::Renew(renewal, reply)).await
+        self.ask_task(|reply| Request::Renew(shown, request, reply)).await
     }
 
     pub(crate) async fn ask(&self, ask: RegistryAsk) -> Result<Result<RegistryAnswer, String>, Stopping> {
@@ -197,10 +193,10 @@ impl Task {
                 let _ = reply.send(enrolled);
                 return;
             }
-            Request::Renew(Renewal { client, role, request }, reply) => {
-                let renewed = self
-                    .registry
-                    .renew(&client, role, &request, signer, self.settings.lifetime(), now);
+            Request::Renew(shown, request, reply) => {
+                let lifetime = self.settings.lifetime();
+                let renewed = self.registry.renew(&shown, &request, signer, lifetime, now);
+                let client = &shown.client;
                 match &renewed {
                     Ok(_) => tracing::debug!(%client, "renewed a certificate"),
                     Err(error) => tracing::warn!(%client, %error, "a certificate was not renewed"),

@@ -255,16 +255,19 @@ impl Registry {
     }
 
     fn client_lines(&self, after: &str, signer: &Signer, now: Millis) -> Vec<ClientLine> {
-        let held = self.held(now).filter(|_| after.is_empty()).map(|one| ClientLine {
-            name: one.name.to_string(),
-            state: "waits for approval".to_owned(),
-            words: self.words(&one.key, signer).ok(),
-            key: Some(one.key.to_string()),
-            record: ClientRecord {
-                address: one.address.clone(),
-                ..ClientRecord::default()
-            },
-        });
+        let held = self
+            .waiting(now)
+            .filter(|one| after.is_empty() && one.stage == Stage::Held)
+            .map(|one| ClientLine {
+                name: one.name.to_string(),
+                state: "waits for approval".to_owned(),
+                words: self.words(&one.key, signer).ok(),
+                key: Some(one.key.to_string()),
+                record: ClientRecord {
+                    address: one.address.clone(),
+                    ..ClientRecord::default()
+                },
+            });
         let begin = self.clients.iter().filter(|(_, client)| !client.is_forgotten());
         let page = begin
             .skip_while(|(name, _)| !after.is_empty() && name.as_str() <= after)
@@ -299,7 +302,8 @@ impl Registry {
         match what {
             Revoked::Client(name) => {
                 // Also a client that is not known yet, whose certificate `fl-server issue` made.
-                self.clients.entry(name.clone()).or_default().revoked = Some(revocation);
+                let client = self.clients.entry(name.clone()).or_default();
+                (client.revoked, client.ended) = (Some(revocation), Some(now));
                 self.save(&[], &[name]).map_err(stored)?;
                 Ok(format!("`{name}` is revoked; its connections end within a second"))
             }

@@ -82,11 +82,11 @@ impl Registry {
         all.iter().take(most).map(read).collect()
     }
 
-    /// The devices that wait for an operator.
-    pub(super) fn held(&self, now: Millis) -> impl Iterator<Item = &Use> {
+    /// The devices that wait for an operator, or have not fetched what was approved.
+    pub(super) fn waiting(&self, now: Millis) -> impl Iterator<Item = &Use> {
         let open = self.tokens.values().filter(move |token| !token.has_ended(now));
-        open.flat_map(|token| &token.taken)
-            .filter(|one| one.stage == Stage::Held)
+        let waits = |one: &&Use| matches!(one.stage, Stage::Held | Stage::Approved);
+        open.flat_map(|token| &token.taken).filter(waits)
     }
 
     /// What the registry refuses, at each moment: what is stored.

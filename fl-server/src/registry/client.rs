@@ -24,6 +24,8 @@ pub(crate) struct ClientRecord {
     pub(crate) certificates: Vec<CertificateRecord>,
     /// Certificates that were issued before this time count no more, also those that are not in the list: a whole second.
     pub(crate) since: Option<Millis>,
+    /// When an operator last revoked or forgot it: lines from before do not admit the name.
+    pub(crate) ended: Option<Millis>,
     /// When it was enrolled; `None` if its certificate was made by `fl-server issue`.
     pub(crate) enrolled: Option<Millis>,
     pub(crate) first_seen: Option<Millis>,
@@ -79,6 +81,7 @@ impl ClientRecord {
         let mut record = Self {
             certificates: self.certificates,
             since: self.since,
+            ended: Some(now),
             ..Self::default()
         };
         record.certificates.iter_mut().for_each(|one| one.pem = None);
@@ -119,7 +122,8 @@ impl ClientRecord {
 
     /// Certificates that could be used and never were.
     pub(crate) fn unused(&self, now: Millis) -> usize {
-        let unused = |one: &&CertificateRecord| one.used.is_none() && one.expires > now && one.key.is_some();
+        let counts = |one: &CertificateRecord| one.replaced.is_none() && one.expires > now;
+        let unused = |one: &&CertificateRecord| one.used.is_none() && one.key.is_some() && counts(one);
         self.certificates.iter().filter(unused).count()
     }
 

@@ -154,9 +154,10 @@ impl Registry {
             }
             (Some(Closed::Expired(_) | Closed::Used), _) => return Err(Refusal::Expired(token.expires)),
         }
-        let held: BTreeSet<&ClientId> = self.held(now).map(|one| &one.name).collect();
+        let waiting: BTreeSet<&ClientId> = self.waiting(now).map(|one| &one.name).collect();
         let has = |name: &ClientId| self.clients.get(name).is_some_and(|client| !client.is_forgotten());
-        let is_taken = |name: &ClientId| has(name) || held.contains(name);
+        let is_taken = |name: &ClientId| has(name) || waiting.contains(name);
+        let is_unfit = |name: &ClientId| is_taken(name) || self.refuse_revoked(token, name).is_err();
         let (name, number) = match &asked.name {
             Some(name) if !token.names.allows(name) => {
                 let (asked, names) = (name.clone(), token.names.clone());
@@ -164,7 +165,7 @@ impl Registry {
             }
             Some(name) => (name.clone(), token.next),
             None => {
-                let free = |from| token.names.first_free(from, is_taken);
+                let free = |from| token.names.first_free(from, is_unfit);
                 let free = free(token.next).or_else(|| free(0));
                 free.ok_or_else(|| Refusal::NoName(token.names.clone()))?
             }
@@ -176,11 +177,14 @@ impl Registry {
         }
     }
 
-    /// Refuses a revoked name, unless the line was opened for a new device of this name after the revocation.
+    /// Refuses a revoked name, unless the line was opened for a new device of this name after the revocation; and a line that was
+    /// opened before an operator ended what the name had.
     fn refuse_revoked(&self, token: &Token, name: &ClientId) -> Result<(), Refusal> {
-        let revoked = self.clients.get(name).and_then(|client| client.revoked.as_ref());
-        match revoked {
+        let client = self.clients.get(name);
+        let ended = client.and_then(|client| client.ended);
+        match client.and_then(|client| client.revoked.as_ref()) {
             Some(revoked) if !token.admits_revoked(revoked.at) => Err(Refusal::TakenRevoked(name.clone())),
+            _ if ended.is_some_and(|ended| token.created < ended) => Err(Refusal::Ended(name.clone())),
             _ => Ok(()),
         }
     }
@@ -204,6 +208,8 @@ impl Registry {
     ) {
         let client = self.clients.entry(name.clone()).or_default();
         client.role = role;
+        // A clock that was ahead has set it.
+        client.since = client.since.min(Some(now - now % 1000));
         client.enrolled.get_or_insert(now);
         let certificate = CertificateRecord {
             fingerprint: signed.fingerprint,

@@ -32,6 +32,11 @@ pub(crate) enum Refusal {
          the old one again with `fl-server clients restore {0}`"
     )]
     TakenRevoked(ClientId),
+    #[error(
+        "certificates and lines of `{0}` from before do not count any more; the operator makes a line with `fl-server enroll {0} \
+         --again`"
+    )]
+    Ended(ClientId),
     #[error("no name of `{0}` is free; the operator makes a line for another pattern")]
     NoName(NamePattern),
     #[error("the operator denied this device the name `{0}`; ask the operator")]

@@ -1,9 +1,10 @@
 //! A client renews its certificate.
 
-use fl_proto::{ClientId, Fingerprint, Role, SignedCertificate, SigningRequest};
+use fl_proto::{SignedCertificate, SigningRequest};
 
 use crate::clock::Millis;
 use crate::registry::book::Registry;
+use crate::registry::credential::Credential;
 use crate::registry::enroll::der_of;
 use crate::registry::refusal::Refusal;
 use crate::registry::signer::Signer;
@@ -19,18 +20,18 @@ impl Registry {
     /// Why it cannot be signed or stored.
     pub(crate) fn renew(
         &mut self,
-        client: &ClientId,
-        role: Role,
+        shown: &Credential,
         request: &SigningRequest,
         signer: &Signer,
         lifetime: Millis,
         now: Millis,
     ) -> Result<SignedCertificate, Refusal> {
-        let key: Fingerprint = request.key();
-        let record = self.clients.get(client);
-        if record.is_some_and(|record| record.revoked.is_some()) {
-            return Err(Refusal::TakenRevoked(client.clone()));
+        let (client, role, key) = (&shown.client, shown.role, request.key());
+        // Again: the call may have waited behind a change of an operator.
+        if self.standings().refusal(shown).is_some() {
+            return Err(Refusal::Ended(client.clone()));
         }
+        let record = self.clients.get(client);
         let stored = record.and_then(|record| record.of_key(&key, now));
         if let Some(certificate) = stored.and_then(|stored| stored.pem.as_deref()).and_then(der_of) {
             return Ok(SignedCertificate {

@@ -38,6 +38,10 @@ impl Registry {
             software,
             device,
         } = joining;
+        // It may have waited behind a change of an operator.
+        if self.standings().refusal(shown).is_some() {
+            return Ok(false);
+        }
         let client = self.clients.entry(shown.client.clone()).or_default();
         let known = client
             .certificates

@@ -123,9 +123,28 @@ impl Fed {
 
     fn renew(&mut self, name: &str, device: &Device) -> Result<SignedCertificate, Refusal> {
         self.now += 1_000;
-        let (name, role) = (name.parse().unwrap(), Role::Client);
+        let shown = self.any(name);
+        self.renew_by(&shown, device)
+    }
+
+    /// A certificate of this name that nothing refuses.
+    fn any(&self, name: &str) -> Credential {
+        let at = |hours: u64| OffsetDateTime::from_unix_timestamp(((self.now + hours * HOUR) / 1000) as i64).unwrap();
+        Credential {
+            client: name.parse().unwrap(),
+            role: Role::Client,
+            fingerprint: Fingerprint([0; 32]),
+            lifetime: fl_proto::Lifetime {
+                issued: at(0),
+                expires: at(9),
+            },
+            issuer: Fingerprint::of(&self.authorities[0]),
+        }
+    }
+
+    fn renew_by(&mut self, shown: &Credential, device: &Device) -> Result<SignedCertificate, Refusal> {
         self.registry
-            .renew(&name, role, &device.request(), &self.signer, 100 * HOUR, self.now)
+            .renew(shown, &device.request(), &self.signer, 100 * HOUR, self.now)
     }
 
     /// Joins if the registry refuses nothing; whether it did.
@@ -450,4 +469,78 @@ fn a_hundred_thousand_names() {
         );
         last = tail;
     }
+}
+
+#[test]
+fn a_renewal_that_waited_behind_a_change_of_an_operator_is_refused() {
+    for forgotten in [true, false] {
+        let mut fed = Fed::new();
+        let line = fed.line("anna", false).unwrap();
+        let stolen = fed.enroll(&Device::new(), &line);
+        assert!(fed.join(&stolen));
+        if forgotten {
+            let name = "anna".to_owned();
+            fed.ask(&RegistryAsk::Forget { name }).unwrap();
+        } else {
+            let newer = fed.renew_by(&stolen, &Device::new()).unwrap();
+            let newer = fed.read(&newer);
+            assert!(fed.join(&newer));
+        }
+        let again = fed.renew_by(&stolen, &Device::new());
+        assert!(matches!(again, Err(Refusal::Ended(_))));
+        // So is the note of a join.
+        let joining = Joining {
+            shown: stolen.clone().into(),
+            address: String::new(),
+            software: String::new(),
+            device: String::new(),
+        };
+        assert!(!fed.registry.joined(&joining, fed.now).unwrap());
+        assert_eq!(fed.registry.clients[&stolen.client].is_forgotten(), forgotten);
+    }
+}
+
+#[test]
+fn what_a_thief_asked_for_does_not_count_against_the_device_that_takes_its_place() {
+    let mut fed = Fed::new();
+    let line = fed.line("anna", false).unwrap();
+    let stolen = fed.enroll(&Device::new(), &line);
+    while fed.renew_by(&stolen, &Device::new()).is_ok() {}
+    fed.revoke("anna");
+    let line = fed.line("anna", true).unwrap();
+    let own = fed.enroll(&Device::new(), &line);
+    assert!(fed.join(&own));
+    fed.renew_by(&own, &Device::new()).unwrap();
+}
+
+#[test]
+fn an_approval_from_before_a_revocation_gives_nothing_after_it() {
+    let mut fed = Fed::new();
+    let early = fed.line_with("anna", |new| new.approve = true).unwrap();
+    let thief = Device::new();
+    fed.call(&thief, &early).unwrap();
+    let key = thief.request().key();
+    fed.ask(&RegistryAsk::Approve { key, approve: true }).unwrap();
+    fed.revoke("anna");
+    let line = fed.line("anna", true).unwrap();
+    let own = fed.enroll(&Device::new(), &line);
+    assert!(fed.join(&own));
+    assert!(matches!(fed.call(&thief, &early), Err(Refusal::Ended(_))));
+    assert!(fed.join(&own));
+}
+
+#[test]
+fn a_name_that_was_approved_and_not_fetched_is_not_given_to_another_device() {
+    let mut fed = Fed::new();
+    let line = fed.line_with("ward-*", |new| (new.uses, new.approve) = (5, true));
+    let (line, devices) = (line.unwrap(), [Device::new(), Device::new()]);
+    for device in &devices {
+        fed.call(device, &line).unwrap();
+        let key = device.request().key();
+        fed.ask(&RegistryAsk::Approve { key, approve: true }).unwrap();
+    }
+    let names = devices
+        .each_ref()
+        .map(|device| fed.enroll(device, &line).client.to_string());
+    assert_eq!(names, ["ward-00", "ward-01"]);
 }

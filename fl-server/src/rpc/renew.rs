@@ -1,5 +1,7 @@
 //! `Renew`: another certificate for the caller, with a new key.
 
+use std::sync::Arc;
+
 use fl_proto::{ProtocolError, SigningRequest, wire};
 use tonic::Status;
 
@@ -19,10 +21,7 @@ pub(super) async fn renew(
     let signing = SigningRequest::from_der(&message.request).map_err(Refusal::from);
     let renewed = match signing {
         Ok(signing) => {
-            let renewed = service
-                .registry
-                .renew(peer.client.clone(), peer.credential.role, signing)
-                .await;
+            let renewed = service.registry.renew(Arc::clone(&peer.credential), signing).await;
             renewed.map_err(|_| stopping())?
         }
         Err(refusal) => Err(refusal),

@@ -159,7 +159,7 @@ impl From<Refusal> for Status {
                 Code::Unauthenticated
             }
             Refusal::Taken(_) | Refusal::TakenRevoked(_) | Refusal::NoName(_) => Code::AlreadyExists,
-            Refusal::OtherName { .. } | Refusal::Denied(_) => Code::PermissionDenied,
+            Refusal::OtherName { .. } | Refusal::Denied(_) | Refusal::Ended(_) => Code::PermissionDenied,
             Refusal::Request(_) => Code::InvalidArgument,
             Refusal::Signer(_) => Code::FailedPrecondition,
             Refusal::Unused(_) => Code::ResourceExhausted,
