@@ -48,8 +48,8 @@ impl RoundBudget {
     }
 
     /// A run was joined: what its rounds are expected to take, and whether they fit. `used`: bytes of the state folder beside
-    /// this run's; called only if they are limited.
-    pub(crate) fn joined(&self, joined: &Joined, used: impl FnOnce() -> u64) {
+    /// this run's, once other runs have given way so that at most so many are left, if they can; called only if they are limited.
+    pub(crate) fn joined(&self, joined: &Joined, used: impl FnOnce(u64) -> u64) {
         let values = joined.layout.len() as u64;
         let frame = joined
             .uplink
@@ -59,7 +59,10 @@ impl RoundBudget {
         self.need
             .store(frame.saturating_mul(2).saturating_add(OVERHEAD), Ordering::Relaxed);
         self.round_begins();
-        let used = self.limits.disk.map_or(0, |_| used());
+        let used = self
+            .limits
+            .disk
+            .map_or(0, |disk| used(disk.saturating_sub(disk_of(values))));
         let unfit = unfit(&self.limits, values, used);
         for (key, why) in &unfit {
             tracing::warn!(limit = key, "{why}");

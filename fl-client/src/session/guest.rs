@@ -1,6 +1,5 @@
 //! Whether this client may take part in rounds now: the conditions of its device, and its limits.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::limits::{Quota, RoundBudget};
-use crate::state::{Disk, bytes_below};
+use crate::state::{Disk, make_room};
 
 /// How often bytes are counted. A kill loses at most the bytes of this time from the count.
 const COUNT_INTERVAL: Duration = Duration::from_millis(250);
@@ -95,11 +94,11 @@ impl Guest {
     }
 
     /// A run was joined whose rounds must fit the limits.
-    pub(super) async fn joined(&self, joined: &Arc<Joined>, state: &Path) {
-        let (budget, joined, state) = (Arc::clone(&self.budget), Arc::clone(joined), state.to_owned());
+    pub(super) async fn joined(&self, joined: &Arc<Joined>, config: &ClientConfig) {
+        let (budget, joined, state) = (Arc::clone(&self.budget), Arc::clone(joined), config.state.clone());
+        let (disk, runs) = (Disk { sync: config.sync }, config.limits.runs);
         let measured = tokio::task::spawn_blocking(move || {
-            let own = state.join("runs").join(joined.run.as_str());
-            budget.joined(&joined, || bytes_below(&state, &own));
+            budget.joined(&joined, |room| make_room(&state, &joined.run, disk, runs, room));
         });
         // A panic is in the log already.
         let _ = measured.await;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use fl_compress::Digest;
 use fl_proto::RunName;
 
+use super::disk::Disk;
 use super::run_state::RunState;
 use super::used::bytes_below;
 use crate::error::Error;
@@ -49,7 +50,7 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
     Ok(())
 }
 
-/// Removes folders of other runs while they are more than `runs`, or the state folder has more than `bytes`: those without a memory
+/// Removes folders of other runs while they are more than `runs`, or the state folder beside this run has more than `bytes`: those without a memory
 /// first, then the ones that were written longest ago. A server may name another run at each join. One with an update that its
 /// server has not acknowledged stays, and so does one that cannot be read.
 ///
@@ -79,7 +80,7 @@ pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<
     }
     settled.sort();
     for (_, _, folder) in settled {
-        let is_full = bytes.is_some_and(|bytes| bytes_below(root, Path::new("")) > bytes);
+        let is_full = bytes.is_some_and(|bytes| bytes_below(root, &current.folder) > bytes);
         if kept <= runs && !is_full {
             break;
         }
@@ -88,6 +89,16 @@ pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<
         tracing::warn!(folder = %folder.display(), "the state of an earlier run is removed: `runs` or `disk` in [limits] is reached");
     }
     Ok(())
+}
+
+/// As [`prune`], before `run` is entered. Returns the bytes of the state folder beside this run: what cannot be removed counts.
+pub(crate) fn make_room(root: &Path, run: &RunName, disk: Disk, runs: usize, bytes: u64) -> u64 {
+    let folder = root.join("runs").join(run.as_str());
+    let own = RunState { folder, disk };
+    if let Err(error) = prune(root, &own, runs, Some(bytes)) {
+        tracing::warn!(%error, "the state of earlier runs stays");
+    }
+    bytes_below(root, &own.folder)
 }
 
 fn aside(root: &Path, run: &RunName, instance: Digest) -> PathBuf {

@@ -344,6 +344,20 @@ mod tests {
         let dir = StateDir::open(root.path(), false).unwrap().keeping(100, Some(1));
         enter(&dir, "last");
         assert_eq!(folders(), ["b-unsettled", "c-broken", "last", "y"]);
+        drop(dir);
+        // A run that needs room is compared with what is left after the others gave way.
+        let dir = StateDir::open(root.path(), false).unwrap().keeping(100, None);
+        let full = enter(&dir, "full");
+        let full_head = Head {
+            instance: Digest([1; 32]),
+            ..settled()
+        };
+        write(&full, full_head);
+        std::fs::write(full.path("model"), vec![0; 10_000]).unwrap();
+        let disk = super::super::disk::Disk { sync: false };
+        let left = super::super::make_room(root.path(), &"next".parse().unwrap(), disk, 100, 5_000);
+        assert!(left < 5_000, "{left}");
+        assert_eq!(folders(), ["b-unsettled", "c-broken", "y"]);
     }
 
     /// A client that cannot read what it wrote could never start again.

@@ -36,7 +36,7 @@ mod state_dir;
 mod step;
 mod used;
 
-pub(crate) use aside::DEFAULT_RUNS;
+pub(crate) use aside::{DEFAULT_RUNS, make_room};
 pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
