@@ -62,7 +62,7 @@ impl Connection<'_> {
             self.guest.leave_run();
         }
         if !self.guest.knows_run() {
-            self.guest.joined(&joined, &self.config).await;
+            self.guest.joined(&joined, self.config).await;
         }
         let pending = match &self.session.training {
             Some(_) => None,
