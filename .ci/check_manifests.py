@@ -186,10 +186,13 @@ def kubernetes(images, objects, secrets):
         for rule in policy["spec"].get("ingress", []):
             check([port["port"] for port in rule["ports"]] == names, "kubernetes: the policy closes a port of the server")
         for rule in policy["spec"].get("egress", []):
-            if "to" in rule:
-                asked = [str(port["port"]) for port in rule["ports"]]
-                check(asked == numbers or set(asked) == {"53"}, "kubernetes: clients may not reach a port")
-            for peer in rule.get("to", []):
+            asked = [str(port["port"]) for port in rule["ports"]]
+            if set(asked) == {"53"}:
+                names_dns = [peer["namespaceSelector"]["matchLabels"] for peer in rule["to"]]
+                check(names_dns == [{"kubernetes.io/metadata.name": "kube-system"}], "kubernetes: port 53 of any host")
+                continue
+            check(asked == numbers, "kubernetes: clients may not reach a port")
+            for peer in rule["to"]:
                 check(matches(peer["podSelector"], labels[0]), "kubernetes: clients may not reach the server")
     check(sum(len([one for one in labels if matches(policy["spec"]["podSelector"], one)]) for policy in of("NetworkPolicy")) == 3,
           "kubernetes: a pod without a policy")
