@@ -50,9 +50,9 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
     Ok(())
 }
 
-/// Removes folders of other runs while they are more than `runs`, or the state folder beside this run has more than `bytes`: those without a memory
-/// first, then the ones that were written longest ago. A server may name another run at each join. One with an update that its
-/// server has not acknowledged stays, and so does one that cannot be read.
+/// Removes folders of other runs while they are more than `runs`, or the state folder beside this run has more than `bytes`: those
+/// without a memory first, then the ones that were written longest ago. A server may name another run at each join. One with an
+/// update that its server has not acknowledged stays, and so does one that cannot be read.
 ///
 /// # Errors
 /// `State` if a folder cannot be removed.

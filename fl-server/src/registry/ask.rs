@@ -140,9 +140,20 @@ impl Registry {
     }
 
     fn open_token(&mut self, new: &NewToken, now: Millis) -> Result<String, String> {
+        if let NamePattern::One(name) = &new.names
+            && new.uses > 1
+        {
+            return Err(format!(
+                "one device has the name `{name}`: leave out `--uses`, or give a pattern such as `{name}-*`"
+            ));
+        }
+        let id = Token::id(&new.secret);
+        if self.tokens.contains_key(&id) {
+            return Err(format!("another line has the number {id}; type the command again"));
+        }
         let mut outdated = None;
         if let NamePattern::One(name) = &new.names
-            && let Some(client) = self.clients.get_mut(name)
+            && let Some(client) = self.clients.get(name)
             && !client.is_forgotten()
         {
             match (&client.revoked, new.again) {
@@ -158,27 +169,20 @@ impl Registry {
                          is refused once the new one is used"
                     ));
                 }
-                // Whoever has a copy of the old key is out, also if the operator restores the name before the device has enrolled.
-                (Some(_), true) => {
-                    client.outdate(now);
-                    outdated = Some(name);
-                }
+                (Some(_), true) => outdated = Some(name),
                 (None, true) => {}
             }
         }
         let gone = self.make_room(now);
-        if let NamePattern::One(name) = &new.names
-            && new.uses > 1
-        {
-            return Err(format!(
-                "one device has the name `{name}`: leave out `--uses`, or give a pattern such as `{name}-*`"
-            ));
-        }
         if self.tokens.len() >= MAX_TOKENS {
             return Err(format!(
                 "{MAX_TOKENS} lines are open; revoke some (`fl-server tokens list` shows them), or let one line enroll many \
                  devices (`--uses`)"
             ));
+        }
+        // Whoever has a copy of the old key is out, also if the operator restores the name before the device has enrolled.
+        if let Some(client) = outdated.and_then(|name| self.clients.get_mut(name)) {
+            client.outdate(now);
         }
         let token = Token {
             secret: new.secret,
@@ -194,10 +198,6 @@ impl Registry {
             taken: Vec::new(),
             next: 0,
         };
-        let id = Token::id(&new.secret);
-        if self.tokens.contains_key(&id) {
-            return Err(format!("another line has the number {id}; type the command again"));
-        }
         self.tokens.insert(id.clone(), token);
         let changed: Vec<_> = gone.keys().chain([&id]).map(String::as_str).collect();
         self.save(&changed, outdated.as_slice()).map_err(stored)?;
