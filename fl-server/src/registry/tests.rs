@@ -239,6 +239,18 @@ fn a_revoked_client_that_is_restored_needs_no_new_certificate() {
 }
 
 #[test]
+fn a_line_that_is_refused_outdates_no_certificate() {
+    let mut fed = Fed::new();
+    let line = fed.line("anna", false).unwrap();
+    let own = fed.enroll(&Device::new(), &line);
+    fed.revoke("anna");
+    fed.line_with("anna", |new| (new.uses, new.again) = (2, true))
+        .unwrap_err();
+    fed.restore("anna");
+    assert!(fed.join(&own));
+}
+
+#[test]
 fn a_line_from_before_a_revocation_does_not_admit_the_name_again() {
     let mut fed = Fed::new();
     let line = fed
