@@ -25,9 +25,9 @@ import os
 import re
 import select
 import socket
-import struct
 import sys
 import sysconfig
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def read_safetensors(path: str | Path) -> dict[str, Slot]:
     """Maps a safetensors file. Writing to a slot does not change the file."""
     with open(path, "rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    return _slots(data, 8 + struct.unpack_from("<Q", data)[0])
+    return _slots(data, 8 + int.from_bytes(data[:8], "little"))
 
 
 def create_safetensors(
@@ -91,7 +91,7 @@ def create_safetensors(
         if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would be a SIGBUS below
             os.posix_fallocate(file.fileno(), 0, total)
         data = memoryview(mmap.mmap(file.fileno(), total))
-    data[: 8 + len(text)] = struct.pack("<Q", len(text)) + text
+    data[: 8 + len(text)] = len(text).to_bytes(8, "little") + text
     return _slots(data, 8 + len(text))
 
 
@@ -295,37 +295,25 @@ def _is_worker() -> bool:
     return is_importing or (multiprocessing.parent_process() is not None and "LOCAL_RANK" not in os.environ)
 
 
-def _is_connected(connection: socket.socket, path: str) -> bool:
-    """Connects, if a client listens. A socket's path has at most 107 bytes: a longer one goes through a descriptor of its folder."""
-    if len(os.fsencode(path)) <= 107:
-        return connection.connect_ex(path) == 0
-    folder, name = os.path.split(path)
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        return connection.connect_ex(f"/proc/self/fd/{opened}/{name}") == 0
-    finally:
-        os.close(opened)
-
-
 def _connect() -> _Link | None:
     """The link to the client; None without one, and in a worker process."""
     global _link
     if _is_worker():
         return None
     if _link is None and "FL_ATTACH" in os.environ:
-        connection = socket.socket(socket.AF_UNIX)
-        print(f"fl: attaching to {os.environ['FL_ATTACH']} as soon as a client listens there", file=sys.stderr)
-        while not _is_connected(connection, os.environ["FL_ATTACH"]):
-            time.sleep(0.5)
-        _link = _Link(connection.fileno(), connection.detach())
+        path = os.path.abspath(os.environ["FL_ATTACH"])
+        print(f"fl: attaching to {path} as soon as a client listens there", file=sys.stderr)
+        # By a symbolic link, since the path of a socket has at most 107 bytes.
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as connection:
+            os.symlink(path, link := os.path.join(folder, "trainer.sock"))
+            while connection.connect_ex(link):
+                time.sleep(0.5)
+            _link = _Link(both := connection.detach(), both)
     elif _link is None and "FL_TRAINER" in os.environ:
         _link = _Link(*_pipes())
     if _link:
-        os.environ["FL_TRAINER_PROCESS"] = str(os.getpid())  # for the processes that this one starts
-        os.environ["FL_TRAINER_DEVICE"] = str(_link.start.get("device", "auto"))
+        # For the processes that this one starts.
+        os.environ.update(FL_TRAINER_PROCESS=str(os.getpid()), FL_TRAINER_DEVICE=str(_link.start.get("device", "auto")))
     return _link
 
 
@@ -384,8 +372,7 @@ def _correct(name: str, value: Any, examples: float) -> float:
     if not -1e-6 < share < 1 + 1e-6:  # rounded sums of weights may pass 1
         bound = "a share from 0 to 1, not percent" if name == "accuracy" else f"at most the {examples:g} examples"
         raise ValueError(f"is {value}; it is {bound}")
-    correct = _number(value) * (examples if name == "accuracy" else 1)
-    return min(max(correct, 0), examples)
+    return min(max(_number(value) * (examples if name == "accuracy" else 1), 0), examples)
 
 
 def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -715,7 +715,8 @@ if __name__ == "__main__":
     def attached(self, helper, script, conversation):
         """Runs a script that attaches, before the client listens; returns its status and what it printed."""
         helper.end()  # only its folder is used
-        path = str(helper.folder / "trainer.sock")
+        folder = helper.folder / ("of a long name " * 16)  # a socket's own path has at most 107 bytes
+        path = str(folder / "trainer.sock")
         environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
         script = textwrap.dedent(script).replace("for job", f"fl.attach({path!r})\nfor job", 1)
         notebook = subprocess.Popen(
@@ -726,8 +727,11 @@ if __name__ == "__main__":
         )
         told = notebook.stderr.readline()
         self.assertIn(f"attaching to {path}", told)
+        folder.mkdir()  # only now, while the script waits
+        opened = os.open(folder, os.O_RDONLY)
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
+            listener.bind(f"/proc/self/fd/{opened}/trainer.sock")
+            os.close(opened)
             listener.listen()
             listener.settimeout(TIMEOUT_S)
             for talk in conversation:
