@@ -13,6 +13,8 @@ use super::tokens::{MAX_VOCABULARY, Tokens};
 
 /// Most bytes of a `tokenizer.json`.
 const MAX_FILE: u64 = 64 << 20;
+/// How many times as long its replacements may make a text. Those of published models make it 9 times as long at most.
+const MAX_GROWTH: usize = 64;
 
 /// A tokenizer that was read from a file.
 pub(crate) struct Tokenizer {
@@ -33,10 +35,14 @@ impl Tokenizer {
         };
         let (bytes, path) = DataFile::open(&path, "`vocabulary.tokenizer` names it")?.text(MAX_FILE)?;
         let not_one = "not a tokenizer";
-        let maps: Charsmaps =
+        let trusted: Trusted =
             serde_json::from_slice(&bytes).map_err(|error| Error::malformed(&path, format!("{not_one}: {error}")))?;
-        if !maps.normalizer.is_none_or(|normalizer| is_whole(&normalizer)) {
+        if !is_whole(&trusted.normalizer) {
             let why = format!("{not_one}: `precompiled_charsmap` says that it is longer than it is");
+            return Err(Error::malformed(&path, why));
+        }
+        if growth(&trusted.normalizer).max(growth(&trusted.decoder)) > MAX_GROWTH {
+            let why = format!("its replacements may make a text more than {MAX_GROWTH} times as long");
             return Err(Error::malformed(&path, why));
         }
         let mut inner = guarded(&path, not_one, || tokenizers::Tokenizer::from_bytes(&bytes))?;
@@ -82,10 +88,25 @@ impl Tokenizer {
     }
 }
 
-/// The part of the file whose lengths the library trusts.
-#[derive(Deserialize)]
-struct Charsmaps {
-    normalizer: Option<Value>,
+/// The parts of the file whose lengths the library trusts.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Trusted {
+    normalizer: Value,
+    decoder: Value,
+}
+
+/// The product of the lengths, in bytes, of what a normalizer or decoder puts in the place of something, or in front.
+fn growth(part: &Value) -> usize {
+    let of_key = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+        ("content" | "prepend", Value::String(text)) => text.len().max(1),
+        _ => growth(value),
+    };
+    match part {
+        Value::Array(all) => all.iter().map(growth).fold(1, usize::saturating_mul),
+        Value::Object(keys) => keys.iter().map(of_key).fold(1, usize::saturating_mul),
+        _ => 1,
+    }
 }
 
 /// Whether each `precompiled_charsmap` in a normalizer has the bytes of the trie that its first four bytes announce. The library

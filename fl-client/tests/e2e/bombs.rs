@@ -133,3 +133,41 @@ fn a_small_file_that_claims_much_is_an_error_within_bounded_memory() {
     }
     says("[images]\ndir = 'DIR/images'\ntest = 0.5\n", "1.png");
 }
+
+#[test]
+fn a_tokenizer_that_claims_or_makes_much_is_an_error_within_bounded_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokenizer.json");
+    std::fs::write(dir.path().join("own.txt"), "a".repeat(1 << 20)).unwrap();
+    let says = |tokenizer: &[u8], part: &str| {
+        std::fs::write(&file, tokenizer).unwrap();
+        let set = "[text]\nfile = 'DIR/own.txt'\nvocabulary = { tokenizer = 'DIR' }\ntest = 0.5\n";
+        let said = refusal(dir.path(), set);
+        assert!(said.contains("tokenizer.json") && said.contains(part), "{said}");
+    };
+    let with = |part: &str, value: &str| {
+        let file = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "a": TOP}, "unk_token": "<unk>"}}"#;
+        let file = file.replace(part, value).replace("TOP", "1");
+        file.into_bytes()
+    };
+    // A text of a mebibyte would become one of a tebibyte, at once or by forty steps.
+    let replace =
+        |content: &str| format!(r#"{{"type": "Replace", "pattern": {{"String": "a"}}, "content": "{content}"}}"#);
+    let long = format!(r#""normalizer": {}"#, replace(&"a".repeat(1 << 20)));
+    says(&with(r#""normalizer": null"#, &long), "as long");
+    let steps = vec![replace("aa"); 40].join(",");
+    let steps = format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{steps}]}}"#);
+    says(&with(r#""normalizer": null"#, &steps), "as long");
+    // The highest number of a token is the size of the vocabulary.
+    says(&with("TOP", "4294967295"), "a vocabulary has 1 to");
+    let deep = format!(r#"{{"normalizer": {}"#, "[".repeat(60 << 20));
+    says(deep.as_bytes(), "recursion limit exceeded");
+    std::fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
+    let sparse = refusal(
+        dir.path(),
+        "[text]\nfile = 'DIR/own.txt'\nvocabulary = { tokenizer = 'DIR' }\ntest = 0.5\n",
+    );
+    assert!(sparse.contains("the most that are read"), "{sparse}");
+}

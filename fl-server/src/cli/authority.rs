@@ -61,16 +61,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Clients by the authority of the certificate that they use; those that could still join.
+/// Clients by the authority of the certificate with which they would join now.
 pub(super) fn clients(config: &ServerConfig) -> Result<BTreeMap<Option<Fingerprint>, Vec<String>>, Failure> {
     let mut by = BTreeMap::<_, Vec<String>>::new();
     let now = clock::system();
     for ClientLine { name, record, .. } in source::clients(config)? {
-        if let Some(current) = record
-            .current()
-            .filter(|one| record.revoked.is_none() && one.expires > now)
-        {
-            by.entry(current.authority).or_default().push(name);
+        if let Some(next) = record.next(now) {
+            by.entry(next.authority).or_default().push(name);
         }
     }
     Ok(by)

@@ -197,8 +197,8 @@ fn list(known: &Vec<Known>) -> String {
         let seen = record.last_seen.map_or_else(|| "-".to_owned(), minute);
         let tags: Vec<_> = record.tags.iter().map(String::as_str).collect();
         let mut notes = tags.join(", ");
-        if let Some(words) = &line.words {
-            notes = format!("from {}: {words}", record.address);
+        if let (Some(words), Some(address)) = (&line.words, record.address) {
+            notes = format!("from {address}: {words}");
         }
         if let Some(rejected) = &record.rejected {
             let _ = write!(notes, "{}{}", if notes.is_empty() { "" } else { "; " }, rejected.why);
@@ -253,7 +253,7 @@ fn show(one: &Known) -> String {
     row("enrolled", record.enrolled.map_or_else(String::new, minute));
     row("first seen", record.first_seen.map_or_else(String::new, minute));
     row("last seen", record.last_seen.map_or_else(String::new, minute));
-    row("address", record.address.clone());
+    row("address", record.address.map_or_else(String::new, |at| at.to_string()));
     row("version", record.software.clone());
     row("device", record.device.clone());
     row(

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
 use crate::registry::NamePattern;
-use crate::registry::book::Registry;
+use crate::registry::book::{Entry, Registry};
 use crate::registry::client::{CertificateRecord, ClientRecord, MAX_TAG, MAX_TAGS, Revocation};
 use crate::registry::signer::Signer;
 use crate::registry::token::{Closed, MAX_TOKENS, Stage, Token, text};
@@ -199,8 +199,13 @@ impl Registry {
             next: 0,
         };
         self.tokens.insert(id.clone(), token);
-        let changed: Vec<_> = gone.keys().chain([&id]).map(String::as_str).collect();
-        self.save(&changed, outdated.as_slice()).map_err(stored)?;
+        let mut changed = vec![Entry::Token(&id)];
+        for (id, token) in &gone {
+            changed.push(Entry::Token(id));
+            changed.extend((0..token.taken.len()).map(|at| Entry::Use(id, at)));
+        }
+        changed.extend(outdated.map(Entry::Client));
+        self.save(&changed).map_err(stored)?;
         self.standings().lines(self.tokens.get(&id), gone.values());
         Ok(id)
     }
@@ -250,7 +255,7 @@ impl Registry {
         let token = self.tokens.get_mut(id);
         let token = token.ok_or_else(|| format!("there is no token `{id}`; `fl-server tokens list` shows them"))?;
         token.revoked.get_or_insert(now);
-        self.save(&[id], &[]).map_err(stored)?;
+        self.save(&[Entry::Token(id)]).map_err(stored)?;
         Ok(format!("token {id} is revoked; clients that it enrolled stay enrolled"))
     }
 
@@ -264,7 +269,7 @@ impl Registry {
                 words: self.words(&one.key, signer).ok(),
                 key: Some(one.key.to_string()),
                 record: ClientRecord {
-                    address: one.address.clone(),
+                    address: Some(one.address),
                     ..ClientRecord::default()
                 },
             });
@@ -274,14 +279,14 @@ impl Registry {
             .take(PAGE);
         let known = page.map(|(name, client)| {
             let newest = client.certificates.iter().map(|one| one.expires).max();
-            let state = match client {
+            let state = match &**client {
                 ClientRecord { revoked: Some(_), .. } => "revoked",
                 _ if newest.is_some_and(|expires| expires <= now) => "expired",
                 ClientRecord { last_seen: None, .. } => "new",
                 _ => "active",
             };
             // Certificates are not secret, but nobody reads them here.
-            let mut record = client.clone();
+            let mut record = ClientRecord::clone(client);
             record.certificates.iter_mut().for_each(|one| one.pem = None);
             ClientLine {
                 name: name.to_string(),
@@ -295,22 +300,20 @@ impl Registry {
     }
 
     fn revoke(&mut self, what: &Revoked, why: &str, now: Millis) -> Result<String, String> {
-        let revocation = Revocation {
-            at: now,
-            why: why.chars().filter(|c| !c.is_control()).take(200).collect(),
-        };
+        let why = why.chars().filter(|c| !c.is_control()).take(200).collect();
+        let revocation = Some(Box::new(Revocation { at: now, why }));
         match what {
             Revoked::Client(name) => {
                 // Also a client that is not known yet, whose certificate `fl-server issue` made.
                 let client = self.clients.entry(name.clone()).or_default();
-                (client.revoked, client.ended) = (Some(revocation), Some(now));
-                self.save(&[], &[name]).map_err(stored)?;
+                (client.revoked, client.ended) = (revocation, Some(now));
+                self.save(&[Entry::Client(name)]).map_err(stored)?;
                 Ok(format!("`{name}` is revoked; its connections end within a second"))
             }
             Revoked::Certificate(fingerprint) => {
                 let (name, certificate) = self.certificate(fingerprint)?;
-                certificate.revoked = Some(revocation);
-                self.save(&[], &[&name]).map_err(stored)?;
+                certificate.revoked = revocation;
+                self.save(&[Entry::Client(&name)]).map_err(stored)?;
                 Ok(format!(
                     "certificate {fingerprint} of `{name}` is revoked; other certificates of `{name}` stay valid"
                 ))
@@ -325,7 +328,7 @@ impl Registry {
                 if client.revoked.take().is_none() {
                     return Err(format!("`{name}` is not revoked"));
                 }
-                self.save(&[], &[name]).map_err(stored)?;
+                self.save(&[Entry::Client(name)]).map_err(stored)?;
                 Ok(format!(
                     "`{name}` is admitted again with the certificate that it had; if somebody else may have its key, revoke it, and \
                      enroll the device with `fl-server enroll {name} --again`"
@@ -336,7 +339,7 @@ impl Registry {
                 if certificate.revoked.take().is_none() {
                     return Err(format!("certificate {fingerprint} is not revoked"));
                 }
-                self.save(&[], &[&name]).map_err(stored)?;
+                self.save(&[Entry::Client(&name)]).map_err(stored)?;
                 Ok(format!("certificate {fingerprint} of `{name}` is valid again"))
             }
         }
@@ -364,7 +367,7 @@ impl Registry {
             return Err(format!("a client has at most {MAX_TAGS} tags"));
         }
         client.tags = tags.clone();
-        self.save(&[], &[&name]).map_err(stored)?;
+        self.save(&[Entry::Client(&name)]).map_err(stored)?;
         let tags: Vec<_> = tags.into_iter().collect();
         Ok(match tags.as_slice() {
             [] => format!("`{name}` has no tags"),
@@ -375,7 +378,7 @@ impl Registry {
     fn forget(&mut self, name: &str, now: Millis) -> Result<String, String> {
         let (name, client) = self.known(name)?;
         *client = std::mem::take(client).forgotten(now);
-        self.save(&[], &[&name]).map_err(stored)?;
+        self.save(&[Entry::Client(&name)]).map_err(stored)?;
         Ok(format!(
             "`{name}` is forgotten: its certificates do not count any more, its connections end within a second, and its name is free"
         ))
@@ -384,13 +387,14 @@ impl Registry {
     fn approve(&mut self, key: &Fingerprint, approve: bool, signer: &Signer, now: Millis) -> Result<String, String> {
         let held = |one: &super::token::Use| one.key == *key && one.stage == Stage::Held;
         let tokens = self.tokens.iter_mut().filter(|(_, token)| !token.has_ended(now));
-        let mut waiting = tokens.flat_map(|(id, token)| token.taken.iter_mut().map(move |one| (id, one)));
-        let found = waiting.find_map(|(id, one)| held(one).then_some((id.clone(), one)));
-        let (id, one) = found
+        let mut uses =
+            tokens.flat_map(|(id, token)| token.taken.iter_mut().enumerate().map(move |(at, one)| (id, at, one)));
+        let found = uses.find_map(|(id, at, one)| held(one).then_some((id.clone(), at, one)));
+        let (id, at, one) = found
             .ok_or_else(|| "no device with this key waits; `fl-server clients list` shows those that do".to_owned())?;
         one.stage = if approve { Stage::Approved } else { Stage::Denied };
         let name = one.name.clone();
-        self.save(&[&id], &[]).map_err(stored)?;
+        self.save(&[Entry::Use(&id, at)]).map_err(stored)?;
         let words = self.words(key, signer).unwrap_or_default();
         let done = if approve { "approved" } else { "denied" };
         Ok(format!("`{name}` is {done}: {words}"))
@@ -404,18 +408,15 @@ impl Registry {
     }
 
     fn certificate(&mut self, fingerprint: &Fingerprint) -> Result<(ClientId, &mut CertificateRecord), String> {
-        let of = |(name, client)| {
-            let client: &mut ClientRecord = client;
-            let certificate = client
-                .certificates
-                .iter_mut()
-                .find(|one| one.fingerprint == *fingerprint);
-            certificate.map(|certificate| (ClientId::clone(name), certificate))
-        };
-        let found = self.clients.iter_mut().find_map(of);
-        found.ok_or_else(|| {
-            format!("no client has certificate {fingerprint}; to revoke one that the registry does not know, add a line to the file `revoked`")
-        })
+        for (name, client) in &mut self.clients {
+            let mut all = client.certificates.iter_mut();
+            if let Some(certificate) = all.find(|one| one.fingerprint == *fingerprint) {
+                return Ok((name.clone(), certificate));
+            }
+        }
+        Err(format!(
+            "no client has certificate {fingerprint}; to revoke one that the registry does not know, add a line to the file `revoked`"
+        ))
     }
 }
 

@@ -20,11 +20,21 @@ pub(crate) struct Registry {
     store: Store,
     /// By [`Token::id`].
     pub(super) tokens: BTreeMap<String, Token>,
-    pub(super) clients: BTreeMap<ClientId, ClientRecord>,
+    /// In boxes: names that come in order leave each node of the map half empty.
+    pub(super) clients: BTreeMap<ClientId, Box<ClientRecord>>,
     /// Clients whose record changed in memory only: when and from where they were last seen.
     pub(super) unsaved: BTreeSet<ClientId>,
     /// What is refused, as it is stored.
     standings: Standings,
+}
+
+/// An entry that changed; in memory it may be gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Entry<'a> {
+    Token(&'a str),
+    /// Of the token with this number, the use with this one.
+    Use(&'a str, usize),
+    Client(&'a ClientId),
 }
 
 impl Registry {
@@ -33,11 +43,20 @@ impl Registry {
     /// # Errors
     /// `Broken`, `Entry`.
     pub(crate) fn open(store: Store) -> Result<Self, StoreError> {
-        let tokens = read(&store, Table::Tokens, |name| Some(name.to_owned()))?;
-        let mut clients: BTreeMap<ClientId, ClientRecord> = read(&store, Table::Clients, |name| name.parse().ok())?;
-        clients
-            .values_mut()
-            .for_each(|client| client.certificates.shrink_to_fit());
+        let mut tokens: BTreeMap<String, Token> = read(&store, Table::Tokens, |name| Some(name.to_owned()))?;
+        let uses: BTreeMap<(String, usize), Use> = read(&store, Table::Uses, |name| {
+            let (id, at) = name.split_once('-')?;
+            Some((id.to_owned(), at.parse().ok()?))
+        })?;
+        for ((id, at), one) in uses {
+            let token = tokens.get_mut(&id).ok_or_else(|| StoreError::Entry {
+                table: Table::Uses.what(),
+                name: format!("{id}-{at:04}"),
+                why: "its token is missing".to_owned(),
+            })?;
+            token.taken.push(one);
+        }
+        let clients: BTreeMap<ClientId, Box<ClientRecord>> = read(&store, Table::Clients, |name| name.parse().ok())?;
         let standings = Standings::default();
         clients
             .iter()
@@ -69,8 +88,7 @@ impl Registry {
         let takes_part = |client: &ClientRecord| client.revoked.is_none() && client.role != Role::Operator;
         let admitted = self.clients.iter().filter(|(_, client)| takes_part(client));
         let used = admitted.filter_map(|(name, client)| Some((client.current()?, name)));
-        let counts = |one: &&CertificateRecord| one.revoked.is_none() && one.replaced.is_none();
-        let mut all: Vec<_> = used.filter(|(one, _)| counts(one)).collect();
+        let mut all: Vec<_> = used.collect();
         all.sort_by_key(|(one, name)| (one.expires, *name));
         let read = |(one, name): &(&CertificateRecord, &ClientId)| {
             let lifetime = Lifetime {
@@ -95,25 +113,32 @@ impl Registry {
     }
 
     /// Stores these entries as they are in memory, and what was not saved before, in one commit.
-    pub(super) fn save(&mut self, tokens: &[&str], clients: &[&ClientId]) -> Result<(), StoreError> {
-        let mut changes = Vec::with_capacity(tokens.len() + clients.len() + self.unsaved.len());
-        for id in tokens {
-            changes.push(change(Table::Tokens, id, self.tokens.get(*id)));
+    pub(super) fn save(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut changes = Vec::with_capacity(entries.len() + self.unsaved.len());
+        for entry in entries {
+            match *entry {
+                Entry::Token(id) => changes.push(change(Table::Tokens, id, self.tokens.get(id))),
+                Entry::Use(id, at) => {
+                    let one = self.tokens.get(id).and_then(|token| token.taken.get(at));
+                    changes.push(change(Table::Uses, &format!("{id}-{at:04}"), one));
+                }
+                Entry::Client(client) => drop(self.unsaved.insert(client.clone())),
+            }
         }
-        self.unsaved.extend(clients.iter().map(|&client| client.clone()));
         for client in &self.unsaved {
             changes.push(change(Table::Clients, client.as_str(), self.clients.get(client)));
         }
         self.store.change_entries(&changes)?;
         for client in std::mem::take(&mut self.unsaved) {
-            self.standings.update(&client, self.clients.get(&client));
+            self.standings
+                .update(&client, self.clients.get(&client).map(Box::as_ref));
         }
         Ok(())
     }
 
     /// As [`Registry::save`], for a device that waits.
-    pub(super) fn save_for_device(&mut self, tokens: &[&str], clients: &[&ClientId]) -> Result<(), Refusal> {
-        let saved = self.save(tokens, clients);
+    pub(super) fn save_for_device(&mut self, entries: &[Entry]) -> Result<(), Refusal> {
+        let saved = self.save(entries);
         saved.map_err(|error| Refusal::Store(error.to_string()))
     }
 }

@@ -1,9 +1,10 @@
 //! What the server knows of a client.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use fl_proto::{Fingerprint, Role};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::clock::Millis;
 use crate::registry::credential::Credential;
@@ -21,6 +22,7 @@ pub(crate) struct ClientRecord {
     pub(crate) role: Role,
     pub(crate) tags: BTreeSet<String>,
     /// In the order in which they were issued or first seen.
+    #[serde(deserialize_with = "exact")]
     pub(crate) certificates: Vec<CertificateRecord>,
     /// Certificates that were issued before this time count no more, also those that are not in the list: a whole second.
     pub(crate) since: Option<Millis>,
@@ -30,13 +32,13 @@ pub(crate) struct ClientRecord {
     pub(crate) enrolled: Option<Millis>,
     pub(crate) first_seen: Option<Millis>,
     pub(crate) last_seen: Option<Millis>,
-    /// IP address at the last join.
-    pub(crate) address: String,
+    /// At the last join.
+    pub(crate) address: Option<IpAddr>,
     /// Version of its program and its device, as it says.
     pub(crate) software: String,
     pub(crate) device: String,
-    pub(crate) revoked: Option<Revocation>,
-    pub(crate) rejected: Option<Rejection>,
+    pub(crate) revoked: Option<Box<Revocation>>,
+    pub(crate) rejected: Option<Box<Rejection>>,
 }
 
 /// A certificate of a client.
@@ -58,11 +60,11 @@ pub(crate) struct CertificateRecord {
     pub(crate) used: Option<Millis>,
     /// When a newer one was first used: from then on this one is refused.
     pub(crate) replaced: Option<Millis>,
-    pub(crate) revoked: Option<Revocation>,
+    pub(crate) revoked: Option<Box<Revocation>>,
 }
 
 /// When and why something was revoked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Revocation {
     pub(crate) at: Millis,
     pub(crate) why: String,
@@ -73,6 +75,13 @@ pub(crate) struct Revocation {
 pub(crate) struct Rejection {
     pub(crate) at: Millis,
     pub(crate) why: String,
+}
+
+impl CertificateRecord {
+    /// Whether neither an operator nor a newer certificate ended it.
+    fn counts(&self) -> bool {
+        self.revoked.is_none() && self.replaced.is_none()
+    }
 }
 
 impl ClientRecord {
@@ -106,17 +115,25 @@ impl ClientRecord {
         self.since = self.since.max(Some(since));
     }
 
-    /// The certificate that the client uses: the last one that was used first.
+    /// The certificate that the client uses: of those that still count, the last one that was used first.
     pub(crate) fn current(&self) -> Option<&CertificateRecord> {
-        let used = self.certificates.iter().filter(|one| one.used.is_some());
+        let used = self
+            .certificates
+            .iter()
+            .filter(|one| one.counts() && one.used.is_some());
         used.max_by_key(|one| one.used)
+    }
+
+    /// The certificate with which the client would join now: the one that it uses, or the newest of those that it never used.
+    pub(crate) fn next(&self, now: Millis) -> Option<&CertificateRecord> {
+        let joins = |one: &&CertificateRecord| self.revoked.is_none() && one.counts() && one.expires > now;
+        let newest = self.certificates.iter().rev().find(joins);
+        self.current().filter(joins).or(newest)
     }
 
     /// The newest certificate for a key that can still be used.
     pub(crate) fn of_key(&self, key: &Fingerprint, now: Millis) -> Option<&CertificateRecord> {
-        let usable = |one: &&CertificateRecord| {
-            one.key.as_ref() == Some(key) && one.expires > now && one.revoked.is_none() && one.replaced.is_none()
-        };
+        let usable = |one: &&CertificateRecord| one.key.as_ref() == Some(key) && one.expires > now && one.counts();
         self.certificates.iter().rev().find(usable)
     }
 
@@ -193,6 +210,14 @@ impl ClientRecord {
     }
 }
 
+/// A vector without room for more, as most clients have one certificate.
+fn exact<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Vec::deserialize(from).map(|mut all| {
+        all.shrink_to_fit();
+        all
+    })
+}
+
 /// An optional value as its text.
 mod optional {
     use std::fmt::Display;
@@ -264,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn the_next_join_is_with_a_certificate_that_counts() {
+        let mut client = ClientRecord::default();
+        let next = |client: &ClientRecord| client.next(50).map(|one| one.fingerprint);
+        let (first, second) = (Some(Fingerprint([1; 32])), Some(Fingerprint([2; 32])));
+        client.add(certificate(1, Some(1)), 0);
+        assert_eq!(next(&client), first, "never used");
+        client.joined(&shown(1), 10);
+        client.add(certificate(2, Some(2)), 20);
+        assert_eq!(next(&client), first, "in use");
+        client.outdate(30_000);
+        assert_eq!(next(&client), None);
+        client.add(certificate(2, Some(2)), 20);
+        assert_eq!(next(&client), second, "the one before was ended");
+        client.revoked = Some(Box::default());
+        assert_eq!(next(&client), None);
+    }
+
+    #[test]
     fn certificates_made_by_hand_replace_none() {
         let mut client = ClientRecord::default();
         for n in [1, 2, 1] {
@@ -280,7 +323,7 @@ mod tests {
             client.add(certificate(n, Some(n)), 0);
             if n == 3 {
                 let why = String::new();
-                client.certificates[3].revoked = Some(Revocation { at: 0, why });
+                client.certificates[3].revoked = Some(Box::new(Revocation { at: 0, why }));
             }
         }
         assert_eq!(

@@ -9,7 +9,7 @@ use fl_proto::{
 };
 
 use crate::clock::Millis;
-use crate::registry::book::Registry;
+use crate::registry::book::{Entry, Registry};
 use crate::registry::client::CertificateRecord;
 use crate::registry::refusal::Refusal;
 use crate::registry::signer::{SignError, Signer};
@@ -61,10 +61,11 @@ impl Registry {
             key,
             name: name.clone(),
             at: now,
-            address: asked.address.to_string(),
+            address: asked.address,
             stage,
         };
         let words = self.words(&key, signer)?;
+        let at = token.taken.len();
         if let Some(token) = self.tokens.get_mut(&id) {
             token.taken.push(used);
             token.next = number;
@@ -80,7 +81,7 @@ impl Registry {
                 }
             }
         };
-        let saved = self.save_for_device(&[&id], &[&name]);
+        let saved = self.save_for_device(&[Entry::Use(&id, at), Entry::Client(&name)]);
         if saved.is_err()
             && let Some(token) = self.tokens.get_mut(&id)
         {
@@ -136,7 +137,7 @@ impl Registry {
         if let Some(one) = self.tokens.get_mut(id).and_then(|token| token.taken.get_mut(at)) {
             one.stage = Stage::Issued;
         }
-        self.save_for_device(&[id], &[&name])?;
+        self.save_for_device(&[Entry::Use(id, at), Entry::Client(&name)])?;
         Ok(Enrolled::Issued {
             certificate: signed.certificate,
             server: server.to_owned(),

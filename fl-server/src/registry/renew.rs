@@ -3,7 +3,7 @@
 use fl_proto::{SignedCertificate, SigningRequest};
 
 use crate::clock::Millis;
-use crate::registry::book::Registry;
+use crate::registry::book::{Entry, Registry};
 use crate::registry::credential::Credential;
 use crate::registry::enroll::der_of;
 use crate::registry::refusal::Refusal;
@@ -44,7 +44,7 @@ impl Registry {
         }
         let signed = signer.sign(request, client, role, now, lifetime)?;
         self.note(client, role, &key, &signed, now);
-        self.save_for_device(&[], &[client])?;
+        self.save_for_device(&[Entry::Client(client)])?;
         Ok(signed.certificate)
     }
 }

@@ -1,5 +1,6 @@
 //! What the server notes of clients while they take part.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fl_proto::ClientId;
@@ -14,8 +15,7 @@ use crate::storage::store::StoreError;
 #[derive(Debug, Clone)]
 pub(crate) struct Joining {
     pub(crate) shown: Arc<Credential>,
-    /// IP address.
-    pub(crate) address: String,
+    pub(crate) address: IpAddr,
     /// As the client says.
     pub(crate) software: String,
     pub(crate) device: String,
@@ -50,12 +50,12 @@ impl Registry {
         let first = known.is_none_or(|one| one.used.is_none());
         let stale = client.last_seen.is_none_or(|last| last.saturating_add(STALE) <= now);
         client.joined(shown, now);
-        client.address.clone_from(address);
+        client.address = Some(*address);
         client.software.clone_from(software);
         client.device.clone_from(device);
         self.unsaved.insert(shown.client.clone());
         if first || stale {
-            self.save(&[], &[])?;
+            self.save(&[])?;
         }
         Ok(first)
     }
@@ -64,7 +64,7 @@ impl Registry {
     pub(crate) fn rejected(&mut self, client: &ClientId, why: &str, now: Millis) {
         if let Some(record) = self.clients.get_mut(client) {
             let why = why.chars().take(300).collect();
-            record.rejected = Some(Rejection { at: now, why });
+            record.rejected = Some(Box::new(Rejection { at: now, why }));
             self.unsaved.insert(client.clone());
         }
     }
@@ -74,6 +74,6 @@ impl Registry {
     /// # Errors
     /// The store's.
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
-        self.save(&[], &[])
+        self.save(&[])
     }
 }

@@ -21,13 +21,18 @@ struct Table {
     lines: BTreeSet<Digest>,
 }
 
-/// What the registry refuses of one name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What the registry refuses of one name: of most, `since` alone.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Standing {
-    /// Everything, for the operator's reason.
-    revoked: Option<String>,
     /// Certificates issued before this time.
     since: Millis,
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct More {
+    /// Everything, for the operator's reason.
+    revoked: Option<String>,
     /// Single certificates, and whether an operator revoked them; the others were replaced.
     certificates: Vec<(Fingerprint, bool)>,
 }
@@ -84,21 +89,25 @@ impl Standing {
     fn of(record: &ClientRecord) -> Self {
         let refused = |one: &&super::client::CertificateRecord| one.revoked.is_some() || one.replaced.is_some();
         let certificates = record.certificates.iter().filter(refused);
-        Self {
+        let more = More {
             revoked: record.revoked.as_ref().map(|revoked| revoked.why.clone()),
-            since: record.since.unwrap_or(0),
             certificates: certificates
                 .map(|one| (one.fingerprint, one.revoked.is_some()))
                 .collect(),
+        };
+        let has_more = more.revoked.is_some() || !more.certificates.is_empty();
+        Self {
+            since: record.since.unwrap_or(0),
+            more: has_more.then(|| Box::new(more)),
         }
     }
 
     fn refusal(&self, shown: &Credential) -> Option<Refused> {
-        if let Some(why) = &self.revoked {
+        if let Some(why) = self.more.as_ref().and_then(|more| more.revoked.as_ref()) {
             return Some(Refused::Name(why.clone()));
         }
-        let single = self.certificates.iter().find(|(of, _)| *of == shown.fingerprint);
-        match single {
+        let mut single = self.more.iter().flat_map(|more| &more.certificates);
+        match single.find(|(of, _)| *of == shown.fingerprint) {
             Some((_, true)) => Some(Refused::Certificate),
             Some((_, false)) => Some(Refused::Replaced),
             None if shown.issued() < self.since => Some(Refused::Replaced),

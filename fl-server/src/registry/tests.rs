@@ -155,7 +155,7 @@ impl Fed {
         }
         let joining = Joining {
             shown: shown.clone().into(),
-            address: String::new(),
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             software: String::new(),
             device: String::new(),
         };
@@ -397,6 +397,19 @@ fn closed_lines_make_room_and_open_ones_stay() {
             fed.registry.tokens.insert(format!("{n:09}"), token);
         }
     };
+    let used = fed.line_with("dora-*", |new| new.uses = 2).unwrap();
+    for _ in 0..2 {
+        fed.enroll(&Device::new(), &used);
+    }
+    let used = super::token::Token::id(&used.digest());
+    fed.ask(&RegistryAsk::RevokeToken { id: used.clone() }).unwrap();
+    fed = fed.reopened();
+    let line = fed.registry.tokens.get_mut(&used).unwrap();
+    assert_eq!(
+        line.taken.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+        ["dora-00", "dora-01"]
+    );
+    line.created = 0;
     fill(&mut fed, Some(BEGIN));
     let next = fed.line("berta", false).unwrap();
     assert!(fed.registry.tokens.len() < MAX_TOKENS);
@@ -404,6 +417,7 @@ fn closed_lines_make_room_and_open_ones_stay() {
         fed.enroll(&Device::new(), &line);
     }
     let kept = fed.registry.tokens.clone();
+    assert!(!kept.contains_key(&used), "the oldest goes first");
     let mut fed = fed.reopened();
     assert!(
         fed.registry.tokens.keys().all(|id| kept.contains_key(id)),
@@ -503,7 +517,7 @@ fn a_renewal_that_waited_behind_a_change_of_an_operator_is_refused() {
         // So is the note of a join.
         let joining = Joining {
             shown: stolen.clone().into(),
-            address: String::new(),
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             software: String::new(),
             device: String::new(),
         };

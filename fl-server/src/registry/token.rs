@@ -1,5 +1,7 @@
 //! Enrollment tokens.
 
+use std::net::IpAddr;
+
 use fl_compress::Digest;
 use fl_proto::{ClientId, Fingerprint, Role, Secret};
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 use crate::clock::Millis;
 use crate::registry::NamePattern;
 
-/// Most devices that one token admits: its uses are one entry of the store, which each use writes.
+/// Most devices that one token admits. A larger fleet takes several lines, and who reads one gets no more.
 pub(crate) const MAX_USES: u32 = 1_000;
 /// Most tokens that are stored: a line for each device of the largest federation that one server serves.
 pub(crate) const MAX_TOKENS: usize = 100_000;
@@ -32,7 +34,8 @@ pub(crate) struct Token {
     /// Whether a name that is enrolled already gets another certificate.
     pub(crate) again: bool,
     pub(crate) revoked: Option<Millis>,
-    /// The devices that used it, in order.
+    /// The devices that used it, in order: entries of their own, so that a use does not write those before.
+    #[serde(skip)]
     pub(crate) taken: Vec<Use>,
     /// The number of the next name to try, of a pattern: most of those before are taken.
     #[serde(skip)]
@@ -48,8 +51,8 @@ pub(crate) struct Use {
     #[serde(with = "text")]
     pub(crate) name: ClientId,
     pub(crate) at: Millis,
-    /// IP address of the device.
-    pub(crate) address: String,
+    /// Of the device.
+    pub(crate) address: IpAddr,
     pub(crate) stage: Stage,
 }
 

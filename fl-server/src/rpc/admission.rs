@@ -243,10 +243,8 @@ mod tests {
             gate.codes()
         };
         let revocation = || {
-            Some(Revocation {
-                at: 0,
-                why: "stolen".to_owned(),
-            })
+            let why = "stolen".to_owned();
+            Some(Box::new(Revocation { at: 0, why }))
         };
         let seen = || {
             let mut record = ClientRecord::default();

@@ -36,7 +36,7 @@ pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
     let joining = Joining {
         shown: Arc::clone(&peer.credential),
-        address: peer.address.to_string(),
+        address: peer.address,
         software: asked.software.clone(),
         device: asked.device.clone(),
     };

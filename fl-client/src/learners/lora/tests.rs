@@ -269,12 +269,35 @@ fn spoiled_folders_are_refused_with_the_file_and_the_key() {
             "\"max_position_embeddings\": 4",
             "longer than the model's 4 positions",
         ),
+        (
+            "\"vocab_size\": 24",
+            "\"vocab_size\": 18446744073709551615",
+            "the number of vocabulary is",
+        ),
+        (
+            "\"num_hidden_layers\": 2",
+            "\"num_hidden_layers\": 4294967295",
+            "the number of layers is",
+        ),
+        (
+            "\"num_hidden_layers\": 2",
+            "\"num_hidden_layers\": 1024",
+            "tensor `model.layers.2.input_layernorm.weight` of the model is missing",
+        ),
         ("llama", "mamba", "`model_type` is \"mamba\""),
         ("{", "", "config.json"),
     ] {
         let error = error(edit(from, to).path(), "");
         assert!(error.contains(part), "{to}: {error}");
     }
+    // Nested deeper than any stack, and larger than any memory.
+    let dir = copy("llama");
+    let config = dir.path().join("config.json");
+    fs::write(&config, format!(r#"{{"x": {}"#, "[".repeat(1 << 19))).unwrap();
+    let said = error(dir.path(), "");
+    assert!(said.contains("config.json: EOF while parsing a list"), "{said}");
+    fs::File::create(&config).unwrap().set_len(1 << 40).unwrap();
+    assert!(error(dir.path(), "").contains("config.json"));
     let dir = copy("llama");
     let weights = dir.path().join("model.safetensors");
     let bytes = fs::read(&weights).unwrap();

@@ -70,7 +70,7 @@ impl Access {
 pub(super) fn reading(operator: &Arc<Credential>, address: IpAddr) -> Joining {
     Joining {
         shown: Arc::clone(operator),
-        address: address.to_canonical().to_string(),
+        address: address.to_canonical(),
         software: String::new(),
         device: String::new(),
     }

@@ -2,7 +2,7 @@
 
 use crate::storage::store::database::Batch;
 use crate::storage::store::error::StoreError;
-use crate::storage::store::format::{CLIENT, TOKEN};
+use crate::storage::store::format::{CLIENT, TOKEN, USE};
 use crate::storage::store::runs::Store;
 use crate::storage::store::seal::{seal, unseal};
 
@@ -11,6 +11,8 @@ use crate::storage::store::seal::{seal, unseal};
 pub enum Table {
     /// Enrollment tokens by their numbers.
     Tokens,
+    /// Uses of a token, by its number and theirs.
+    Uses,
     /// Clients by their names.
     Clients,
 }
@@ -19,6 +21,7 @@ impl Table {
     fn letter(self) -> u8 {
         match self {
             Self::Tokens => TOKEN,
+            Self::Uses => USE,
             Self::Clients => CLIENT,
         }
     }
@@ -26,6 +29,7 @@ impl Table {
     pub fn what(self) -> &'static str {
         match self {
             Self::Tokens => "token",
+            Self::Uses => "use of a token",
             Self::Clients => "client",
         }
     }
@@ -51,7 +55,9 @@ impl Store {
     pub fn entries(&self, table: Table) -> impl Iterator<Item = Result<(String, Vec<u8>), StoreError>> {
         let store = self.clone();
         self.database.scan(&[table.letter()]).map(move |entry| {
+            // By its key: sled gives up pages after a number of reads, and one scan is too few to let go of any.
             let (key, value) = entry?;
+            let value = store.database.read(&key)?.unwrap_or(value);
             let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok());
             let name = name.ok_or_else(|| store.database.broken("a name of the federation is not UTF-8"))?;
             match unseal(&value) {

@@ -21,6 +21,8 @@ pub(super) const META: u8 = b'm';
 pub(super) const TAIL: u8 = b't';
 /// Enrollment tokens of the federation.
 pub(super) const TOKEN: u8 = b'k';
+/// Their uses.
+pub(super) const USE: u8 = b'u';
 /// Clients of the federation.
 pub(super) const CLIENT: u8 = b'f';
 
