@@ -10,20 +10,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::Code;
-use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::code::symbols::encode_symbols;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::leveled::{Leveled, MOST_LEVELS};
+use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Values per block on the stack.
-const BLOCK: usize = 1024;
 /// Iterations after the splits. More gain less than a hundredth of the error.
 const ITERATIONS: usize = 4;
 const MOST_BITS: u32 = 4;
-const MOST_LEVELS: usize = 1 << MOST_BITS;
 /// Value of the parameter byte for one bit; smaller ones with this tag are ternary and sign.
 const FIRST_BYTE: u8 = 3;
 
@@ -82,12 +80,7 @@ pub(crate) const METHOD: Entry = Entry {
     words: |byte| format!("codebook of {} bits", 1 + byte.saturating_sub(FIRST_BYTE)),
     read: |reader, expected| {
         let bits = 1 + u32::from(expected.byte.saturating_sub(FIRST_BYTE));
-        Ok(Box::new(Plane::read(
-            reader,
-            expected.shape.len(),
-            bits,
-            expected.code,
-        )?))
+        Ok(Box::new(read(reader, expected.shape.len(), bits, expected.code)?))
     },
 };
 
@@ -175,71 +168,16 @@ fn means(values: &[f32], symbols: &[u8], levels: &mut [f32]) {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plane<'a> {
-    /// The values of the symbols; zero where there is no symbol.
-    levels: [f32; MOST_LEVELS],
-    scale_bytes: usize,
-    symbols: SymbolPlane<'a>,
-}
-
-impl<'a> Plane<'a> {
-    /// Range: `bits` 1 to 4.
-    fn read(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Result<Self, Error> {
-        let (mut levels, used) = ([0.0; MOST_LEVELS], 1 << bits);
-        for (level, found) in levels.iter_mut().zip(reader.f32s(used, "codebook levels")?) {
-            if !found.is_finite() {
-                return Err(Error::NotFinite("codebook level".to_owned()));
-            }
-            *level = found;
+/// Range: `bits` 1 to 4.
+fn read<'a>(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Result<Leveled<'a>, Error> {
+    let (mut levels, used) = ([0.0; MOST_LEVELS], 1 << bits);
+    for (level, found) in levels.iter_mut().zip(reader.f32s(used, "codebook levels")?) {
+        if !found.is_finite() {
+            return Err(Error::NotFinite("codebook level".to_owned()));
         }
-        Ok(Self {
-            levels,
-            scale_bytes: 4 * used,
-            symbols: SymbolPlane::read(reader, count, bits, code)?,
-        })
+        *level = found;
     }
-}
-
-impl<'a> ValuePlane<'a> for Plane<'a> {
-    fn scale_bytes(&self) -> usize {
-        self.scale_bytes
-    }
-
-    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
-        self.symbols.bound(count, code)
-    }
-
-    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
-        Ok(Box::new(Values {
-            levels: self.levels,
-            symbols: self.symbols.open()?,
-        }))
-    }
-}
-
-#[derive(Debug)]
-struct Values<'a> {
-    levels: [f32; MOST_LEVELS],
-    symbols: Symbols<'a>,
-}
-
-impl ValueReader for Values<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let mut symbols = [0; BLOCK];
-        for part in out.chunks_mut(BLOCK) {
-            let symbols = &mut symbols[..part.len()];
-            self.symbols.read(symbols);
-            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
-                *value = self.levels[usize::from(symbol) % MOST_LEVELS];
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.symbols.finish()
-    }
+    Leveled::read(reader, count, code, 4 * used, &levels[..used])
 }
 
 #[cfg(test)]
@@ -297,7 +235,7 @@ mod tests {
     fn levels_that_are_not_finite_are_refused() {
         let read = |level: f32| {
             let bytes = [[0; 4], level.to_le_bytes()].concat();
-            Plane::read(&mut Reader::new(&[bytes, vec![1]].concat()), 1, 1, Code::Pack).map(drop)
+            super::read(&mut Reader::new(&[bytes, vec![1]].concat()), 1, 1, Code::Pack).map(drop)
         };
         assert_eq!(read(-3.0), Ok(()));
         assert!(matches!(read(f32::NAN), Err(Error::NotFinite(_))));

@@ -9,6 +9,7 @@ pub(crate) mod half;
 pub(crate) mod known;
 #[cfg(test)]
 pub(crate) mod laws;
+pub(crate) mod leveled;
 pub(crate) mod method;
 pub(crate) mod natural;
 pub(crate) mod numbers;

@@ -10,17 +10,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::Code;
-use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
-use crate::error::Error;
+use crate::code::symbols::encode_symbols;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::leveled::Leveled;
+use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::numbers::read_scale;
 use crate::rng::KeyedRng;
-use crate::wire::{Reader, Writer};
-
-/// Values per block on the stack.
-const BLOCK: usize = 1024;
+use crate::wire::Writer;
 
 /// Whether both signs share one magnitude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,11 +44,18 @@ pub(crate) const METHOD: Entry = Entry {
         _ => "sign, one magnitude per sign".to_owned(),
     },
     read: |reader, expected| {
-        Ok(Box::new(Plane::read(
+        let minus = read_scale(reader, "sign scale")?;
+        let (plus, bytes) = match expected.byte {
+            2 => (read_scale(reader, "sign scale")?, 8),
+            _ => (minus, 4),
+        };
+        let levels = [-minus, plus];
+        Ok(Box::new(Leveled::read(
             reader,
             expected.shape.len(),
-            expected.byte == 2,
             expected.code,
+            bytes,
+            &levels,
         )?))
     },
 };
@@ -110,71 +114,6 @@ fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
     }
     let (net, gross) = (net.iter().sum::<f64>(), gross.iter().sum::<f64>());
     [(gross - net).max(0.0) / 2.0, (gross + net).max(0.0) / 2.0]
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plane<'a> {
-    /// The values of symbols 0 and 1.
-    levels: [f32; 2],
-    scale_bytes: usize,
-    symbols: SymbolPlane<'a>,
-}
-
-impl<'a> Plane<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, split: bool, code: Code) -> Result<Self, Error> {
-        let minus = read_scale(reader, "sign scale")?;
-        let plus = if split {
-            read_scale(reader, "sign scale")?
-        } else {
-            minus
-        };
-        Ok(Self {
-            levels: [-minus, plus],
-            scale_bytes: if split { 8 } else { 4 },
-            symbols: SymbolPlane::read(reader, count, 1, code)?,
-        })
-    }
-}
-
-impl<'a> ValuePlane<'a> for Plane<'a> {
-    fn scale_bytes(&self) -> usize {
-        self.scale_bytes
-    }
-
-    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
-        self.symbols.bound(count, code)
-    }
-
-    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
-        Ok(Box::new(Values {
-            levels: self.levels,
-            symbols: self.symbols.open()?,
-        }))
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Values<'a> {
-    levels: [f32; 2],
-    symbols: Symbols<'a>,
-}
-
-impl ValueReader for Values<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let (mut symbols, [minus, plus]) = ([0; BLOCK], self.levels);
-        for part in out.chunks_mut(BLOCK) {
-            let symbols = &mut symbols[..part.len()];
-            self.symbols.read(symbols);
-            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
-                *value = if symbol == 0 { minus } else { plus };
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.symbols.finish()
-    }
 }
 
 #[cfg(test)]

@@ -13,19 +13,17 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::code::method::Code;
-use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::code::symbols::encode_symbols;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::leveled::Leveled;
+use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::numbers::{largest, read_scale, root_mean_square};
 use crate::quantize::uniform::Rounding;
 use crate::rng::KeyedRng;
 use crate::simd::vectorized;
 use crate::wire::{Reader, Writer};
-
-/// Values per block on the stack.
-const BLOCK: usize = 1024;
 
 /// Requested ternary quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -77,7 +75,7 @@ pub(crate) const METHOD: Entry = Entry {
     tag: 7,
     bytes: Some(0..=0),
     words: |_| "ternary".to_owned(),
-    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+    read: |reader, expected| Ok(Box::new(read(reader, expected.shape.len(), expected.code)?)),
 };
 
 impl Quantizer for Ternary {
@@ -143,71 +141,9 @@ fn chances(values: &[f32], scale: f32, rng: KeyedRng, symbols: &mut [u8]) {
     );
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plane<'a> {
-    scale: f32,
-    offset: usize,
-    symbols: SymbolPlane<'a>,
-}
-
-impl<'a> Plane<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
-        let scale = read_scale(reader, "ternary scale")?;
-        Ok(Self {
-            scale,
-            offset: reader.offset(),
-            symbols: SymbolPlane::read(reader, count, 2, code)?,
-        })
-    }
-}
-
-impl<'a> ValuePlane<'a> for Plane<'a> {
-    fn scale_bytes(&self) -> usize {
-        4
-    }
-
-    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
-        self.symbols.bound(count, code)
-    }
-
-    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
-        Ok(Box::new(Values {
-            scale: self.scale,
-            offset: self.offset,
-            symbols: self.symbols.open()?,
-        }))
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Values<'a> {
-    scale: f32,
-    offset: usize,
-    symbols: Symbols<'a>,
-}
-
-impl ValueReader for Values<'_> {
-    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let mut symbols = [0; BLOCK];
-        for part in out.chunks_mut(BLOCK) {
-            let symbols = &mut symbols[..part.len()];
-            self.symbols.read(symbols);
-            if symbols.iter().fold(0, |most, &symbol| most.max(symbol)) > 2 {
-                return Err(Error::Corrupt {
-                    what: "symbol without a level".to_owned(),
-                    offset: self.offset,
-                });
-            }
-            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
-                *value = (f32::from(symbol) - 1.0) * self.scale;
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.symbols.finish()
-    }
+fn read<'a>(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Leveled<'a>, Error> {
+    let scale = read_scale(reader, "ternary scale")?;
+    Leveled::read(reader, count, code, 4, &[-scale, 0.0, scale])
 }
 
 impl<'de> Deserialize<'de> for Ternary {
@@ -234,6 +170,7 @@ mod tests {
     use super::*;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, dot, heavy, round_trip, sizes, unbiased};
+    use crate::quantize::method::ValuePlane as _;
 
     const NEAREST: QuantizeSpec = QuantizeSpec::Ternary(Ternary {
         rounding: Rounding::Nearest,
@@ -285,7 +222,7 @@ mod tests {
     #[test]
     fn the_fourth_symbol_is_corrupt_and_so_is_a_bad_scale() {
         let read = |bytes: &[u8]| {
-            let plane = Plane::read(&mut Reader::new(bytes), 1, Code::Pack)?;
+            let plane = super::read(&mut Reader::new(bytes), 1, Code::Pack)?;
             plane.open()?.read(&mut [0.0])
         };
         assert_eq!(read(&[0, 0, 128, 63, 2]), Ok(()));

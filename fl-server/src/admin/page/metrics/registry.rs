@@ -45,8 +45,6 @@ impl Metrics {
         });
     }
 
-    /// One metric for each set of labels. A metric without labels is registered directly, so that its name has no empty
-    /// braces.
     /// A gauge without a unit or labels.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.gauges(name, help, None, one(value));
@@ -57,6 +55,7 @@ impl Metrics {
         self.counters(name, help, None, one(value));
     }
 
+    /// One metric for each set of labels. One without labels is registered directly, so that its name has no empty braces.
     fn family<M: Metric + TypedMetric + EncodeMetric + Default + Clone>(
         &mut self,
         name: &str,
