@@ -163,6 +163,12 @@ impl<'a> Reader<'a> {
         self.array(what).map(f64::from_le_bytes)
     }
 
+    /// Eight bytes: a finite number.
+    pub fn finite(&mut self, what: &str) -> Result<f64, Error> {
+        let number = Some(self.f64(what)?).filter(|number| number.is_finite());
+        number.ok_or_else(|| Error::NotFinite(what.to_owned()))
+    }
+
     /// `count` values of four bytes each. Allocates nothing.
     pub fn f32s(&mut self, count: usize, what: &str) -> Result<impl ExactSizeIterator<Item = f32> + 'a, Error> {
         // A length that overflows is longer than any slice.

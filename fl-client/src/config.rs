@@ -49,7 +49,7 @@ pub struct ClientConfig {
     pub gate: Arc<Semaphore>,
     /// Counts the bytes on the client's sockets.
     pub meter: Arc<Meter>,
-    /// The address of the server that answered last.
+    /// The server that answered last.
     pub answered: Answered,
     /// Where learners compute, for the server's list of clients.
     pub device: String,

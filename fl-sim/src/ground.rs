@@ -34,12 +34,16 @@ pub(crate) struct Ground {
     pub(crate) enroll: String,
     admin: String,
     seed: u64,
+    /// Training and test examples of a client.
+    pub(crate) examples: [u32; 2],
 }
 
 /// The parts of run.toml that differ.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSettings {
     pub(crate) rounds: u64,
+    /// Whether clients evaluate the models.
+    pub(crate) evaluate: bool,
     /// The table `[cohort]`, without its head.
     pub(crate) cohort: String,
 }
@@ -70,6 +74,7 @@ impl Ground {
             enroll,
             admin,
             seed,
+            examples: [60, 20],
         })
     }
 
@@ -93,9 +98,13 @@ impl Ground {
         let (seed, weights) = (self.seed.to_string(), "init.safetensors");
         let init = ["client", "init", "--learner", "mlp", "--seed", &seed, "-o", weights];
         self.done(&init).await?;
-        let RunSettings { rounds, cohort } = run;
+        let RunSettings {
+            rounds,
+            evaluate,
+            cohort,
+        } = run;
         let text = format!(
-            "model = \"{weights}\"\nname = \"{RUN}\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\nevaluate = false\n\
+            "model = \"{weights}\"\nname = \"{RUN}\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\nevaluate = {evaluate}\n\
              [cohort]\n{cohort}\n[train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n"
         );
         std::fs::write(self.path("run.toml"), text)?;
@@ -113,10 +122,8 @@ impl Ground {
     pub(crate) fn give_task(&self, name: &str, client: u32) -> anyhow::Result<()> {
         let path = self.path(name).join("client.toml");
         let text = std::fs::read_to_string(&path)?;
-        let data = format!(
-            "{{ builtin = {{ seed = {}, client = {client}, train = 60, test = 20 }} }}",
-            self.seed
-        );
+        let (seed, [train, test]) = (self.seed, self.examples);
+        let data = format!("{{ builtin = {{ seed = {seed}, client = {client}, train = {train}, test = {test} }} }}");
         let task = format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}\n");
         std::fs::write(&path, format!("sync = false\n{text}\n{task}"))?;
         Ok(())
@@ -213,8 +220,8 @@ impl Ground {
         Ok(replaced)
     }
 
-    /// The version of the model that a stopped client kept; an error if its bits are not those that the server recorded.
-    pub(crate) fn held(&self, name: &str, models: &[(u64, Digest)]) -> anyhow::Result<u64> {
+    /// Version and digest of the model that a stopped client kept; an error if its bits are not those that the server recorded.
+    pub(crate) fn held(&self, name: &str, models: &[(u64, Digest)]) -> anyhow::Result<(u64, Digest)> {
         let path = self.path(name).join("state/runs").join(RUN).join("model");
         let (version, said, found) = kept(&path).with_context(|| path.display().to_string())?;
         let recorded = models.iter().find(|(of, _)| *of == version).map(|(_, digest)| digest);
@@ -222,7 +229,7 @@ impl Ground {
             said == found && recorded == Some(&said),
             "{name} holds version {version} with digest {found} and says {said}; the server recorded {recorded:?}"
         );
-        Ok(version)
+        Ok((version, said))
     }
 }
 

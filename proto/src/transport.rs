@@ -22,7 +22,7 @@ use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
 use crate::meter::paced::{Paced, Paces};
 use crate::meter::silence::{Attentive, Silence};
-use crate::tls::{HTTP2, SERVER_NAME, peer_expiry};
+use crate::tls::{HTTP2, SERVER_NAME, certificate_pem, peer_expiry};
 
 /// Flow-control window of a client: enough for a fast link.
 pub const CLIENT_WINDOW: u32 = 1024 * 1024;
@@ -47,13 +47,27 @@ pub struct Dial {
     pub paces: Paces,
     /// How long the server may be silent.
     pub silence: Silence,
-    /// The address that answered last, which is tried first.
+    /// What answered last: its address is tried first.
     pub answered: Answered,
 }
 
-/// The address of a name that answered last. Clones share it.
+/// The address of a name that answered last, and the certificates that it showed, DER. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Answered(Arc<Mutex<Option<SocketAddr>>>);
+pub struct Answered(Arc<Mutex<Option<Answer>>>);
+
+type Answer = (SocketAddr, Vec<Vec<u8>>);
+
+impl Answered {
+    fn last(&self) -> Option<Answer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The certificates of the server, PEM, its own first; empty before the first handshake.
+    pub fn certificates(&self) -> String {
+        let (_, certificates) = self.last().unzip();
+        certificates.iter().flatten().map(|der| certificate_pem(der)).collect()
+    }
+}
 
 impl Dial {
     /// With a meter of its own and no limits.
@@ -132,14 +146,15 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
         let silent = |_| io::Error::other("lookup: the name server does not answer");
         let mut addresses: Vec<_> = looked_up.map_err(silent)??.collect();
         // Stable: the others keep their order.
-        let answered = *dial.answered.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = dial.answered.last().map(|(address, _)| address);
         addresses.sort_by_key(|address| Some(*address) != answered);
         let connect = |address| {
             let dial = dial.clone();
             async move {
                 let last = dial.answered.clone();
                 let done = handshake(dial, TcpStream::connect(address).await?).await?;
-                *last.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+                let answer = Some((address, done.server_certificates()));
+                *last.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
                 Ok(done)
             }
         };

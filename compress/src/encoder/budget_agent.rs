@@ -70,11 +70,15 @@ impl BudgetAgent {
     /// `Truncated`, `NotFinite`, `Corrupt`; `Mismatch` for an agent of another seed.
     pub(crate) fn read(reader: &mut Reader<'_>, wanted: Option<&mut Self>) -> Result<(), Error> {
         let mut numbers = Arms::<ARMS>::default().write(0);
-        read(reader, &mut numbers)?;
+        for place in &mut numbers {
+            *place = reader.finite(WHAT)?;
+        }
         let mut outcome = [0.0; 2];
         let has_outcome = reader.flag("whether the budget has an outcome")?;
         if has_outcome {
-            read(reader, &mut outcome)?;
+            for place in &mut outcome {
+                *place = reader.finite(WHAT)?;
+            }
         }
         let Some(wanted) = wanted else { return Ok(()) };
         let agent = wanted.rule.agent;
@@ -83,15 +87,4 @@ impl BudgetAgent {
         wanted.outcome = has_outcome.then_some((outcome[0], outcome[1]));
         Ok(())
     }
-}
-
-fn read(reader: &mut Reader<'_>, numbers: &mut [f64]) -> Result<(), Error> {
-    for place in numbers {
-        let number = reader.f64(WHAT)?;
-        if !number.is_finite() {
-            return Err(Error::NotFinite(WHAT.to_owned()));
-        }
-        *place = number;
-    }
-    Ok(())
 }

@@ -122,11 +122,9 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
         let steps = reader.u32("steps of a network")?;
         let mut numbers = |least: f64| -> Result<Vec<f64>, Error> {
             let number = |_| {
-                let number = reader.f64("weight of a network")?;
-                let valid = number.is_finite() && number >= least;
-                valid
-                    .then_some(number)
-                    .ok_or_else(|| reader.corrupt("weight of a network"))
+                let number = reader.finite("weight of a network")?;
+                let valid = (number >= least).then_some(number);
+                valid.ok_or_else(|| reader.corrupt("weight of a network"))
             };
             (0..Self::LEN).map(number).collect()
         };

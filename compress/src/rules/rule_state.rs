@@ -81,8 +81,8 @@ impl RuleState {
         Ok(Self {
             kind,
             rounds,
-            mean: read_number(reader, "mean of a rule")?,
-            anchor: read_number(reader, "anchor of a rule")?,
+            mean: reader.finite("mean of a rule")?,
+            anchor: reader.finite("anchor of a rule")?,
             more: read_numbers(reader)?,
             outcome: match *read_numbers(reader)? {
                 [] => None,
@@ -95,13 +95,7 @@ impl RuleState {
 
 fn read_numbers(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
     let count = reader.varint("numbers of a rule")?;
-    (0..count).map(|_| read_number(reader, "number of a rule")).collect()
-}
-
-fn read_number(reader: &mut Reader<'_>, what: &str) -> Result<f64, Error> {
-    let number = reader.f64(what)?;
-    let finite = number.is_finite().then_some(number);
-    finite.ok_or_else(|| Error::NotFinite(what.to_owned()))
+    (0..count).map(|_| reader.finite("number of a rule")).collect()
 }
 
 #[cfg(test)]

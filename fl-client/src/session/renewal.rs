@@ -52,9 +52,10 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
         Error::Protocol("the server renewed the certificate, but does not name the authority of this client".to_owned())
     })?;
     checked(&signed, &key, Fingerprint::of(known))?;
-    if !vouched(&signed.authorities, &trusted) {
+    let kept = vouched(&signed.authorities, &trusted);
+    if issuer_of(&certificate_pem(&signed.certificate), &kept).is_err() {
         return Err(Error::Protocol(
-            "the server names an authority that none of this client's has signed".to_owned(),
+            "the server renewed the certificate by an authority that none of this client's has signed".to_owned(),
         ));
     }
     let before = certificates_of(&own.certificate).map_err(unusable)?;
@@ -66,17 +67,34 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
             "the server renewed the certificate for another name or role".to_owned(),
         ));
     }
-    let authorities: String = signed.authorities.iter().map(|der| certificate_pem(der)).collect();
-    if certificates_of(&authorities).ok() != Some(trusted) {
-        files.write(&files.authority, &authorities)?;
+    if kept != trusted {
+        files.write(&files.authority, &text(&kept))?;
     }
     save_next_certificate(files, &certificate_pem(&signed.certificate))
 }
 
-/// Whether each of `authorities` is trusted already, or signed by one that is: one that was replaced does not come back.
-fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> bool {
-    let vouched = |der: &Vec<u8>| trusted.contains(der) || issuer_of(&certificate_pem(der), trusted).is_ok();
-    authorities.iter().all(vouched)
+/// Those of `authorities` that are trusted already, or signed by one that is: one that was replaced does not come back.
+fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let vouched = |der: &&Vec<u8>| trusted.contains(der) || issuer_of(&certificate_pem(der), trusted).is_ok();
+    authorities.iter().filter(vouched).cloned().collect()
+}
+
+/// After a rotation: where an authority has signed the one of the server's present certificate, and of this client's, it is trusted
+/// no more, as somebody may have a key of its time. Returns the others, PEM; `None` if all are needed.
+pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Option<String> {
+    let trusted = certificates_of(trusted).ok()?;
+    let present = issuer_of(server, &trusted).ok()?;
+    let signed_it = |der: &Vec<u8>| issuer_of(&certificate_pem(present), std::slice::from_ref(der)).is_ok();
+    let rest: Vec<_> = trusted
+        .iter()
+        .filter(|der| *der == present || !signed_it(der))
+        .cloned()
+        .collect();
+    (rest.len() < trusted.len() && issuer_of(&own.certificate, &rest).is_ok()).then(|| text(&rest))
+}
+
+fn text(authorities: &[Vec<u8>]) -> String {
+    authorities.iter().map(|der| certificate_pem(der)).collect()
 }
 
 #[cfg(test)]
@@ -93,8 +111,11 @@ mod tests {
         let [old, new] = [old, new].map(|issued| certificates_of(&issued.certificate).unwrap().remove(0));
         let both = [old, new];
         let [old, new] = [&both[..1], &both[1..]];
-        assert!(vouched(&both, old) && vouched(&both, &both) && vouched(new, old));
-        assert!(!vouched(&both, new));
+        assert_eq!(
+            (vouched(&both, old), vouched(&both, &both)),
+            (both.to_vec(), both.to_vec())
+        );
+        assert_eq!((vouched(new, old), vouched(&both, new)), (new.to_vec(), new.to_vec()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use fl_proto::Departure;
 
 use super::connection::{Connection, Served};
 use super::guest::Guest;
+use super::renewal::after_rotation;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::ClientActor;
@@ -55,6 +56,17 @@ pub(super) async fn serve(
         && let Err(error) = promote(files)
     {
         tracing::warn!(%error, "the new certificate stays beside the old one");
+    }
+    if let Some(files) = &config.identity
+        && let Some(rest) = after_rotation(&config.authority, &config.own, &config.answered.certificates())
+    {
+        match files.write(&files.authority, &rest) {
+            Ok(()) => {
+                tracing::info!("the authority was rotated: the one before is not trusted any more");
+                return Ok(Served::Renewed);
+            }
+            Err(error) => tracing::warn!(%error, "the authority from before a rotation stays trusted"),
+        }
     }
     let known = joined.pending.take();
     let joined = Arc::new(joined);

@@ -1,6 +1,6 @@
 //! The certificates of a running server, and which of them need attention.
 
-use fl_proto::{Fingerprint, Issued, Lifetime, TlsError, certificates_of};
+use fl_proto::{Fingerprint, Issued, Lifetime, TlsError, certificates_of, issuer_of};
 use time::{Duration, OffsetDateTime};
 
 /// The certificates in use, PEM.
@@ -32,6 +32,12 @@ impl Certificates {
     /// Whether certificates of the authority with this fingerprint count.
     pub(crate) fn trusts(&self, issuer: &Fingerprint) -> bool {
         self.authorities.iter().any(|der| Fingerprint::of(der) == *issuer)
+    }
+
+    /// The authority that signed the server's certificate.
+    pub(crate) fn issuer(&self) -> Option<Fingerprint> {
+        let issuer = issuer_of(&self.own.certificate, &self.authorities);
+        issuer.ok().map(Fingerprint::of)
     }
 
     /// Lifetimes of the authority's certificate and the server's; unreadable ones are left out.

@@ -103,6 +103,7 @@ impl FleetRun {
         let target = (2 * size).div_ceil(3).max(2);
         RunSettings {
             rounds: ROUNDS,
+            evaluate: false,
             cohort: format!(
                 "min = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\nabsent = \"1s\"\ndeadline = \"20s\"\nretries = 3"
             ),
@@ -144,7 +145,7 @@ impl FleetRun {
         let mut current = 0;
         for device in &devices {
             match ground.held(&device.name, &models) {
-                Ok(version) => current += u64::from(version + 1 >= kept.report.run.version),
+                Ok((version, _)) => current += u64::from(version + 1 >= kept.report.run.version),
                 Err(error) => broken.push(format!("{error:#}")),
             }
         }

@@ -92,6 +92,7 @@ impl HostileRun {
         let all = self.clients;
         RunSettings {
             rounds,
+            evaluate: false,
             cohort: format!("min = {all}\ntarget = {all}\ndeadline = \"2min\"\nretries = 0"),
         }
     }

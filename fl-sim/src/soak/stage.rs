@@ -1,25 +1,17 @@
 //! The federation of a soak test: set up, disturbed, and examined at the end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use fl_cli::out;
-use fl_compress::Digest;
-use fl_proto::RunName;
-use fl_server::disk::Disk;
-use fl_server::record::Record;
-use fl_server::report::Report;
-use fl_server::store::Store;
 
 use super::hostile::{BROKEN, Hostile, Hostility, MALICIOUS};
 use super::outcome::Soaked;
 use crate::dice::Dice;
-use crate::ground::{free_ports, kept};
-use crate::process::{self, Process, sim};
-use crate::workload::TASK;
+use crate::ground::{Ground, Kept, RunSettings};
+use crate::process::{Process, sim};
 
-const RUN: &str = "soak";
 /// More than any soak test closes.
 const ROUNDS: u64 = 1_000_000;
 /// Share of the time with kills. After it, one process of the server shows how its memory grows.
@@ -31,71 +23,39 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// The folders of a federation.
 pub(super) struct Stage {
-    dir: PathBuf,
-    address: String,
+    ground: Ground,
     clients: Vec<String>,
 }
 
 impl Stage {
     /// Sets up the federation, issues its clients and writes the run.
     pub(super) async fn set(dir: &Path, clients: u32, seed: u64) -> anyhow::Result<Self> {
-        let [port] = free_ports()?;
-        let address = format!("127.0.0.1:{port}");
-        // Keeps every update, so that the whole run can be verified at the end.
-        let init = [
-            "server", "init", "fed", "--listen", &address, "--admin", "off", "--audit",
-        ];
-        process::done(dir, &init).await?;
+        let mut ground = Ground::found(dir, seed).await?;
+        ground.examples = [200, 50];
         let names: Vec<String> = (0..clients).map(|client| format!("client-{client:02}")).collect();
-        for (name, client) in names.iter().zip(0..) {
-            issue(dir, name).await?;
-            let path = dir.join(name).join("client.toml");
-            let text = std::fs::read_to_string(&path)?;
-            let data = format!("{{ builtin = {{ seed = {seed}, client = {client}, train = 200, test = 50 }} }}");
-            let task = format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}\n");
-            std::fs::write(&path, format!("sync = false\n{text}\n{task}"))?;
+        let attackers = [MALICIOUS, BROKEN];
+        for (name, client) in names.iter().map(String::as_str).chain(attackers).zip(0..) {
+            ground.issue(name, client).await?;
+            out::note(format_args!("issued {name}"));
         }
-        for name in [MALICIOUS, BROKEN] {
-            issue(dir, name).await?;
-        }
-        let text = seed.to_string();
-        let init = [
-            "client",
-            "init",
-            "--learner",
-            "mlp",
-            "--seed",
-            &text,
-            "-o",
-            "init.safetensors",
-        ];
-        process::done(dir, &init).await?;
         // The attackers are selected too; the server waits for them as briefly as possible.
         let (size, target) = (clients + 2, clients - 1);
-        let run = format!(
-            "model = \"init.safetensors\"\nname = \"{RUN}\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = {seed}\n\
-             [cohort]\nmin = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\ndeadline = \"5s\"\nretries = 1000\n\
-             [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n"
-        );
-        std::fs::write(dir.join("run.toml"), run)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            address,
-            clients: names,
-        })
+        let run = RunSettings {
+            rounds: ROUNDS,
+            evaluate: true,
+            cohort: format!(
+                "min = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\ndeadline = \"5s\"\nretries = 1000"
+            ),
+        };
+        ground.plan(&run).await?;
+        let clients = names;
+        Ok(Self { ground, clients })
     }
 
     fn server(&self, seed: u64) -> anyhow::Result<Process> {
-        let seed = seed.to_string();
-        Process::start(sim(
-            &self.dir,
-            &["soak-server", ".", "--listen", &self.address, "--seed", &seed],
-        )?)
-    }
-
-    fn client(&self, name: &str) -> anyhow::Result<Process> {
-        let config = format!("{name}/client.toml");
-        Process::start(sim(&self.dir, &["client", "run", &config, "--device", "cpu"])?)
+        let (listen, seed) = (&self.ground.main, seed.to_string());
+        let server = ["soak-server", ".", "--listen", listen, "--seed", &seed];
+        Process::start(sim(&self.ground.path(""), &server)?)
     }
 
     pub(super) async fn play(&self, minutes: u64, seed: u64) -> anyhow::Result<Soaked> {
@@ -107,9 +67,9 @@ impl Stage {
         let mut server = self.server(dice.next())?;
         let mut clients = Vec::new();
         for name in &self.clients {
-            clients.push(self.client(name)?);
+            clients.push(self.ground.client(name, &[])?);
         }
-        let hostile = Hostile::start(&self.dir, &self.address, dice.next())?;
+        let hostile = Hostile::start(&self.ground.path(""), &self.ground.main, dice.next())?;
 
         let (mut kills, mut jumps) = ((0, 0), 0);
         let mut turn = 0;
@@ -121,7 +81,7 @@ impl Stage {
                 Some(client) if turn % 2 == 1 => {
                     out::note(format_args!("killing {}", self.clients[victim]));
                     broken.extend(client.kill().await?);
-                    *client = self.client(&self.clients[victim])?;
+                    *client = self.ground.client(&self.clients[victim], &[])?;
                     kills.1 += 1;
                 }
                 _ => {
@@ -169,23 +129,15 @@ impl Stage {
 
     /// Examines store and states after the end.
     async fn examine(&self) -> anyhow::Result<Soaked> {
-        let (code, _) = process::output(&self.dir, &["server", "verify", "fed"]).await?;
-        let (reported, report) = process::output(&self.dir, &["server", "report", "fed", "--format", "json"]).await?;
-        ensure!(reported == 0, "the report ends with code {reported}: {report}");
-        let report: Report = serde_json::from_str(&report).context("the report")?;
-        let models = self.models()?;
+        let Kept { report, verified } = self.ground.examine().await?;
+        let models = self.ground.models()?;
         let mut broken = Vec::new();
         let mut clients = Vec::new();
         for name in &self.clients {
-            let path = self.dir.join(name).join("state/runs").join(RUN).join("model");
-            let (version, said, found) = kept(&path).with_context(|| path.display().to_string())?;
-            let recorded = models.iter().find(|(of, _)| *of == version).map(|(_, digest)| digest);
-            if said != found || recorded != Some(&said) {
-                broken.push(format!(
-                    "{name} holds version {version} with digest {found} and says {said}; the server recorded {recorded:?}"
-                ));
+            match self.ground.held(name, &models) {
+                Ok((version, digest)) => clients.push((version, digest.to_string())),
+                Err(why) => broken.push(why.to_string()),
             }
-            clients.push((version, found.to_string()));
         }
         let accuracy = report.accuracy();
         let totals = &report.totals;
@@ -202,29 +154,8 @@ impl Stage {
             memory: (0, 0),
             balanced: report.balanced,
             ledger: (totals.socket_up, totals.socket_down),
-            verified: code,
+            verified,
             broken,
         })
     }
-
-    /// Versions and digests of all models that the server recorded.
-    fn models(&self) -> anyhow::Result<Vec<(u64, Digest)>> {
-        let store = Store::open(&self.dir.join("fed/data"), Disk::default())?;
-        let run: RunName = RUN.parse()?;
-        let mut models = Vec::new();
-        for record in store.run(&run)?.records() {
-            match record? {
-                Record::Started { model, .. } => models.push((0, model)),
-                Record::RoundClosed { round, model, .. } => models.push((round, model)),
-                _ => {}
-            }
-        }
-        Ok(models)
-    }
-}
-
-async fn issue(dir: &Path, name: &str) -> anyhow::Result<()> {
-    process::done(dir, &["server", "issue", name, "--fed", "fed", "--out", name]).await?;
-    out::note(format_args!("issued {name}"));
-    Ok(())
 }

@@ -60,7 +60,13 @@ fn both_authorities_are_trusted_until_the_rotation_ends() {
     );
     let shown = done(authority(&["finish", "--force"]));
     assert_eq!(shown.lines().count(), 1, "{shown}");
-    // From now on the old authority is worth nothing, on either side.
+    // From now on the old authority is worth nothing, on either side, and without a new start of a client.
+    let trusted = || std::fs::read_to_string(fed.path("berta/authority.pem")).unwrap();
+    let begun = Instant::now();
+    while trusted().matches("BEGIN").count() > 1 {
+        assert!(begun.elapsed() < TIMEOUT, "{}", trusted());
+        std::thread::yield_now();
+    }
     drop((anna, berta));
     let _berta = connects("berta", 4);
     fails(fed.client("anna"), 3, &["another federation"]);

@@ -8,6 +8,7 @@ use crate::rules::bits::{BitsBandit, CHOICES};
 use crate::wire::{Reader, Writer};
 
 const COUNT: usize = CHOICES.len();
+const WHAT: &str = "number of the rule for bits";
 
 /// An agent for each section with the rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,11 +85,15 @@ impl BitsAgents {
                 continue;
             }
             let mut numbers = Arms::<COUNT>::default().write(0);
-            read(reader, &mut numbers)?;
+            for place in &mut numbers {
+                *place = reader.finite(WHAT)?;
+            }
             let mut outcome = [0.0; 2];
             let has_outcome = reader.flag("whether a section has an outcome")?;
             if has_outcome {
-                read(reader, &mut outcome)?;
+                for place in &mut outcome {
+                    *place = reader.finite(WHAT)?;
+                }
             }
             let Some(wanted) = &mut wanted else { continue };
             let agent = wanted.rule.0;
@@ -101,16 +106,4 @@ impl BitsAgents {
         }
         Ok(())
     }
-}
-
-fn read(reader: &mut Reader<'_>, numbers: &mut [f64]) -> Result<(), Error> {
-    const WHAT: &str = "number of the rule for bits";
-    for place in numbers {
-        let number = reader.f64(WHAT)?;
-        if !number.is_finite() {
-            return Err(Error::NotFinite(WHAT.to_owned()));
-        }
-        *place = number;
-    }
-    Ok(())
 }

@@ -194,13 +194,7 @@ impl Pricing {
     pub(crate) fn read(reader: &mut Reader<'_>, has_network: bool, wanted: Option<&mut Self>) -> Result<(), Error> {
         let seed = reader.u32("seed of a network")?;
         let frames = reader.u32("frames of the rule for bits")?;
-        let number = |reader: &mut Reader<'_>| {
-            let number = reader.f64("number of the rule for bits")?;
-            number
-                .is_finite()
-                .then_some(number)
-                .ok_or_else(|| reader.corrupt("number of the rule for bits"))
-        };
+        let number = |reader: &mut Reader<'_>| reader.finite("number of the rule for bits");
         let log_lambda = number(reader)?.clamp(-40.0, 40.0);
         let count = reader.varint("sections of the rule for bits")?;
         let mut seen = Vec::new();

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::Meter;
+use fl_proto::{Fingerprint, Meter};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -49,6 +49,8 @@ pub(crate) struct Door {
     tls: watch::Receiver<Arc<ServerConfig>>,
     /// Those of this moment: one of the authorities signed a client's certificate.
     certificates: watch::Receiver<Arc<Certificates>>,
+    /// The authority of the server's own certificate.
+    own: Option<Fingerprint>,
     traffic: Arc<Connections>,
     seats: Arc<Seats>,
     lobby: Lobby<Stranger>,
@@ -119,12 +121,14 @@ impl Door {
         turned_away: TurnAway,
     ) -> (Self, Arc<Seats>, Incoming) {
         let room = Room::now(&settings.borrow_and_update());
+        let own = certificates.borrow().issuer();
         let (clients, incoming) = mpsc::channel(QUEUE);
         let seats = Arc::new(Seats::new(&room, Arc::clone(&counters)));
         let door = Self {
             arrivals: Arrivals::new(listener),
             tls,
             certificates,
+            own,
             traffic,
             seats: Arc::clone(&seats),
             lobby: Lobby::new(room.strangers, room.per_address),
@@ -172,6 +176,14 @@ impl Door {
                     let room = Room::now(&self.settings.borrow_and_update());
                     self.seats.resize(&room);
                     self.lobby.resize(room.strangers, room.per_address);
+                }
+                Ok(()) = self.certificates.changed() => {
+                    let issuer = self.certificates.borrow_and_update().issuer();
+                    if issuer != self.own {
+                        // Clients that come again see that the authority before is not needed any more.
+                        self.seats.end_all();
+                    }
+                    self.own = issuer;
                 }
                 now = look.tick() => {
                     let cut = self.seats.cut_idle(now);

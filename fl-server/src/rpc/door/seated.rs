@@ -44,7 +44,7 @@ pub(super) fn seat(
         number,
         seats: Arc::clone(seats),
     };
-    let why = "the connection's place was given to another one, or it made no call";
+    let why = "the connection's place was given to another one, it made no call, or the authority was rotated";
     let held = Occupied { caller, _open: open };
     Some(Seated::new(accepted, end, io::ErrorKind::ConnectionAborted, why, held))
 }

@@ -103,6 +103,13 @@ impl Seats {
         Some((number, ended))
     }
 
+    /// Ends all connections.
+    pub(super) fn end_all(&self) {
+        let mut table = self.table();
+        table.clients.clear();
+        table.taken = 0;
+    }
+
     /// Removes a connection.
     pub(super) fn leave(&self, client: &ClientId, number: u64) {
         self.table().remove(client, number);
