@@ -15,5 +15,5 @@ mod store;
 mod wanted;
 
 pub(crate) use part::{Part, Received};
-pub(crate) use store::BaseStore;
+pub(crate) use store::{BaseStore, prune};
 pub(crate) use wanted::Wanted;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use fl_compress::Digest;
 use fl_proto::open_regular;
 
 use super::index::{Index, Stamp};
@@ -20,17 +21,20 @@ pub(crate) struct BaseStore {
     folder: PathBuf,
     /// The user's folder of models.
     models: Option<PathBuf>,
+    /// Bases of earlier runs that are kept.
+    most: usize,
     disk: Disk,
 }
 
 impl BaseStore {
-    /// The store in the folder `state`.
-    pub(crate) fn new(state: &Path, models: Option<PathBuf>, disk: Disk) -> Self {
+    /// The store in the folder `state`, which keeps `most` bases of earlier runs.
+    pub(crate) fn new(state: &Path, models: Option<PathBuf>, most: usize, disk: Disk) -> Self {
         // A trainer runs in another folder.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         Self {
             folder: absolute(state.join("base")),
             models: models.map(absolute),
+            most,
             disk,
         }
     }
@@ -60,12 +64,40 @@ impl BaseStore {
     /// `State` if the file cannot be opened or the disk has no room for the rest.
     pub(crate) fn part(&self, wanted: &Wanted) -> Result<Part, Error> {
         fl_proto::make_private_folder(&self.folder).map_err(|e| Error::io(&self.folder, "make the folder", &e))?;
+        prune(&self.folder, Some(wanted.digest), self.most, || false);
         Part::open(&self.folder, wanted, self.path(wanted), self.disk)
     }
 
     /// Where a fetched base is kept.
     fn path(&self, wanted: &Wanted) -> PathBuf {
         self.folder.join(format!("{}.safetensors", wanted.digest))
+    }
+}
+
+/// Removes what was fetched of bases other than `wanted`, the oldest first, while they are more than `most` or the disk `is_full`:
+/// who needs one again fetches it again.
+pub(crate) fn prune(folder: &Path, wanted: Option<Digest>, most: usize, is_full: impl Fn() -> bool) {
+    let wanted = wanted.map(|digest| digest.to_string());
+    let fetched = |path: &PathBuf| {
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let is_base = path
+            .extension()
+            .is_some_and(|end| end == "safetensors" || end == "part");
+        is_base && name != wanted.as_deref()
+    };
+    let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut others: Vec<_> = found.map(|entry| entry.path()).filter(fetched).collect();
+    others.sort_by_key(|path| path.metadata().and_then(|about| about.modified()).ok());
+    let mut kept = others.len();
+    for path in others {
+        if kept <= most && !is_full() {
+            break;
+        }
+        kept -= 1;
+        tracing::warn!(path = %path.display(), "a base of an earlier run is removed: `runs` or `disk` in [limits] is reached");
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "it stays");
+        }
     }
 }
 
@@ -97,7 +129,7 @@ fn has_base(path: &Path, wanted: &Wanted, index: &mut Index) -> bool {
 #[cfg(test)]
 mod tests {
     use fl_compress::weights::BasePlan;
-    use fl_compress::{Digest, Dtype, Role, TensorSpec};
+    use fl_compress::{Dtype, Role, TensorSpec};
 
     use super::*;
 
@@ -117,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let models = dir.path().join("models");
         std::fs::create_dir(&models).unwrap();
-        let store = BaseStore::new(&dir.path().join("state"), Some(models.clone()), DISK);
+        let store = BaseStore::new(&dir.path().join("state"), Some(models.clone()), 9, DISK);
         let ((wanted, bytes), (other, other_bytes)) = (base([1.0, 2.0]), base([1.0, 3.0]));
         assert_eq!(store.find(&wanted), None);
         let (a, b) = (models.join("a.safetensors"), models.join("b.safetensors"));
@@ -138,9 +170,48 @@ mod tests {
     }
 
     #[test]
+    fn bases_of_earlier_runs_give_way_and_the_wanted_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BaseStore::new(dir.path(), None, 2, DISK);
+        let all: Vec<_> = (0..5u8).map(|at| base([1.0, f32::from(at)]).0).collect();
+        let folder = dir.path().join("base");
+        let left = || {
+            let names = all.iter().map(|wanted| wanted.digest.to_string());
+            let is_there = |name: &String| {
+                ["safetensors", "part"]
+                    .iter()
+                    .any(|end| folder.join(format!("{name}.{end}")).exists())
+            };
+            names
+                .enumerate()
+                .filter(|(_, name)| is_there(name))
+                .map(|(at, _)| at)
+                .collect::<Vec<_>>()
+        };
+        // A server that names another base at each join; every second one is cut.
+        for (at, wanted) in all.iter().enumerate() {
+            drop(store.part(wanted).unwrap());
+            let part = folder.join(format!("{}.part", wanted.digest));
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(at as u64);
+            let file = std::fs::File::options().write(true).open(&part).unwrap();
+            file.set_modified(time).unwrap();
+            if at % 2 == 0 {
+                std::fs::rename(&part, store.path(wanted)).unwrap();
+            }
+        }
+        assert_eq!(left(), [2, 3, 4]);
+        store.part(&all[2]).unwrap();
+        assert_eq!(left(), [2, 3, 4], "it is here already");
+        prune(&folder, Some(all[2].digest), 9, || true);
+        assert_eq!(left(), [2]);
+        prune(&folder, None, 9, || true);
+        assert!(left().is_empty());
+    }
+
+    #[test]
     fn a_file_that_did_not_change_is_not_read_again() {
         let dir = tempfile::tempdir().unwrap();
-        let store = BaseStore::new(&dir.path().join("state"), Some(dir.path().join("models")), DISK);
+        let store = BaseStore::new(&dir.path().join("state"), Some(dir.path().join("models")), 9, DISK);
         let (wanted, bytes) = base([1.0, 2.0]);
         let path = dir.path().join("models/m.safetensors");
         std::fs::create_dir(dir.path().join("models")).unwrap();

@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::info::Model;
 use super::init::Init;
 use super::params::Params;
 use crate::ops::{self, Tape, Window};
@@ -72,10 +73,42 @@ impl Linear {
     }
 }
 
-/// Flattens each example into one row. Shapes: `x: [batch, ..]`; returns `[batch, values]`.
-pub(super) fn flat(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-    let batch = x.dim(0)?;
-    tape.reshape(x, &[batch, x.elem_count() / batch.max(1)])
+/// Convolutions, then linear layers with relu between them.
+#[derive(Debug)]
+pub(super) struct FeedForward {
+    convolutions: Vec<Conv>,
+    linear: Vec<Linear>,
+}
+
+impl FeedForward {
+    /// Adds linear layers `fc1`, `fc2` and so on, of so many outputs each. `inputs`: values of an example behind the convolutions.
+    pub(super) fn new(p: &mut Params, convolutions: Vec<Conv>, inputs: usize, outputs: &[usize]) -> Result<Self> {
+        let before = std::iter::once(&inputs).chain(outputs);
+        let sizes = before.zip(outputs).zip(1..);
+        let linear = sizes.map(|((&from, &to), number)| Linear::new(p, &format!("fc{number}"), from, to));
+        Ok(Self {
+            linear: linear.collect::<Result<_>>()?,
+            convolutions,
+        })
+    }
+}
+
+impl Model for FeedForward {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let mut x = x.clone();
+        for layer in &self.convolutions {
+            x = layer.forward(tape, &x)?;
+        }
+        let batch = x.dim(0)?;
+        x = tape.reshape(&x, &[batch, x.elem_count() / batch.max(1)])?;
+        for (at, layer) in self.linear.iter().enumerate() {
+            x = match at + 1 < self.linear.len() {
+                true => layer.relu(tape, &x)?,
+                false => layer.forward(tape, &x)?,
+            };
+        }
+        Ok(x)
+    }
 }
 
 /// Output extent of a valid convolution with a kernel of `kernel`, followed by a pool of `pool`.

@@ -8,11 +8,12 @@ use fl_proto::{Joined, Meter};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::base::prune;
 use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::limits::{Quota, RoundBudget};
-use crate::state::{Disk, make_room};
+use crate::state::{Disk, bytes_below, make_room};
 
 /// How often bytes are counted. A kill loses at most the bytes of this time from the count.
 const COUNT_INTERVAL: Duration = Duration::from_millis(250);
@@ -98,7 +99,13 @@ impl Guest {
         let (budget, joined, state) = (Arc::clone(&self.budget), Arc::clone(joined), config.state.clone());
         let (disk, runs) = (Disk { sync: config.sync }, config.limits.runs);
         let measured = tokio::task::spawn_blocking(move || {
-            budget.joined(&joined, |room| make_room(&state, &joined.run, disk, runs, room));
+            budget.joined(&joined, |room| {
+                let own = state.join("runs").join(joined.run.as_str());
+                prune(&state.join("base"), joined.base, runs, || {
+                    bytes_below(&state, &own) > room
+                });
+                make_room(&state, &joined.run, disk, runs, room)
+            });
         });
         // A panic is in the log already.
         let _ = measured.await;

@@ -68,6 +68,11 @@ pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<
         kept += 1;
         let state = RunState { folder, disk };
         let Ok(head) = state.head() else { continue };
+        let mut own = state.folder.file_name().unwrap_or_default().to_owned();
+        if let Some(head) = head.as_ref().filter(|_| state.folder.starts_with(root.join("runs"))) {
+            own.push(format!("-{}", head.instance));
+        }
+        own.push(".safetensors");
         let digest = head
             .as_ref()
             .and_then(|head| head.pending.as_ref())
@@ -75,16 +80,18 @@ pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<
         let is_settled = digest.is_none_or(|digest| state.ack(digest).is_ok_and(|ack| ack.is_some()));
         if is_settled {
             let written = std::fs::metadata(state.path("memory")).and_then(|about| about.modified());
-            settled.push((head.is_some(), written.ok(), state.folder));
+            settled.push((head.is_some(), written.ok(), state.folder, own));
         }
     }
     settled.sort();
-    for (_, _, folder) in settled {
+    for (_, _, folder, own) in settled {
         let is_full = bytes.is_some_and(|bytes| bytes_below(root, &current.folder) > bytes);
         if kept <= runs && !is_full {
             break;
         }
         remove(&folder)?;
+        // Its local tensors, which a trainer's run has.
+        let _ = std::fs::remove_file(root.join("local").join(own));
         kept -= 1;
         tracing::warn!(folder = %folder.display(), "the state of an earlier run is removed: `runs` or `disk` in [limits] is reached");
     }

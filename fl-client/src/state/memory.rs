@@ -325,6 +325,14 @@ mod tests {
             },
         );
         std::fs::write(enter(&dir, "c-broken").path("memory"), b"FL").unwrap();
+        let local = |name: &str| {
+            let name = format!("local/{name}-{}.safetensors", Digest([1; 32]));
+            root.path().join(name)
+        };
+        std::fs::create_dir(root.path().join("local")).unwrap();
+        for name in ["a-settled", "b-unsettled"] {
+            std::fs::write(local(name), b"local tensors").unwrap();
+        }
         for at in 0..50 {
             enter(&dir, &format!("x-{at:02}"));
         }
@@ -339,6 +347,7 @@ mod tests {
         assert_eq!(folders(), ["a-settled", "b-unsettled", "c-broken", "y"]);
         enter(&dir, "z");
         assert_eq!(folders(), ["b-unsettled", "c-broken", "y", "z"]);
+        assert!(!local("a-settled").exists() && local("b-unsettled").exists());
         drop(dir);
         // By bytes: all that may go does.
         let dir = StateDir::open(root.path(), false).unwrap().keeping(100, Some(1));
