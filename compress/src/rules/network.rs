@@ -117,7 +117,7 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
     /// Reads the output of [`Network::write`].
     ///
     /// # Errors
-    /// `Truncated`; `Corrupt` if a number is not finite or a second moment is negative.
+    /// `Truncated`, `NotFinite`; `Corrupt` if a second moment is negative.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let steps = reader.u32("steps of a network")?;
         let mut numbers = |least: f64| -> Result<Vec<f64>, Error> {
@@ -186,10 +186,13 @@ mod tests {
             let read = Network::<2, 3>::read(&mut Reader::new(&bytes[..len]));
             assert!(matches!(read, Err(Error::Truncated { .. })));
         }
-        bytes[4..12].copy_from_slice(&f64::NAN.to_le_bytes());
-        assert!(matches!(
-            Network::<2, 3>::read(&mut Reader::new(&bytes)),
-            Err(Error::Corrupt { .. })
-        ));
+        let last = bytes.len() - 8;
+        for (at, number, is_finite) in [(4, f64::NAN, false), (last, -1.0, true)] {
+            let mut bytes = bytes.clone();
+            bytes[at..at + 8].copy_from_slice(&f64::to_le_bytes(number));
+            let error = Network::<2, 3>::read(&mut Reader::new(&bytes)).unwrap_err();
+            assert_eq!(matches!(error, Error::Corrupt { .. }), is_finite, "{error}");
+            assert_eq!(matches!(error, Error::NotFinite(_)), !is_finite, "{error}");
+        }
     }
 }

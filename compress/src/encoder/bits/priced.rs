@@ -190,7 +190,7 @@ impl Pricing {
     /// spec with other sections.
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`; `Mismatch` if both have a network of different seeds.
+    /// `Truncated`, `NotFinite`, `Corrupt`; `Mismatch` if both have a network of different seeds.
     pub(crate) fn read(reader: &mut Reader<'_>, has_network: bool, wanted: Option<&mut Self>) -> Result<(), Error> {
         let seed = reader.u32("seed of a network")?;
         let frames = reader.u32("frames of the rule for bits")?;
