@@ -133,7 +133,8 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
     let text = match error {
         rustls::Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-                "the server at {server} belongs to another federation: its certificate is not of this client's \
+                "the server at {server} belongs to another federation, or its authority was rotated while this client was off (then \
+                 `fl-client enroll LINE --again`): its certificate is not of this client's \
                  `authority`. Check `server` and `authority`"
             ),
             CertificateError::Expired

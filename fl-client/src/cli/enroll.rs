@@ -72,12 +72,8 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
         .map(|text| text.parse::<Fault>())
         .transpose()
         .map_err(Error::Config)?;
-    let folder = ClientFolder::new(&args.to, fault);
-    if args.again {
-        line()?;
-        folder.clear()?;
-    }
-    if let Some(own) = folder.issued()? {
+    let folder = ClientFolder::new(&args.to, fault, args.again);
+    if let Some(own) = folder.issued()?.filter(|_| !args.again) {
         if let Some(fault) = folder.fault(&own) {
             let folder = args.to.display();
             return Err(Error::Config(format!(

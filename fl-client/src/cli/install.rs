@@ -27,7 +27,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     check_address(&args.server).map_err(Error::Config)?;
     let task = args.task.table()?;
-    let folder = ClientFolder::new(&args.to, None);
+    let folder = ClientFolder::new(&args.to, None, false);
     let done = folder.install(&args.signed, &client_toml(&args.server, task.as_deref()))?;
     out::line(format_args!(
         "installed `{}` until {}, in {}",

@@ -20,7 +20,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let folder = ClientFolder::new(&args.to, None);
+    let folder = ClientFolder::new(&args.to, None, false);
     if folder.issued()?.is_some() {
         let folder = args.to.display();
         return Err(Error::Config(format!(

@@ -15,5 +15,5 @@ pub(crate) use actor::ClientActor;
 pub(crate) use asked::Asked;
 pub(crate) use pending_update::PendingUpdate;
 pub(crate) use replica::Held;
-pub(crate) use run::{bind, same_run};
+pub(crate) use run::{bind, same_run, state_of};
 pub(crate) use state::ClientState;

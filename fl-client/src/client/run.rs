@@ -149,7 +149,7 @@ fn owner<'a>(joined: &Joined, layout: &'a Layout) -> Owner<'a> {
 
 /// Names the state of this client in this run: a folder that was copied from another client, or restored from its backup, holds
 /// updates and personal layers that are not this client's.
-pub(super) fn state_of(Joined { instance, client, .. }: &Joined) -> Digest {
+pub(crate) fn state_of(Joined { instance, client, .. }: &Joined) -> Digest {
     Digest::of(&[&instance.0, client.as_str().as_bytes()].concat())
 }
 

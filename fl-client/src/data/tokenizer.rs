@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fl_proto::caught;
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::ModelWrapper;
+use tokenizers::{ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper};
 
 use super::error::Error;
 use super::files::DataFile;
@@ -13,8 +13,13 @@ use super::tokens::{MAX_VOCABULARY, Tokens};
 
 /// Most bytes of a `tokenizer.json`.
 const MAX_FILE: u64 = 64 << 20;
-/// How many times as long its replacements may make a text. Those of published models make it 9 times as long at most.
+/// Longest `precompiled_charsmap`, in bytes of base64: those of published models have a third of a megabyte.
+const MAX_CHARSMAP: usize = 4 << 20;
+/// How many times as long its steps may make a text. Those of published models make it a few times as long at most.
 const MAX_GROWTH: usize = 64;
+const TOO_LONG: &str = "its steps make a text more than 64 times as long";
+/// Pieces of a text that are tried before the whole, in bytes: where a character becomes a megabyte, few are enough.
+const TRIED: [usize; 2] = [16, 4096];
 
 /// A tokenizer that was read from a file.
 pub(crate) struct Tokenizer {
@@ -41,9 +46,8 @@ impl Tokenizer {
             let why = format!("{not_one}: `precompiled_charsmap` says that it is longer than it is");
             return Err(Error::malformed(&path, why));
         }
-        if growth(&trusted.normalizer).max(growth(&trusted.decoder)) > MAX_GROWTH {
-            let why = format!("its replacements may make a text more than {MAX_GROWTH} times as long");
-            return Err(Error::malformed(&path, why));
+        if growth(&trusted.pre_tokenizer).max(growth(&trusted.decoder)) > MAX_GROWTH {
+            return Err(Error::malformed(&path, TOO_LONG));
         }
         let mut inner = guarded(&path, not_one, || tokenizers::Tokenizer::from_bytes(&bytes))?;
         // What fine-tuning leaves in the file is for batches of short inputs: a text would lose all after its first tokens, or be
@@ -78,8 +82,31 @@ impl Tokenizer {
 
     /// The ids of a text, without the marks that the tokenizer can add at its ends.
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let tried = guarded(&self.path, "cannot read a text", || self.try_pieces(text))?;
+        if !tried {
+            return Err(Error::malformed(&self.path, TOO_LONG));
+        }
         let encoding = guarded(&self.path, "cannot read a text", || self.inner.encode_fast(text, false))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    fn try_pieces(&self, text: &str) -> tokenizers::Result<bool> {
+        let Some(normalizer) = self.inner.get_normalizer() else {
+            return Ok(true);
+        };
+        for len in TRIED {
+            let mut rest = text;
+            while !rest.is_empty() {
+                let piece = piece(rest, len);
+                rest = &rest[piece.len()..];
+                // A short piece may become a word.
+                let most = piece.len().max(TRIED[0]) * MAX_GROWTH;
+                if !grows_little(normalizer, &mut NormalizedString::from(piece), most)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// The text of some ids.
@@ -93,20 +120,53 @@ impl Tokenizer {
 #[serde(default)]
 struct Trusted {
     normalizer: Value,
+    pre_tokenizer: Value,
     decoder: Value,
 }
 
-/// The product of the lengths, in bytes, of what a normalizer or decoder puts in the place of something, or in front.
+/// How many times as long the steps of a part may make a text that the library has divided already.
 fn growth(part: &Value) -> usize {
-    let of_key = |(key, value): (&String, &Value)| match (key.as_str(), value) {
-        ("content" | "prepend", Value::String(text)) => text.len().max(1),
-        _ => growth(value),
-    };
     match part {
         Value::Array(all) => all.iter().map(growth).fold(1, usize::saturating_mul),
-        Value::Object(keys) => keys.iter().map(of_key).fold(1, usize::saturating_mul),
+        Value::Object(keys) => {
+            let own = match (keys.get("type").and_then(Value::as_str), &keys.get("content")) {
+                (Some("Replace"), Some(Value::String(content))) => 1 + content.len(),
+                (Some("ByteLevel"), _) => 2,
+                _ => 1,
+            };
+            keys.values().map(growth).fold(own, usize::saturating_mul)
+        }
         _ => 1,
     }
+}
+
+/// Succeeds if no step of a normalizer makes a text more than [`MAX_GROWTH`] times as long. The library takes all steps at once, and
+/// each may multiply what the one before has left.
+fn grows_little(normalizer: &NormalizerWrapper, text: &mut NormalizedString, most: usize) -> tokenizers::Result<bool> {
+    if let NormalizerWrapper::Sequence(steps) = normalizer {
+        for step in steps.as_ref() {
+            if !grows_little(step, text, most)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    let put = match normalizer {
+        NormalizerWrapper::Replace(step) => step.content.len(),
+        NormalizerWrapper::Prepend(step) => step.prepend.len(),
+        _ => 0,
+    };
+    if put <= MAX_GROWTH {
+        normalizer.normalize(text)?;
+    }
+    Ok(put <= MAX_GROWTH && text.get().len() <= most)
+}
+
+/// The beginning of a text, of at most `len` bytes and at least a character.
+fn piece(text: &str, len: usize) -> &str {
+    let end = text.floor_char_boundary(len);
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    &text[..end.max(first)]
 }
 
 /// Whether each `precompiled_charsmap` in a normalizer has the bytes of the trie that its first four bytes announce. The library
@@ -115,7 +175,9 @@ fn is_whole(normalizer: &Value) -> bool {
     match normalizer {
         Value::Array(all) => all.iter().all(is_whole),
         Value::Object(keys) => keys.iter().all(|(key, value)| match (key.as_str(), value) {
-            ("precompiled_charsmap", Value::String(text)) => announced(text).is_none_or(|len| len <= text.len() as u64),
+            ("precompiled_charsmap", Value::String(text)) => {
+                text.len() <= MAX_CHARSMAP && announced(text).is_none_or(|len| len <= text.len() as u64)
+            }
             _ => is_whole(value),
         }),
         _ => true,
@@ -211,6 +273,19 @@ mod tests {
         };
         assert_eq!(ids(&bpe("null"), "abab abab"), [3, 3]);
         assert_eq!(ids(&bpe("1.0"), "abab abab"), [3, 3], "dropout would merge nothing");
+    }
+
+    #[test]
+    fn letters_in_place_of_letters_lengthen_no_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let letters = ["أ", "إ", "آ", "ٱ", "ؤ", "ئ", "ى", "ة"];
+        let step = |from| format!(r#"{{"type": "Replace", "pattern": {{"String": "{from}"}}, "content": "ا"}}"#);
+        let steps = letters.map(step).join(",");
+        let normalizer = format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{steps}]}}"#);
+        std::fs::write(&path, WORDS.replace(r#""normalizer": null"#, &normalizer)).unwrap();
+        let tokenizer = Tokenizer::read(&path).unwrap();
+        assert_eq!(tokenizer.ids("to be أ").unwrap(), [1, 2, 0]);
     }
 
     #[test]

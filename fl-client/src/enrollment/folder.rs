@@ -12,23 +12,27 @@ use zeroize::Zeroizing;
 
 use super::signed::{Done, checked};
 use crate::error::Error;
-use crate::identity::{IdentityFiles, own_fault};
+use crate::identity::{IdentityFiles, own_fault, promote, save_next_certificate, save_next_key};
 
 /// A folder that holds, or will hold, the files of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientFolder {
     path: PathBuf,
     files: IdentityFiles,
+    /// Whether another key and certificate take the place of those in the folder.
+    again: bool,
 }
 
 /// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 
 impl ClientFolder {
-    /// The folder at `path` with the usual names of files. `fault`: for tests.
-    pub(crate) fn new(path: &Path, fault: Option<crate::identity::Fault>) -> Self {
+    /// The folder at `path` with the usual names of files. `again`: whether another key and certificate take the place of those in
+    /// it. `fault`: for tests.
+    pub(crate) fn new(path: &Path, fault: Option<crate::identity::Fault>, again: bool) -> Self {
         Self {
             path: path.to_owned(),
+            again,
             files: IdentityFiles {
                 fault: fault.map(std::sync::Arc::new),
                 ..IdentityFiles::new(
@@ -92,9 +96,10 @@ impl ClientFolder {
     /// # Errors
     /// `State` if it cannot be written, `Config` if the file is not a key.
     pub(crate) fn key(&self) -> Result<NewKey, Error> {
-        let path = self.files.key.display();
-        match self.read(&self.files.key)? {
+        let path = self.key_file();
+        match self.read(&path)? {
             Some(pem) => NewKey::from_pem(&pem).map_err(|error| {
+                let path = path.display();
                 Error::Config(format!(
                     "{path} is not a key that can be enrolled ({error}); move it away and type the command again"
                 ))
@@ -102,23 +107,18 @@ impl ClientFolder {
             None => {
                 let failed = |error| Error::Config(format!("no key can be made: {error}"));
                 let key = NewKey::generate().map_err(failed)?;
-                self.files.write(&self.files.key, &Zeroizing::new(key.to_pem()))?;
+                self.files.write(&path, &Zeroizing::new(key.to_pem()))?;
                 Ok(key)
             }
         }
     }
 
-    /// Removes certificate and key, so that the next enrollment makes new ones. The certificate goes first: without it, the folder
-    /// counts as not enrolled.
-    pub(crate) fn clear(&self) -> Result<(), Error> {
-        self.refuse_a_file()?;
-        for path in [&self.files.certificate, &self.files.key] {
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io(path, "remove", &error)),
-                _ => {}
-            }
+    /// Where the key is until the certificate has come: that in use stays until then.
+    fn key_file(&self) -> PathBuf {
+        match self.again {
+            true => self.files.key.with_extension("key.again"),
+            false => self.files.key.clone(),
         }
-        Ok(())
     }
 
     /// Writes what the server signed; the certificate last. A client.toml that exists stays as it is.
@@ -132,8 +132,15 @@ impl ClientFolder {
         if config.symlink_metadata().is_err() {
             self.files.write(&config, settings)?;
         }
-        self.files
-            .write(&self.files.certificate, &certificate_pem(&signed.certificate))
+        let certificate = certificate_pem(&signed.certificate);
+        if !self.again {
+            return self.files.write(&self.files.certificate, &certificate);
+        }
+        save_next_key(&self.files, &self.key()?)?;
+        save_next_certificate(&self.files, &certificate)?;
+        promote(&self.files)?;
+        let key = self.key_file();
+        std::fs::remove_file(&key).map_err(|error| Error::io(&key, "remove", &error))
     }
 
     /// Writes a signing request for this folder's key, `client.csr`. Returns its path and the key's fingerprint.

@@ -62,7 +62,9 @@ impl RoundBudget {
         let used = self
             .limits
             .disk
-            .map_or(0, |disk| used(disk.saturating_sub(disk_of(values))));
+            // For a run that never fits, nothing has to give way.
+            .and_then(|disk| disk.checked_sub(disk_of(values)))
+            .map_or(0, used);
         let unfit = unfit(&self.limits, values, used);
         for (key, why) in &unfit {
             tracing::warn!(limit = key, "{why}");

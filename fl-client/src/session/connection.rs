@@ -25,7 +25,7 @@ use crate::rpc::Rpc;
 use tokio::time::Instant;
 
 /// How a connection ended well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Served {
     /// The run is over; its last round. Nothing is left to do, or the server has ended the watch.
     Over(u64),
@@ -33,6 +33,8 @@ pub(super) enum Served {
     Failed,
     /// The certificate was renewed: the next connection uses the new one.
     Renewed,
+    /// The authority was rotated: these are trusted from now on, PEM.
+    Rotated(String),
 }
 
 pub(super) struct Connection<'a> {

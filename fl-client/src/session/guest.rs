@@ -8,7 +8,8 @@ use fl_proto::{Joined, Meter};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::base::prune;
+use crate::base::{Wanted, prune};
+use crate::client::state_of;
 use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
 use crate::error::Error;
@@ -101,10 +102,15 @@ impl Guest {
         let measured = tokio::task::spawn_blocking(move || {
             budget.joined(&joined, |room| {
                 let own = state.join("runs").join(joined.run.as_str());
+                // What is needed anyway: where it leaves no room, nothing else has to give way.
+                let base = Wanted::of(&joined).ok().flatten().map_or(0, |base| base.len());
+                if base > room {
+                    return base;
+                }
                 prune(&state.join("base"), joined.base, runs, || {
                     bytes_below(&state, &own) > room
                 });
-                make_room(&state, &joined.run, disk, runs, room)
+                make_room(&state, &joined.run, state_of(&joined), disk, runs, room)
             });
         });
         // A panic is in the log already.

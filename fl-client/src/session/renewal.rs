@@ -68,7 +68,7 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
         ));
     }
     if kept != trusted {
-        files.write(&files.authority, &text(&kept))?;
+        replace_authority(files, authority, &text(&kept))?;
     }
     save_next_certificate(files, &certificate_pem(&signed.certificate))
 }
@@ -91,6 +91,22 @@ pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Optio
         .cloned()
         .collect();
     (rest.len() < trusted.len() && issuer_of(&own.certificate, &rest).is_ok()).then(|| text(&rest))
+}
+
+/// Writes the authorities, if those in use are still those of the file: somebody may have enrolled the folder elsewhere meanwhile.
+///
+/// # Errors
+/// `State` if it is another file, or cannot be read or written.
+pub(super) fn replace_authority(files: &IdentityFiles, before: &str, after: &str) -> Result<(), Error> {
+    let path = &files.authority;
+    let found = std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", &error))?;
+    match found == before {
+        true => files.write(path, after),
+        false => Err(Error::state(
+            path,
+            "was changed by somebody else; send the client SIGHUP, or restart it",
+        )),
+    }
 }
 
 fn text(authorities: &[Vec<u8>]) -> String {

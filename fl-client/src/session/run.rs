@@ -137,6 +137,14 @@ async fn live(
                 tls = rpc::tls(&config)?;
                 continue;
             }
+            Ok(Served::Rotated(authority)) => {
+                config = Arc::new(ClientConfig {
+                    authority,
+                    ..ClientConfig::clone(&config)
+                });
+                tls = rpc::tls(&config)?;
+                continue;
+            }
             // A new certificate that the server does not accept must not keep out a client whose old one is valid.
             Err(Error::Refused(why) | Error::Unverified(why)) if drops_renewal(&config) => {
                 config = Arc::new(config.with_newest_identity()?);

@@ -6,7 +6,7 @@ use fl_proto::Departure;
 
 use super::connection::{Connection, Served};
 use super::guest::Guest;
-use super::renewal::after_rotation;
+use super::renewal;
 use super::session_state::SessionState;
 use super::traffic_log::TrafficLog;
 use crate::client::ClientActor;
@@ -58,12 +58,12 @@ pub(super) async fn serve(
         tracing::warn!(%error, "the new certificate stays beside the old one");
     }
     if let Some(files) = &config.identity
-        && let Some(rest) = after_rotation(&config.authority, &config.own, &config.answered.certificates())
+        && let Some(rest) = renewal::after_rotation(&config.authority, &config.own, &config.answered.certificates())
     {
-        match files.write(&files.authority, &rest) {
+        match renewal::replace_authority(files, &config.authority, &rest) {
             Ok(()) => {
                 tracing::info!("the authority was rotated: the one before is not trusted any more");
-                return Ok(Served::Renewed);
+                return Ok(Served::Rotated(rest));
             }
             Err(error) => tracing::warn!(%error, "the authority from before a rotation stays trusted"),
         }

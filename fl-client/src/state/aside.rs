@@ -56,13 +56,19 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
 ///
 /// # Errors
 /// `State` if a folder cannot be removed.
-pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<u64>) -> Result<(), Error> {
+pub(super) fn prune(
+    root: &Path,
+    current: &RunState,
+    kept_aside: Option<&PathBuf>,
+    runs: usize,
+    bytes: Option<u64>,
+) -> Result<(), Error> {
     let disk = current.disk;
     let folders = ["runs", "aside"].map(|at| std::fs::read_dir(root.join(at)));
     let folders = folders.into_iter().flatten().flatten().flatten();
     let others = folders
         .map(|entry| entry.path())
-        .filter(|folder| *folder != current.folder);
+        .filter(|folder| *folder != current.folder && Some(folder) != kept_aside);
     let (mut kept, mut settled) = (0, Vec::new());
     for folder in others {
         kept += 1;
@@ -98,11 +104,12 @@ pub(super) fn prune(root: &Path, current: &RunState, runs: usize, bytes: Option<
     Ok(())
 }
 
-/// As [`prune`], before `run` is entered. Returns the bytes of the state folder beside this run: what cannot be removed counts.
-pub(crate) fn make_room(root: &Path, run: &RunName, disk: Disk, runs: usize, bytes: u64) -> u64 {
+/// As [`prune`], before `run` of this `instance` is entered. Returns the bytes of the state folder beside this run: what cannot be
+/// removed counts.
+pub(crate) fn make_room(root: &Path, run: &RunName, instance: Digest, disk: Disk, runs: usize, bytes: u64) -> u64 {
     let folder = root.join("runs").join(run.as_str());
     let own = RunState { folder, disk };
-    if let Err(error) = prune(root, &own, runs, Some(bytes)) {
+    if let Err(error) = prune(root, &own, Some(&aside(root, run, instance)), runs, Some(bytes)) {
         tracing::warn!(%error, "the state of earlier runs stays");
     }
     bytes_below(root, &own.folder)

@@ -364,7 +364,7 @@ mod tests {
         write(&full, full_head);
         std::fs::write(full.path("model"), vec![0; 10_000]).unwrap();
         let disk = super::super::disk::Disk { sync: false };
-        let left = super::super::make_room(root.path(), &"next".parse().unwrap(), disk, 100, 5_000);
+        let left = super::super::make_room(root.path(), &"next".parse().unwrap(), Digest([1; 32]), disk, 100, 5_000);
         assert!(left < 5_000, "{left}");
         assert_eq!(folders(), ["b-unsettled", "c-broken", "y"]);
     }

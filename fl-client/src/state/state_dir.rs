@@ -93,7 +93,7 @@ impl StateDir {
             self.disk.replace(&path, &[run.as_str().as_bytes()])?;
         }
         // Also for a run of the same name, whose namesake was moved aside.
-        prune(&self.root, &state, self.most.0, self.most.1)?;
+        prune(&self.root, &state, None, self.most.0, self.most.1)?;
         Ok(state)
     }
 

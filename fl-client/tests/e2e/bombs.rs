@@ -160,6 +160,38 @@ fn a_tokenizer_that_claims_or_makes_much_is_an_error_within_bounded_memory() {
     let steps = vec![replace("aa"); 40].join(",");
     let steps = format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{steps}]}}"#);
     says(&with(r#""normalizer": null"#, &steps), "as long");
+    // Steps without a replacement, before and after the text is divided; matches of nothing; one character for many.
+    let sequence = |of: &str, steps: &str| format!(r#""{of}": {{"type": "Sequence", "{of}s": [{steps}]}}"#);
+    let bytes = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}"#;
+    let bytes = vec![bytes; 30].join(",");
+    std::fs::write(dir.path().join("own.txt"), "é".repeat(1 << 10)).unwrap();
+    says(
+        &with(
+            r#""normalizer": null"#,
+            &sequence("normalizer", &bytes.replace("false", "true")),
+        ),
+        "as long",
+    );
+    let divided = sequence("pretokenizer", &bytes).replacen("pretokenizer", "pre_tokenizer", 1);
+    says(&with(r#""pre_tokenizer": null"#, &divided), "as long");
+    for pattern in [r#"{"String": ""}"#, r#"{"Regex": "(?=.)"}"#] {
+        let step = format!(r#"{{"type": "Replace", "pattern": {pattern}, "content": "e"}}"#);
+        says(
+            &with(
+                r#""normalizer": null"#,
+                &sequence("normalizer", &vec![step; 30].join(",")),
+            ),
+            "as long",
+        );
+    }
+    let wide = r#"{"type": "Replace", "pattern": {"Regex": "."}, "content": "\ufdfa"}, {"type": "NFKD"}"#;
+    says(
+        &with(
+            r#""normalizer": null"#,
+            &sequence("normalizer", &vec![wide; 3].join(",")),
+        ),
+        "as long",
+    );
     // The highest number of a token is the size of the vocabulary.
     says(&with("TOP", "4294967295"), "a vocabulary has 1 to");
     let deep = format!(r#"{{"normalizer": {}"#, "[".repeat(60 << 20));

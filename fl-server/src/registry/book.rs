@@ -51,7 +51,7 @@ impl Registry {
         for ((id, at), one) in uses {
             let token = tokens.get_mut(&id).ok_or_else(|| StoreError::Entry {
                 table: Table::Uses.what(),
-                name: format!("{id}-{at:04}"),
+                name: use_name(&id, at),
                 why: "its token is missing".to_owned(),
             })?;
             token.taken.push(one);
@@ -112,7 +112,8 @@ impl Registry {
         self.standings.clone()
     }
 
-    /// Stores these entries as they are in memory, and what was not saved before, in one commit.
+    /// Stores these entries as they are in memory, and what was not saved before, in one commit. If that fails, the entries are again
+    /// what is stored.
     pub(super) fn save(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(entries.len() + self.unsaved.len());
         for entry in entries {
@@ -120,7 +121,7 @@ impl Registry {
                 Entry::Token(id) => changes.push(change(Table::Tokens, id, self.tokens.get(id))),
                 Entry::Use(id, at) => {
                     let one = self.tokens.get(id).and_then(|token| token.taken.get(at));
-                    changes.push(change(Table::Uses, &format!("{id}-{at:04}"), one));
+                    changes.push(change(Table::Uses, &use_name(id, at), one));
                 }
                 Entry::Client(client) => drop(self.unsaved.insert(client.clone())),
             }
@@ -128,7 +129,10 @@ impl Registry {
         for client in &self.unsaved {
             changes.push(change(Table::Clients, client.as_str(), self.clients.get(client)));
         }
-        self.store.change_entries(&changes)?;
+        if let Err(error) = self.store.change_entries(&changes) {
+            entries.iter().for_each(|entry| self.take_back(*entry));
+            return Err(error);
+        }
         for client in std::mem::take(&mut self.unsaved) {
             self.standings
                 .update(&client, self.clients.get(&client).map(Box::as_ref));
@@ -136,11 +140,50 @@ impl Registry {
         Ok(())
     }
 
+    fn take_back(&mut self, entry: Entry) {
+        match entry {
+            Entry::Token(id) => {
+                let before = self.tokens.remove(id);
+                let taken = before.map(|token| token.taken).unwrap_or_default();
+                if let Some(token) = self.stored::<Token>(Table::Tokens, id) {
+                    self.tokens.insert(id.to_owned(), Token { taken, ..token });
+                }
+            }
+            Entry::Use(id, at) => {
+                let stored = self.stored(Table::Uses, &use_name(id, at));
+                let taken = self.tokens.get_mut(id).map(|token| &mut token.taken);
+                match (taken, stored) {
+                    (Some(taken), Some(stored)) if at < taken.len() => taken[at] = stored,
+                    (Some(taken), Some(stored)) => taken.push(stored),
+                    (Some(taken), None) => taken.truncate(at),
+                    (None, _) => {}
+                }
+            }
+            Entry::Client(name) => {
+                self.unsaved.remove(name);
+                match self.stored(Table::Clients, name.as_str()) {
+                    Some(record) => drop(self.clients.insert(name.clone(), record)),
+                    None => drop(self.clients.remove(name)),
+                }
+            }
+        }
+    }
+
+    fn stored<V: DeserializeOwned>(&self, table: Table, name: &str) -> Option<V> {
+        let bytes = self.store.entry(table, name).ok()??;
+        serde_json::from_slice(&bytes).ok()
+    }
+
     /// As [`Registry::save`], for a device that waits.
     pub(super) fn save_for_device(&mut self, entries: &[Entry]) -> Result<(), Refusal> {
         let saved = self.save(entries);
         saved.map_err(|error| Refusal::Store(error.to_string()))
     }
+}
+
+/// The name of a use in its table: in the order of numbers.
+fn use_name(token: &str, at: usize) -> String {
+    format!("{token}-{at:04}")
 }
 
 fn read<K: Ord, V: DeserializeOwned>(

@@ -81,13 +81,8 @@ impl Registry {
                 }
             }
         };
-        let saved = self.save_for_device(&[Entry::Use(&id, at), Entry::Client(&name)]);
-        if saved.is_err()
-            && let Some(token) = self.tokens.get_mut(&id)
-        {
-            token.taken.pop();
-        }
-        saved.map(|()| enrolled)
+        self.save_for_device(&[Entry::Use(&id, at), Entry::Client(&name)])?;
+        Ok(enrolled)
     }
 
     /// The answer to a device that has called before.

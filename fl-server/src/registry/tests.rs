@@ -1,6 +1,7 @@
 //! What a registry decides over time: for devices, for operators, and for whoever has stolen a key or read a line.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use fl_proto::{
     Authority, ClientId, Enrolled, Fingerprint, Issued, NewKey, Role, Secret, SignedCertificate, SigningRequest,
@@ -17,7 +18,7 @@ use super::signer::Signer;
 use super::token::MAX_TOKENS;
 use super::{NamePattern, Registry};
 use crate::clock::Millis;
-use crate::storage::disk::Disk;
+use crate::storage::disk::{Disk, Fault, FaultKind};
 use crate::storage::store::Store;
 
 const BEGIN: Millis = 1_800_000_000_000;
@@ -176,6 +177,60 @@ impl Fed {
 
 fn open(dir: &tempfile::TempDir) -> Registry {
     Registry::open(Store::open(dir.path(), Disk::default()).unwrap()).unwrap()
+}
+
+#[test]
+fn a_change_that_cannot_be_stored_is_not_made() {
+    let reason = || "stolen".to_owned();
+    let name = || "anna".parse::<ClientId>().unwrap();
+    let changes: [fn(&mut Fed, &[Secret; 3], &Device) -> bool; 6] = [
+        |fed, lines, _| fed.call(&Device::new(), &lines[0]).is_err(),
+        |fed, lines, _| fed.call(&Device::new(), &lines[1]).is_err(),
+        |fed, _, _| fed.line("carl", false).is_err(),
+        |fed, _, held| {
+            let key = held.0.key();
+            fed.ask(&RegistryAsk::Approve { key, approve: true }).is_err()
+        },
+        |fed, _, _| {
+            let name = "anna".to_owned();
+            fed.ask(&RegistryAsk::Forget { name }).is_err()
+        },
+        |fed, lines, _| {
+            let id = super::token::Token::id(&lines[0].digest());
+            fed.ask(&RegistryAsk::RevokeToken { id }).is_err()
+        },
+    ];
+    for change in changes {
+        let set_up = |at| {
+            let fault = Arc::new(Fault::new(FaultKind::Full, at));
+            let mut fed = Fed::new();
+            let dir = fed.dir.path().join("faulty");
+            let disk = Disk::new(Some(Arc::clone(&fault)));
+            fed.registry = Registry::open(Store::open(&dir, disk).unwrap()).unwrap();
+            let first = fed.line("anna", false).unwrap();
+            fed.enroll(&Device::new(), &first);
+            let what = Revoked::Client(name());
+            fed.ask(&RegistryAsk::Revoke { what, why: reason() }).unwrap();
+            let held = Device::new();
+            let lines = [fed.line("berta-*", false), fed.line("anna", true)].map(Result::unwrap);
+            let waits = fed.line_with("dora", |new| new.approve = true).unwrap();
+            fed.call(&held, &waits).unwrap();
+            let [open, again] = lines;
+            (fed, [open, again, waits], held, fault.seen())
+        };
+        let (_, _, _, points) = set_up(u64::MAX);
+        let (mut fed, lines, held, _) = set_up(points + 1);
+        let state = |fed: &Fed| {
+            let tokens = fed.registry.tokens.values();
+            let tokens: Vec<_> = tokens
+                .map(|token| (token.secret, token.revoked, token.taken.clone()))
+                .collect();
+            (fed.registry.clients.clone(), tokens)
+        };
+        let before = state(&fed);
+        assert!(change(&mut fed, &lines, &held));
+        assert_eq!(state(&fed), before);
+    }
 }
 
 #[test]

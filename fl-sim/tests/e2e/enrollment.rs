@@ -268,6 +268,22 @@ fn every_wrong_line_says_what_to_do_and_the_secret_goes_to_no_other_server() {
     ]));
     let _open = line(&fed, &["other"]);
     fails(enroll(&fed, &revoked, "d", &[]), 3, &["was revoked on"]);
+    // A folder that is enrolled keeps what it has until a line has brought something better.
+    let own = || ["client.pem", "client.key"].map(|name| std::fs::read_to_string(fed.path("anna").join(name)).unwrap());
+    let before = own();
+    fails(enroll(&fed, &revoked, "anna", &["--again"]), 3, &["was revoked on"]);
+    assert_eq!(own(), before);
+    let again = line(&fed, &["anna", "--again"]);
+    done(enroll(&fed, &again, "anna", &["--again"]));
+    let after = own();
+    assert!(after[0] != before[0] && after[1] != before[1]);
+    assert!(!fed.path("anna/client.key.again").exists());
+    fails(
+        enroll(&fed, &again, "anna", &["--again"]),
+        3,
+        &["`anna` used this line on"],
+    );
+    assert_eq!(own(), after);
     while !done(fed.sim(&["server", "tokens", "list", "--fed", "fed"])).contains("expired") {}
     fails(enroll(&fed, &short, "c", &[]), 3, &["expired on"]);
 

@@ -60,15 +60,17 @@ impl Store {
             let value = store.database.read(&key)?.unwrap_or(value);
             let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok());
             let name = name.ok_or_else(|| store.database.broken("a name of the federation is not UTF-8"))?;
-            match unseal(&value) {
-                Ok(value) => Ok((name.to_owned(), value.to_vec())),
-                Err(why) => Err(StoreError::Entry {
-                    table: table.what(),
-                    name: name.to_owned(),
-                    why: why.to_string(),
-                }),
-            }
+            Ok((name.to_owned(), opened(table, name, &value)?))
         })
+    }
+
+    /// One entry of a table.
+    ///
+    /// # Errors
+    /// `Broken`, `Entry`.
+    pub fn entry(&self, table: Table, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let sealed = self.database.read(&table.key(name))?;
+        sealed.map(|sealed| opened(table, name, &sealed)).transpose()
     }
 
     /// Makes all changes in one commit, durable on return. Blocks.
@@ -88,4 +90,13 @@ impl Store {
         }
         self.database.write(batch)
     }
+}
+
+fn opened(table: Table, name: &str, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let value = unseal(sealed).map_err(|why| StoreError::Entry {
+        table: table.what(),
+        name: name.to_owned(),
+        why: why.to_string(),
+    })?;
+    Ok(value.to_vec())
 }
