@@ -97,8 +97,8 @@ impl Tokenizer {
         for len in TRIED {
             let mut rest = text;
             while !rest.is_empty() {
-                let piece = piece(rest, len);
-                rest = &rest[piece.len()..];
+                let piece;
+                (piece, rest) = rest.split_at(rest.floor_char_boundary(len));
                 // A short piece may become a word.
                 let most = piece.len().max(TRIED[0]) * MAX_GROWTH;
                 if !grows_little(normalizer, &mut NormalizedString::from(piece), most)? {
@@ -160,13 +160,6 @@ fn grows_little(normalizer: &NormalizerWrapper, text: &mut NormalizedString, mos
         normalizer.normalize(text)?;
     }
     Ok(put <= MAX_GROWTH && text.get().len() <= most)
-}
-
-/// The beginning of a text, of at most `len` bytes and at least a character.
-fn piece(text: &str, len: usize) -> &str {
-    let end = text.floor_char_boundary(len);
-    let first = text.chars().next().map_or(0, char::len_utf8);
-    &text[..end.max(first)]
 }
 
 /// Whether each `precompiled_charsmap` in a normalizer has the bytes of the trie that its first four bytes announce. The library

@@ -100,7 +100,8 @@ pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Optio
 pub(super) fn replace_authority(files: &IdentityFiles, before: &str, after: &str) -> Result<(), Error> {
     let path = &files.authority;
     let found = std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", &error))?;
-    match found == before {
+    // That of after: a renewal was interrupted behind this step.
+    match found == before || found == after {
         true => files.write(path, after),
         false => Err(Error::state(
             path,

@@ -163,7 +163,7 @@ fn a_tokenizer_that_claims_or_makes_much_is_an_error_within_bounded_memory() {
     // Steps without a replacement, before and after the text is divided; matches of nothing; one character for many.
     let sequence = |of: &str, steps: &str| format!(r#""{of}": {{"type": "Sequence", "{of}s": [{steps}]}}"#);
     let bytes = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}"#;
-    let bytes = vec![bytes; 30].join(",");
+    let bytes = [bytes; 30].join(",");
     std::fs::write(dir.path().join("own.txt"), "é".repeat(1 << 10)).unwrap();
     says(
         &with(
@@ -186,10 +186,7 @@ fn a_tokenizer_that_claims_or_makes_much_is_an_error_within_bounded_memory() {
     }
     let wide = r#"{"type": "Replace", "pattern": {"Regex": "."}, "content": "\ufdfa"}, {"type": "NFKD"}"#;
     says(
-        &with(
-            r#""normalizer": null"#,
-            &sequence("normalizer", &vec![wide; 3].join(",")),
-        ),
+        &with(r#""normalizer": null"#, &sequence("normalizer", &[wide; 3].join(","))),
         "as long",
     );
     // The highest number of a token is the size of the vocabulary.

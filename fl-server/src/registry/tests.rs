@@ -183,7 +183,8 @@ fn open(dir: &tempfile::TempDir) -> Registry {
 fn a_change_that_cannot_be_stored_is_not_made() {
     let reason = || "stolen".to_owned();
     let name = || "anna".parse::<ClientId>().unwrap();
-    let changes: [fn(&mut Fed, &[Secret; 3], &Device) -> bool; 6] = [
+    type Change = fn(&mut Fed, &[Secret; 3], &Device) -> bool;
+    let changes: [Change; 6] = [
         |fed, lines, _| fed.call(&Device::new(), &lines[0]).is_err(),
         |fed, lines, _| fed.call(&Device::new(), &lines[1]).is_err(),
         |fed, _, _| fed.line("carl", false).is_err(),
