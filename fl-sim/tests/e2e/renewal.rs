@@ -27,6 +27,7 @@ const CLIENTS: u64 = 20;
 const ROUNDS: u64 = 5;
 /// A round without news for this long is stuck: its deadline is later.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const VALUES: usize = 2_000;
 const LIFETIME: Duration = Duration::from_secs(90 * 60);
 /// Above two thirds of the lifetime, and in all rounds together below the day by which validity begins early.
@@ -157,6 +158,8 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
         clients.spawn(async move { (client, Box::pin(running).await) });
     }
     let new = authority.successor("fed", now, time::Duration::days(9)).unwrap();
+    // The certificates at the clock's last step.
+    let mut before = BTreeMap::new();
     while let Some(event) = timeout(ROUND_TIMEOUT, news.recv())
         .await
         .expect("a round takes too long")
@@ -165,6 +168,16 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
             // Not behind the last round: a server that ends does not wait for a client that is away to renew.
             Event::RoundClosed(summary) if renews && summary.round < ROUNDS => {
                 rotate(dir, &root, &new, summary.round);
+                // Two steps are more than a lifetime: each client renews between them.
+                let live = if summary.round < REVOKED_IN { CLIENTS } else { REVOKED };
+                let own = |client| std::fs::read_to_string(dir.join(name(client)).join("client.pem")).unwrap();
+                let renewed = async {
+                    while (0..live).any(|client| before.get(&client) == Some(&own(client))) {
+                        tokio::time::sleep(POLL_INTERVAL).await;
+                    }
+                };
+                timeout(ROUND_TIMEOUT, renewed).await.expect("a renewal takes too long");
+                before = (0..live).map(|client| (client, own(client))).collect();
                 AHEAD.fetch_add(STEP_SECONDS, Ordering::Relaxed);
             }
             Event::RoundOpened { attempt, .. } => assert_eq!(attempt, 1, "a round was tried again"),
