@@ -8,6 +8,7 @@ use crate::wire::Reader;
 
 /// Values per block on the stack.
 const BLOCK: usize = 1024;
+/// Those of a codebook of four bits.
 pub(crate) const MOST_LEVELS: usize = 16;
 
 /// What was read of such a plane.

@@ -13,11 +13,10 @@ use super::tokens::{MAX_VOCABULARY, Tokens};
 
 /// Most bytes of a `tokenizer.json`.
 const MAX_FILE: u64 = 64 << 20;
-/// Longest `precompiled_charsmap`, in bytes of base64: those of published models have a third of a megabyte.
+/// Longest `precompiled_charsmap`, in bytes of base64: sixteen characters that each become all of it take less than a gigabyte.
 const MAX_CHARSMAP: usize = 4 << 20;
-/// How many times as long its steps may make a text. Those of published models make it a few times as long at most.
+/// How many times as long its steps may make a text: a space becomes three bytes, a ligature a phrase.
 const MAX_GROWTH: usize = 64;
-const TOO_LONG: &str = "its steps make a text more than 64 times as long";
 /// Pieces of a text that are tried before the whole, in bytes: where a character becomes a megabyte, few are enough.
 const TRIED: [usize; 2] = [16, 4096];
 
@@ -43,11 +42,13 @@ impl Tokenizer {
         let trusted: Trusted =
             serde_json::from_slice(&bytes).map_err(|error| Error::malformed(&path, format!("{not_one}: {error}")))?;
         if !is_whole(&trusted.normalizer) {
-            let why = format!("{not_one}: `precompiled_charsmap` says that it is longer than it is");
+            let why = format!(
+                "{not_one}: `precompiled_charsmap` says that it is longer than it is, or than {MAX_CHARSMAP} bytes"
+            );
             return Err(Error::malformed(&path, why));
         }
         if growth(&trusted.pre_tokenizer).max(growth(&trusted.decoder)) > MAX_GROWTH {
-            return Err(Error::malformed(&path, TOO_LONG));
+            return Err(too_long(&path));
         }
         let mut inner = guarded(&path, not_one, || tokenizers::Tokenizer::from_bytes(&bytes))?;
         // What fine-tuning leaves in the file is for batches of short inputs: a text would lose all after its first tokens, or be
@@ -84,7 +85,7 @@ impl Tokenizer {
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
         let tried = guarded(&self.path, "cannot read a text", || self.try_pieces(text))?;
         if !tried {
-            return Err(Error::malformed(&self.path, TOO_LONG));
+            return Err(too_long(&self.path));
         }
         let encoding = guarded(&self.path, "cannot read a text", || self.inner.encode_fast(text, false))?;
         Ok(encoding.get_ids().to_vec())
@@ -129,9 +130,10 @@ fn growth(part: &Value) -> usize {
     match part {
         Value::Array(all) => all.iter().map(growth).fold(1, usize::saturating_mul),
         Value::Object(keys) => {
-            let own = match (keys.get("type").and_then(Value::as_str), &keys.get("content")) {
-                (Some("Replace"), Some(Value::String(content))) => 1 + content.len(),
-                (Some("ByteLevel"), _) => 2,
+            let text = |key| keys.get(key).and_then(Value::as_str);
+            let own = match text("type") {
+                Some("Replace") => 1 + text("content").map_or(0, str::len),
+                Some("ByteLevel") => 2,
                 _ => 1,
             };
             keys.values().map(growth).fold(own, usize::saturating_mul)
@@ -140,8 +142,15 @@ fn growth(part: &Value) -> usize {
     }
 }
 
-/// Succeeds if no step of a normalizer makes a text more than [`MAX_GROWTH`] times as long. The library takes all steps at once, and
-/// each may multiply what the one before has left.
+fn too_long(path: &Path) -> Error {
+    Error::malformed(
+        path,
+        format!("its steps make a text more than {MAX_GROWTH} times as long"),
+    )
+}
+
+/// Whether no step of a normalizer makes `text` longer than `most` bytes. The library takes all steps at once, and each may multiply
+/// what the one before has left.
 fn grows_little(normalizer: &NormalizerWrapper, text: &mut NormalizedString, most: usize) -> tokenizers::Result<bool> {
     if let NormalizerWrapper::Sequence(steps) = normalizer {
         for step in steps.as_ref() {

@@ -115,10 +115,10 @@ impl ClientFolder {
 
     /// Where the key is until the certificate has come: that in use stays until then.
     fn key_file(&self) -> PathBuf {
-        match self.again {
-            true => self.files.key.with_extension("key.again"),
-            false => self.files.key.clone(),
+        if self.again {
+            return self.files.key.with_extension("key.again");
         }
+        self.files.key.clone()
     }
 
     /// Writes what the server signed; the certificate last. A client.toml that exists stays as it is.

@@ -102,9 +102,11 @@ impl Model for FeedForward {
         let batch = x.dim(0)?;
         x = tape.reshape(&x, &[batch, x.elem_count() / batch.max(1)])?;
         for (at, layer) in self.linear.iter().enumerate() {
-            x = match at + 1 < self.linear.len() {
-                true => layer.relu(tape, &x)?,
-                false => layer.forward(tape, &x)?,
+            let is_last = at + 1 == self.linear.len();
+            x = if is_last {
+                layer.forward(tape, &x)?
+            } else {
+                layer.relu(tape, &x)?
             };
         }
         Ok(x)

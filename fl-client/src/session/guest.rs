@@ -8,7 +8,7 @@ use fl_proto::{Joined, Meter};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::base::{Wanted, prune};
+use crate::base::{self, Wanted};
 use crate::client::state_of;
 use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
@@ -103,13 +103,12 @@ impl Guest {
             budget.joined(&joined, |room| {
                 let own = state.join("runs").join(joined.run.as_str());
                 // What is needed anyway: where it leaves no room, nothing else has to give way.
-                let base = Wanted::of(&joined).ok().flatten().map_or(0, |base| base.len());
-                if base > room {
-                    return base;
+                let needed = Wanted::of(&joined).ok().flatten().map_or(0, |base| base.len());
+                if needed > room {
+                    return needed;
                 }
-                prune(&state.join("base"), joined.base, runs, || {
-                    bytes_below(&state, &own) > room
-                });
+                let is_full = || bytes_below(&state, &own) > room;
+                base::prune(&state.join("base"), joined.base, runs, is_full);
                 make_room(&state, &joined.run, state_of(&joined), disk, runs, room)
             });
         });

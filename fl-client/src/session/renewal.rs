@@ -79,8 +79,8 @@ fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> Vec<Vec<u8>> {
     authorities.iter().filter(vouched).cloned().collect()
 }
 
-/// After a rotation: where an authority has signed the one of the server's present certificate, and of this client's, it is trusted
-/// no more, as somebody may have a key of its time. Returns the others, PEM; `None` if all are needed.
+/// The authorities that are needed after a rotation, PEM; `None` if all are. One is not needed where another that it signed has
+/// signed the certificates of the server and of this client: somebody may have a server's key of its time.
 pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Option<String> {
     let trusted = certificates_of(trusted).ok()?;
     let present = issuer_of(server, &trusted).ok()?;
@@ -100,14 +100,14 @@ pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Optio
 pub(super) fn replace_authority(files: &IdentityFiles, before: &str, after: &str) -> Result<(), Error> {
     let path = &files.authority;
     let found = std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", &error))?;
-    // That of after: a renewal was interrupted behind this step.
-    match found == before || found == after {
-        true => files.write(path, after),
-        false => Err(Error::state(
-            path,
-            "was changed by somebody else; send the client SIGHUP, or restart it",
-        )),
+    if found == after {
+        return Ok(());
     }
+    if found != before {
+        let why = "was changed by somebody else; send the client SIGHUP, or restart it";
+        return Err(Error::state(path, why));
+    }
+    files.write(path, after)
 }
 
 fn text(authorities: &[Vec<u8>]) -> String {
@@ -133,6 +133,33 @@ mod tests {
             (both.to_vec(), both.to_vec())
         );
         assert_eq!((vouched(new, old), vouched(&both, new)), (new.to_vec(), new.to_vec()));
+    }
+
+    #[test]
+    fn the_authority_before_is_dropped_once_server_and_client_have_certificates_of_the_next() {
+        let (now, days) = (OffsetDateTime::now_utc(), time::Duration::days(9));
+        let (authority, old) = Authority::create("fed", now, days).unwrap();
+        let new = authority.successor("fed", now, days).unwrap();
+        let both = old.certificate.clone() + &new.certificate;
+        let next = Authority::from_pem(&new).unwrap();
+        let of = |by: &Authority| {
+            let own = by.issue_client(&"anna".parse().unwrap(), now, days).unwrap();
+            (by.issue_server(now, days).unwrap().certificate.clone(), own)
+        };
+        let ((old_server, old_own), (new_server, new_own)) = (of(&authority), of(&next));
+        assert_eq!(
+            after_rotation(&both, &new_own, &new_server),
+            Some(text(&certificates_of(&new.certificate).unwrap()))
+        );
+        for (trusted, own, server) in [
+            (&both, &new_own, &old_server),
+            (&both, &old_own, &new_server),
+            (&new.certificate, &new_own, &new_server),
+            (&old.certificate, &old_own, &old_server),
+            (&both, &new_own, &String::new()),
+        ] {
+            assert_eq!(after_rotation(trusted, own, server), None);
+        }
     }
 
     #[test]

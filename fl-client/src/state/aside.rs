@@ -74,11 +74,6 @@ pub(super) fn prune(
         kept += 1;
         let state = RunState { folder, disk };
         let Ok(head) = state.head() else { continue };
-        let mut own = state.folder.file_name().unwrap_or_default().to_owned();
-        if let Some(head) = head.as_ref().filter(|_| state.folder.starts_with(root.join("runs"))) {
-            own.push(format!("-{}", head.instance));
-        }
-        own.push(".safetensors");
         let digest = head
             .as_ref()
             .and_then(|head| head.pending.as_ref())
@@ -86,18 +81,23 @@ pub(super) fn prune(
         let is_settled = digest.is_none_or(|digest| state.ack(digest).is_ok_and(|ack| ack.is_some()));
         if is_settled {
             let written = std::fs::metadata(state.path("memory")).and_then(|about| about.modified());
-            settled.push((head.is_some(), written.ok(), state.folder, own));
+            // Its local tensors, which a trainer's run has: `aside` has the instance in the folder's name.
+            let mut local = state.folder.file_name().unwrap_or_default().to_owned();
+            if let Some(head) = head.as_ref().filter(|_| state.folder.starts_with(root.join("runs"))) {
+                local.push(format!("-{}", head.instance));
+            }
+            local.push(".safetensors");
+            settled.push((head.is_some(), written.ok(), state.folder, local));
         }
     }
     settled.sort();
-    for (_, _, folder, own) in settled {
+    for (_, _, folder, local) in settled {
         let is_full = bytes.is_some_and(|bytes| bytes_below(root, &current.folder) > bytes);
         if kept <= runs && !is_full {
             break;
         }
         remove(&folder)?;
-        // Its local tensors, which a trainer's run has.
-        let _ = std::fs::remove_file(root.join("local").join(own));
+        let _ = std::fs::remove_file(root.join("local").join(local));
         kept -= 1;
         tracing::warn!(folder = %folder.display(), "the state of an earlier run is removed: `runs` or `disk` in [limits] is reached");
     }

@@ -49,12 +49,15 @@ impl Registry {
             Some((id.to_owned(), at.parse().ok()?))
         })?;
         for ((id, at), one) in uses {
-            let token = tokens.get_mut(&id).ok_or_else(|| StoreError::Entry {
-                table: Table::Uses.what(),
-                name: use_name(&id, at),
-                why: "its token is missing".to_owned(),
-            })?;
-            token.taken.push(one);
+            let token = tokens.get_mut(&id).filter(|token| token.taken.len() == at);
+            let missing = || {
+                wrong(
+                    Table::Uses,
+                    &use_name(&id, at),
+                    "its token or the use before is missing",
+                )
+            };
+            token.ok_or_else(missing)?.taken.push(one);
         }
         let clients: BTreeMap<ClientId, Box<ClientRecord>> = read(&store, Table::Clients, |name| name.parse().ok())?;
         let standings = Standings::default();
@@ -130,7 +133,7 @@ impl Registry {
             changes.push(change(Table::Clients, client.as_str(), self.clients.get(client)));
         }
         if let Err(error) = self.store.change_entries(&changes) {
-            entries.iter().for_each(|entry| self.take_back(*entry));
+            entries.iter().try_for_each(|entry| self.take_back(*entry))?;
             return Err(error);
         }
         for client in std::mem::take(&mut self.unsaved) {
@@ -140,17 +143,19 @@ impl Registry {
         Ok(())
     }
 
-    fn take_back(&mut self, entry: Entry) {
+    /// Makes an entry what is stored. One that cannot be read stays as it is.
+    fn take_back(&mut self, entry: Entry) -> Result<(), StoreError> {
         match entry {
             Entry::Token(id) => {
+                let stored: Option<Token> = self.stored(Table::Tokens, id)?;
                 let before = self.tokens.remove(id);
                 let taken = before.map(|token| token.taken).unwrap_or_default();
-                if let Some(token) = self.stored::<Token>(Table::Tokens, id) {
+                if let Some(token) = stored {
                     self.tokens.insert(id.to_owned(), Token { taken, ..token });
                 }
             }
             Entry::Use(id, at) => {
-                let stored = self.stored(Table::Uses, &use_name(id, at));
+                let stored = self.stored(Table::Uses, &use_name(id, at))?;
                 let taken = self.tokens.get_mut(id).map(|token| &mut token.taken);
                 match (taken, stored) {
                     (Some(taken), Some(stored)) if at < taken.len() => taken[at] = stored,
@@ -160,18 +165,20 @@ impl Registry {
                 }
             }
             Entry::Client(name) => {
+                let stored = self.stored(Table::Clients, name.as_str())?;
                 self.unsaved.remove(name);
-                match self.stored(Table::Clients, name.as_str()) {
+                match stored {
                     Some(record) => drop(self.clients.insert(name.clone(), record)),
                     None => drop(self.clients.remove(name)),
                 }
             }
         }
+        Ok(())
     }
 
-    fn stored<V: DeserializeOwned>(&self, table: Table, name: &str) -> Option<V> {
-        let bytes = self.store.entry(table, name).ok()??;
-        serde_json::from_slice(&bytes).ok()
+    fn stored<V: DeserializeOwned>(&self, table: Table, name: &str) -> Result<Option<V>, StoreError> {
+        let bytes = self.store.entry(table, name)?;
+        bytes.map(|bytes| value_of(table, name, &bytes)).transpose()
     }
 
     /// As [`Registry::save`], for a device that waits.
@@ -193,16 +200,23 @@ fn read<K: Ord, V: DeserializeOwned>(
 ) -> Result<BTreeMap<K, V>, StoreError> {
     let entry = |entry: Result<(String, Vec<u8>), StoreError>| {
         let (name, bytes) = entry?;
-        let wrong = |why: String| StoreError::Entry {
-            table: table.what(),
-            name: name.clone(),
-            why,
-        };
-        let value = serde_json::from_slice(&bytes).map_err(|why| wrong(why.to_string()))?;
-        let key = key(&name).ok_or_else(|| wrong("its name is not one".to_owned()))?;
+        let value = value_of(table, &name, &bytes)?;
+        let key = key(&name).ok_or_else(|| wrong(table, &name, "its name is not one"))?;
         Ok((key, value))
     };
     store.entries(table).map(entry).collect()
+}
+
+fn value_of<V: DeserializeOwned>(table: Table, name: &str, bytes: &[u8]) -> Result<V, StoreError> {
+    serde_json::from_slice(bytes).map_err(|why| wrong(table, name, &why.to_string()))
+}
+
+fn wrong(table: Table, name: &str, why: &str) -> StoreError {
+    StoreError::Entry {
+        table: table.what(),
+        name: name.to_owned(),
+        why: why.to_owned(),
+    }
 }
 
 fn change<V: Serialize>(table: Table, name: &str, value: Option<&V>) -> EntryChange {

@@ -139,9 +139,11 @@ impl ClientRecord {
 
     /// Certificates that could be used and never were.
     pub(crate) fn unused(&self, now: Millis) -> usize {
-        let counts = |one: &CertificateRecord| one.replaced.is_none() && one.expires > now;
-        let unused = |one: &&CertificateRecord| one.used.is_none() && one.key.is_some() && counts(one);
-        self.certificates.iter().filter(unused).count()
+        let unused = self
+            .certificates
+            .iter()
+            .filter(|one| one.used.is_none() && one.key.is_some());
+        unused.filter(|one| one.replaced.is_none() && one.expires > now).count()
     }
 
     /// Whether the certificate for this key was used.

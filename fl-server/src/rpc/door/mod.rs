@@ -180,7 +180,7 @@ impl Door {
                 Ok(()) = self.certificates.changed() => {
                     let issuer = self.certificates.borrow_and_update().issuer();
                     if issuer != self.own {
-                        // Clients that come again see that the authority before is not needed any more.
+                        tracing::info!("the authority was rotated: all clients connect again, and trust the one before no more");
                         self.seats.end_all();
                     }
                     self.own = issuer;
