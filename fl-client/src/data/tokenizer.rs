@@ -24,6 +24,8 @@ const TRIED: [usize; 2] = [16, 4096];
 pub(crate) struct Tokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
+    /// Whether its normalizer may lengthen a text beyond measure: the text is then tried in pieces.
+    tries: bool,
 }
 
 impl Tokenizer {
@@ -65,7 +67,8 @@ impl Tokenizer {
             model.dropout = None;
             inner.with_model(model);
         }
-        Ok(Self { inner, path })
+        let tries = growth(&trusted.normalizer) > MAX_GROWTH;
+        Ok(Self { inner, path, tries })
     }
 
     /// The token of each id, up to the highest.
@@ -92,7 +95,7 @@ impl Tokenizer {
     }
 
     fn try_pieces(&self, text: &str) -> tokenizers::Result<bool> {
-        let Some(normalizer) = self.inner.get_normalizer() else {
+        let Some(normalizer) = self.inner.get_normalizer().filter(|_| self.tries) else {
             return Ok(true);
         };
         for len in TRIED {
@@ -125,7 +128,8 @@ struct Trusted {
     decoder: Value,
 }
 
-/// How many times as long the steps of a part may make a text that the library has divided already.
+/// How many times as long the steps of a part may make any text, at most. Of normalization forms: the greatest factors in UTF-8 that
+/// the FAQ of Unicode lists.
 fn growth(part: &Value) -> usize {
     match part {
         Value::Array(all) => all.iter().map(growth).fold(1, usize::saturating_mul),
@@ -133,7 +137,11 @@ fn growth(part: &Value) -> usize {
             let text = |key| keys.get(key).and_then(Value::as_str);
             let own = match text("type") {
                 Some("Replace") => 1 + text("content").map_or(0, str::len),
-                Some("ByteLevel") => 2,
+                Some("Prepend") => 1 + text("prepend").map_or(0, str::len),
+                Some("Lowercase" | "ByteLevel") => 2,
+                Some("NFC" | "NFD") => 3,
+                Some("NFKC" | "NFKD" | "BertNormalizer") => 12,
+                Some("Precompiled") => usize::MAX,
                 _ => 1,
             };
             keys.values().map(growth).fold(own, usize::saturating_mul)
