@@ -24,17 +24,16 @@ import multiprocessing
 import os
 import re
 import select
-import socket
 import sys
 import sysconfig
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "attach", "device", "evaluate", "rounds", "simulate"]
+__all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "Weights", "attach", "device", "evaluate"]
+__all__ += ["keras", "lightning", "rounds", "simulate", "tree", "yolo"]
 
 VERSION = 1
 Item = TypeVar("Item")
@@ -160,10 +159,11 @@ def _place(value: Any) -> Any:
 def _named(model: Any) -> dict[str, Any]:
     """What the model holds, by name. Raises TypeError for what is no model."""
     is_object = hasattr(model, "state_dict") and hasattr(model, "load_state_dict") and not isinstance(model, type)
-    named = model if isinstance(model, dict) else model.state_dict() if is_object else None
+    why = instead(model) if instead else None
+    named = None if why else model if isinstance(model, dict) else model.state_dict() if is_object else None
     if not isinstance(named, Mapping):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
-        raise TypeError(f"fl.rounds takes {MODELS}; what it was given is {what}")
+        raise TypeError(f"fl.rounds takes {MODELS}; what it was given is {what}" + (f": {why}" if why else ""))
     if other := [name for name in named if not isinstance(name, str)]:
         raise TypeError(f"the model names a tensor {other[0]!r}, which is no text; a model is {MODELS}")
     return {name.replace(COMPILED, ""): value for name, value in named.items()}
@@ -221,8 +221,7 @@ class _Link:
     """Messages to and from the client."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        self.reader, self.writer, self.rest = reader, writer, b""
-        self.poller = select.poll()
+        self.reader, self.writer, self.rest, self.poller = reader, writer, b"", select.poll()
         self.poller.register(reader, select.POLLIN)
         self.start = self.read() or {}
         if self.start.get("type") != "start" or self.start["version"] < VERSION:
@@ -251,15 +250,6 @@ class _Link:
 
 _link: _Link | None = None
 _evaluator: Evaluator | None = None
-
-
-def attach(path: str | Path) -> None:
-    """Makes `rounds` connect to a client with `learner = { attach = "trainer.sock" }`: for notebooks and debuggers.
-
-    The socket is in the state folder of the client, from the first round on. `FL_ATTACH=PATH` in the environment is the same.
-    """
-    os.environ["FL_ATTACH"] = os.path.abspath(path)
-    os.environ.pop("FL_TRAINER_DEVICE", None)
 
 
 def evaluate(function: Evaluator) -> Evaluator:
@@ -301,16 +291,9 @@ def _connect() -> _Link | None:
     if _is_worker():
         return None
     if _link is None and "FL_ATTACH" in os.environ:
-        path = os.path.abspath(os.environ["FL_ATTACH"])
-        print(f"fl: attaching to {path} as soon as a client listens there", file=sys.stderr)
-        # By a symbolic link, since the path of a socket has at most 107 bytes.
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as connection:
-            os.symlink(path, link := os.path.join(folder, "trainer.sock"))
-            while connection.connect_ex(link):
-                time.sleep(0.5)
-            _link = _Link(both := connection.detach(), both)
+        _link = Link(both := connected(), both)
     elif _link is None and "FL_TRAINER" in os.environ:
-        _link = _Link(*_pipes())
+        _link = Link(*_pipes())
     if _link:
         # For the processes that this one starts.
         os.environ.update(FL_TRAINER_PROCESS=str(os.getpid()), FL_TRAINER_DEVICE=str(_link.start.get("device", "auto")))
@@ -406,7 +389,7 @@ def _evaluated(model: Any, measured: Any = contextlib.nullcontext) -> dict[str, 
                 stack.callback(setattr, module, "training", module.training)
                 module.training = False
             stack.enter_context(measured())
-        figures = _evaluator(model) if _evaluator else {}
+        figures = _evaluator(getattr(model, "fl_subject", model)) if _evaluator else {}
         if not isinstance(figures, Mapping) or "perplexity" not in figures:
             return _answer(figures)
         # The server computes it from the mean loss of all clients.
@@ -465,6 +448,7 @@ class Job:
         self.seed = self.seed64 % 2**32  # numpy and what builds on it take no more
         self.train, self.extra, self.client = train, message.get("extra") or {}, session.client if session else ""
         self.stopped = self.answered = self._inside = False
+        self._callback: Any = None
         self._session, self._steps, self._reported = session, 0, -math.inf
         self.wants_squared_gradients = bool(message.get("squared_gradients"))
         left = math.inf if message.get("deadline_s") is None else float(message["deadline_s"])
@@ -500,10 +484,9 @@ class Job:
             raise Stopped(f"round {self.round} is over")
 
     def _total(self, iterable: Any) -> int:
-        try:
+        with contextlib.suppress(Exception):  # each framework has its own for what has no length
             return self.train.steps or (self.train.epochs or 1) * len(iterable)
-        except Exception:  # each framework has its own for what has no length
-            return 0
+        return 0
 
     def report(self, done: int, total: int = 0) -> None:
         """Tells the client, at most twice a second, that `done` of `total` steps are done, and updates `stopped`."""
@@ -512,14 +495,13 @@ class Job:
             self._session.send(type="progress", done=done, total=max(done, total))
         self.stopped = self.stopped or bool(self._session and self._session.stop_arrived())
 
+    def callback(self) -> Callback:
+        """A callback for the loop of a framework: progress, mean loss and stop. See `fl.callbacks.Callback`."""
+        self._callback = Callback(self)
+        return self._callback
+
     def done(
-        self,
-        *,
-        examples: int,
-        loss: Any,
-        squared_gradients: dict[str, Any] | None = None,
-        unchanged_ok: bool | None = None,
-        **metrics: Any,
+        self, *, examples: int, loss: Any, squared_gradients: Any = None, unchanged_ok: bool | None = None, **metrics: Any
     ) -> None:
         """Returns the model's weights with the number of examples and the mean training loss.
 
@@ -536,12 +518,16 @@ class Job:
         except ValueError as error:  # no reason to end the script
             print(f"fl: round {self.round}: {error}", file=sys.stderr)
             return self.fail(str(error))
+        if self._callback and not self._callback.steps:
+            print(f"fl: round {self.round}: job.callback() was never called; pass it to the training", file=sys.stderr)
         if self._session is None:
             print("fl: trained:", json.dumps(fields), file=sys.stderr)
         elif self.stopped or self._session.stop_arrived():
             return self.fail("stopped")
         else:
             self._session.write()
+            if self._session.kept:
+                self._session.kept.save(self.round, leads=self._session.link is not None)
             if self.wants_squared_gradients and squared_gradients is not None:
                 single = {name: _single(value) for name, value in squared_gradients.items()}
                 self._session.save(self._session.fit["squared_gradients"], single)
@@ -605,8 +591,9 @@ class _Batches(Generic[Item]):
 class _Session:
     """The conversation with the client about one model."""
 
-    def __init__(self, model: Any, link: _Link | None, dist: Any) -> None:
+    def __init__(self, model: Any, link: _Link | None, dist: Any, keep: Any = None) -> None:
         self.given, self.link, self.dist, self.client = model, link, dist, ""
+        self.kept = None if keep is None else Kept(keep)
         wrappers = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
         while kept := wrappers.get(type(model).__name__):  # the last: torch.compile
             model = getattr(model, kept)
@@ -644,6 +631,7 @@ class _Session:
         kinds = dict.fromkeys(_versions(self.model) or (), "parameter")
         if hasattr(self.model, "named_buffers"):
             kinds.update({name.replace(COMPILED, ""): "buffer" for name, _ in self.model.named_buffers()})
+        kinds.update(getattr(self.model, "fl_kinds", dict)())
         if file:
             self.save(file, state, {"format": "pt", "fl.kinds": json.dumps(kinds)})
         tensors = [dict(zip(keys, (name, *_describe(name, value), kinds.get(name)))) for name, value in state.items()]
@@ -699,7 +687,7 @@ class _Session:
     def jobs(self) -> Iterator[Job]:
         while (message := self.next())["type"] != "bye":
             if message["type"] == "join":
-                self.client, self.files = message["client"], {}
+                self.client, self.files, self.place = message["client"], {}, message.get("kept")
                 self.roles = {tensor["name"]: tensor["role"] for tensor in message["tensors"]}
                 self.load(message.get("base"), "frozen")
                 self.load(message.get("local"), "local")
@@ -712,6 +700,8 @@ class _Session:
                 else:
                     self.save(BEFORE, self.of("local"))
                     train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
+                    if self.kept:
+                        self.kept.load(self.place, message["round"])
                     self.versions = _versions(self.model)  # before the training
                     self.fit, self.job = message, Job(self, message, Train(**train))
                     yield self.job
@@ -725,7 +715,7 @@ class _Session:
             print("fl: the client ended the conversation:", message["message"], file=sys.stderr)
 
 
-def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> Iterator[Job]:
+def rounds(model: Any, *, weights: bool = True, alone: Train | None = None, keep: Any = None) -> Iterator[Job]:
     """Yields a job for every round in which this client takes part, until the run is over.
 
     Args:
@@ -733,6 +723,9 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
         weights: Whether the client gets the model's present weights, to make the first weights of a run or to compare
             them with the run's base. False spares a large model the file.
         alone: What the job of a script without a client has in `job.train`.
+        keep: An optimizer, scheduler or GradScaler of PyTorch, made before the loop, or a list of them. Each training then
+            begins with their state after this client's last answered one, also after a restart. The state is of this
+            client's own steps and is not averaged: on different data, it pulls each client towards its own optimum.
     """
     dist = _group()
     leads = dist is None or dist.get_rank() == 0
@@ -748,12 +741,11 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
         if leads and _evaluator:
             print("fl: evaluated:", json.dumps(_evaluated(model)), file=sys.stderr)
         return
-    session, hook = _Session(model, link, dist), sys.excepthook
+    session, hook = _Session(model, link, dist, keep), sys.excepthook
     sys.excepthook = lambda kind, error, trace: session.leave(error) or hook(kind, error, trace)
     atexit.register(session.leave)
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell:  # where the error of a cell is not the end of the script
-        shell.events.register("post_run_cell", lambda cell: session.left and session.leave(cell.error_in_exec))
+    if "IPython" in sys.modules:
+        after_each_cell(lambda error: session.left and session.leave(error))
     session.hello(weights)
     try:
         yield from session.jobs()
@@ -764,7 +756,13 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> I
 
 
 Statistics: Any = None
+Link: Any = _Link
+instead: Any = None
 with contextlib.suppress(ImportError):  # a copied file is without them
+    from .adapters import Weights, instead, keras, lightning, tree, yolo
     from .batch_norm import Statistics
+    from .callbacks import Callback, Link
     from .hugging_face import HuggingFaceCallback
+    from .kept import Kept
+    from .notebook import after_each_cell, attach, connected
     from .simulation import simulate
