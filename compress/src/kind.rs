@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::layout::{Layout, Role, TensorSpec};
 use crate::weights::{KINDS, Notes};
 
-/// What a framework says of a tensor: whether its optimizers train it.
+/// What a framework says of a tensor: whether its optimizers train it; or the role that a script gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -16,6 +16,12 @@ pub enum Kind {
     Parameter,
     /// State beside the parameters, such as running statistics.
     Buffer,
+    /// Of [`Role::Counter`].
+    Counter,
+    /// Of [`Role::Local`].
+    Local,
+    /// Of [`Role::Frozen`].
+    Frozen,
 }
 
 /// The kinds of tensors, by name; those of which nothing is known are missing.
@@ -50,6 +56,9 @@ impl Role {
     pub fn by_default(tensor: &TensorSpec, kind: Option<Kind>, is_base: bool) -> Self {
         let (name, is_float) = (tensor.name.as_str(), tensor.dtype.is_float());
         match kind {
+            Some(Kind::Local) => Self::Local,
+            Some(Kind::Frozen) => Self::Frozen,
+            Some(Kind::Counter) if !is_float => Self::Counter,
             None | Some(Kind::Buffer) if is_float && is_statistic(name) => Self::Buffer,
             _ if !is_float && name.ends_with("num_batches_tracked") => Self::Counter,
             _ if is_base => Self::Frozen,
@@ -171,6 +180,10 @@ mod tests {
         assert_eq!(role("loss.pos_weight", Dtype::F32, buffer, false), Role::Buffer);
         assert_eq!(role("loss.pos_weight", Dtype::F32, buffer, true), Role::Frozen);
         assert_eq!(role("loss.pos_weight", Dtype::F32, None, false), Role::Trained);
+        for (kind, given) in [(Kind::Local, Role::Local), (Kind::Frozen, Role::Frozen)] {
+            assert_eq!(role("bn.running_mean", Dtype::F32, Some(kind), false), given);
+        }
+        assert_eq!(role("steps", Dtype::I64, Some(Kind::Counter), true), Role::Counter);
         let notes = Notes::from([(KINDS.to_owned(), r#"{"w":"parameter","m":"buffer"}"#.to_owned())]);
         let known = kinds(&notes).unwrap();
         assert_eq!((known["w"], known["m"]), (Kind::Parameter, Kind::Buffer));

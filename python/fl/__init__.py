@@ -174,7 +174,8 @@ def _state(model: Any, named: dict[str, Any] | None = None) -> dict[str, Any]:
     first: dict[Any, tuple[str, Any]] = {}
     for name, value in (_named(model) if named is None else named).items():
         # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
-        if (isinstance(model, dict) or hasattr(value, "shape")) and math.prod(_describe(name, value)[1]):
+        is_tensor = isinstance(model, dict) or hasattr(model, "fl_kinds") or hasattr(value, "shape")
+        if is_tensor and math.prod(_describe(name, value)[1]):
             first.setdefault(_place(value), (name, value))
     return dict(first.values())
 
@@ -389,7 +390,7 @@ def _evaluated(model: Any, measured: Any = contextlib.nullcontext) -> dict[str, 
                 stack.callback(setattr, module, "training", module.training)
                 module.training = False
             stack.enter_context(measured())
-        figures = _evaluator(getattr(model, "fl_subject", model)) if _evaluator else {}
+        figures = _evaluator(getattr(model, "fl_subject", lambda: model)()) if _evaluator else {}
         if not isinstance(figures, Mapping) or "perplexity" not in figures:
             return _answer(figures)
         # The server computes it from the mean loss of all clients.

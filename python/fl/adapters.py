@@ -14,36 +14,32 @@ from . import RESERVED, Job, Train, _describe, device, evaluate, rounds
 from .hugging_face import _length
 
 Arrays = Mapping[str, Any]
-KINDS = {"trained": "parameter", "buffer": "buffer", "counter": "counter", "local": "local", "frozen": "frozen"}
+ROLES = ("trained", "buffer", "counter", "local", "frozen")
 TREES = "boosted trees and forests have no weights of fixed shapes, so there is nothing to average"
-# The first part of a module's name -> what to use in place of an object from there.
+LIGHTNING = "use fl.lightning(module, trainer=lambda job: Trainer(..), data=..)"
+# The beginning of a module's name -> what to use in place of an object from there.
 INSTEAD = {
+    **dict.fromkeys(("xgboost", "lightgbm", "catboost", "sklearn.tree", "sklearn.ensemble"), TREES),
+    **dict.fromkeys(("lightning", "pytorch_lightning"), LIGHTNING),
+    **dict.fromkeys(("flax", "equinox"), "use fl.rounds(fl.tree(model))"),
     "keras": "use fl.rounds(fl.keras(model))",
-    "flax": "use fl.rounds(fl.tree(model))",
-    "equinox": "use fl.rounds(fl.tree(model))",
-    "ultralytics": "use fl.yolo(model, data=..)",
-    "lightning": "use fl.lightning(module, trainer=lambda job: Trainer(..), data=..)",
-    "pytorch_lightning": "use fl.lightning(module, trainer=lambda job: Trainer(..), data=..)",
     "transformers": "use fl.HuggingFaceCallback(trainer).run()",
     "fastai": "use fl.rounds(learn.model)",
     "sklearn": "use a dict of its arrays, as examples/scikit does",
-    **dict.fromkeys(("xgboost", "lightgbm", "catboost"), TREES),
 }
 
 
 def instead(model: Any) -> Optional[str]:
     """What to use in place of an object that `fl.rounds` cannot take; None for others."""
     if hasattr(model, "task_map"):  # of Ultralytics, a module that trains another one
-        return INSTEAD["ultralytics"]
+        return "use fl.yolo(model, data=..)"
     if isinstance(model, dict):
         is_nested = any(isinstance(value, (dict, list, tuple)) for value in model.values())
         return "of a nested dict, use fl.rounds(fl.tree(tree))" if is_nested else None
     if isinstance(model, type) or hasattr(model, "load_state_dict"):
         return None
-    modules = [kind.__module__ for kind in type(model).__mro__]
-    if any(module.startswith(("sklearn.tree", "sklearn.ensemble")) for module in modules):
-        return TREES
-    known = (INSTEAD[package] for module in modules if (package := module.partition(".")[0]) in INSTEAD)
+    modules = [kind.__module__ + "." for kind in type(model).__mro__]
+    known = (use for package, use in INSTEAD.items() if any(module.startswith(f"{package}.") for module in modules))
     return next(known, "any other model takes fl.Weights(get, set)")
 
 
@@ -51,13 +47,13 @@ class Weights:
     """A model of any framework, by two functions: `fl.rounds(fl.Weights(get, set))`.
 
     Args:
-        get: Returns the arrays of the model by name: of numpy or torch, of the same names, types and shapes at each call.
-        set: Takes such a dict, with all names of `get`, and puts the values into the model. The arrays are its own.
-        roles: Role of a name: "trained", "buffer" (averaged, such as running statistics), "counter", "local" (stays on
-            this client) or "frozen". A dict, or a function of the name; None stands for the default of docs/reference/run-toml.md.
+        get: Returns the model's arrays, of numpy or torch, by name: at each call the same names, types and shapes.
+        set: Takes such a dict, with all names, and puts the values into the model. The arrays are new ones.
+        roles: Role of a name: "trained", "buffer" (averaged, such as running statistics), "counter", "local" (stays on this
+            client) or "frozen". A dict, or a function of the name; None stands for the default of docs/reference/run-toml.md.
         subject: Returns what a function marked by `fl.evaluate` is given, in place of this object.
 
-    A `set` that leaves a value out, and a `get` with other names, types or shapes than before, are errors, which name it.
+    A `set` that leaves a value out, and a `get` with other names than before, are errors, which name it.
     """
 
     def __init__(
@@ -67,55 +63,44 @@ class Weights:
         roles: Union[Mapping[str, str], Callable[[str], Optional[str]], None] = None,
         subject: Optional[Callable[[], Any]] = None,
     ) -> None:
-        if not callable(get) or not callable(set):
-            wrong, name = (get, "get") if not callable(get) else (set, "set")
-            raise TypeError(f"`{name}` of fl.Weights is a {type(wrong).__name__}; it is a function")
-        self.get, self.set, self.subject = get, set, subject
-        self.role = roles.get if isinstance(roles, Mapping) else roles or (lambda name: None)
+        for name, function in (("get", get), ("set", set)):
+            if not callable(function):
+                raise TypeError(f"`{name}` of fl.Weights is a function, not a {type(function).__name__}")
+        self.get, self.set, self.roles, self.fl_subject = get, set, roles, subject or (lambda: self)
         self.first: dict[str, Any] = {}
-        if isinstance(roles, Mapping) and (unknown := [name for name in roles if name not in self.state_dict()]):
-            raise ValueError(f"`roles` of fl.Weights names `{unknown[0]}`, which `get` does not return")
-
-    @property
-    def fl_subject(self) -> Any:
-        return self if self.subject is None else self.subject()
 
     def fl_kinds(self) -> dict[str, str]:
-        roles = {name: role for name in self.state_dict() if (role := self.role(name)) is not None}
-        if wrong := [name for name, role in roles.items() if role not in KINDS]:
-            raise ValueError(f"`roles` says {roles[wrong[0]]!r} for `{wrong[0]}`; a role is one of {', '.join(KINDS)}")
-        return {name: KINDS[role] for name, role in roles.items()}
+        names = self.state_dict() if callable(self.roles) else self.roles or ()
+        found = {name: self.roles(name) if callable(self.roles) else self.roles[name] for name in names}
+        for name, role in found.items():
+            if name not in self.first or role not in (*ROLES, None):
+                raise ValueError(f"`roles` says {role!r} for `{name}`; a role of a name of `get` is one of {', '.join(ROLES)}")
+        return {name: "parameter" if role == "trained" else role for name, role in found.items() if role}
 
     def state_dict(self) -> dict[str, Any]:
-        arrays = self.get()
-        if not isinstance(arrays, Mapping):
+        if not isinstance(arrays := self.get(), Mapping):
             raise TypeError(f"`get` of fl.Weights returned a {type(arrays).__name__}; it returns a dict of arrays by name")
         arrays = {name: value.detach() if hasattr(value, "detach") else value for name, value in arrays.items()}
-        described = {name: _describe(name, value) for name, value in arrays.items()}
-        if other := {**self.first, **described}.items() - (self.first or described).items() | self.first.items() - described.items():
-            raise ValueError(f"`get` of fl.Weights returned another `{sorted(other)[0][0]}` than before, or none")
-        self.first = described
+        now = {name: _describe(name, value) for name, value in arrays.items()}
+        self.first = self.first or now
+        if other := sorted(now.items() ^ self.first.items()):
+            raise ValueError(f"`get` of fl.Weights returned other names, types or shapes than before: `{other[0][0]}`")
         return arrays
 
     def load_state_dict(self, state: Arrays) -> None:
         self.set(dict(state))
-        after = self.state_dict()
-        for name, value in state.items():
-            if not _equal(after[name], value):
+        for name, value in self.state_dict().items():
+            pair = [value, state[name]]
+            if hasattr(value, "detach"):
+                pair = [one.contiguous().reshape(-1).view(sys.modules["torch"].uint8).cpu().numpy() for one in pair]
+            elif hasattr(value, "dtype"):
+                pair = [sys.modules["numpy"].ascontiguousarray(one).reshape(-1).view("u1") for one in pair]
+            if memoryview(pair[0]) != memoryview(pair[1]):
                 raise ValueError(f"`set` of fl.Weights left out `{name}`: after it, `get` returns another value")
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two arrays have the same bits, or torch the same values."""
-    if hasattr(one, "detach"):
-        return bool(one.equal(other) or (one != one).equal(other != other))
-    numpy = sys.modules["numpy"]
-    bits = [numpy.ascontiguousarray(array).reshape(-1).view("u1") for array in (one, other)]
-    return bool(numpy.array_equal(*bits))
-
-
 def keras(model: Any) -> Weights:
-    """A Keras 3 model of any backend: `for job in fl.rounds(fl.keras(model))`. A function marked by `fl.evaluate` is given it.
+    """A Keras 3 model of any backend: `fl.rounds(fl.keras(model))`. A function marked by `fl.evaluate` is given the model.
 
     Names are the variables' paths. Variables that are not trained, such as running statistics, are buffers; states of random
     generators and metrics stay out.
@@ -123,20 +108,15 @@ def keras(model: Any) -> Weights:
     from keras import Model, ops
 
     if not isinstance(model, Model):
-        raise TypeError(f"fl.keras takes a keras.Model, not a {type(model).__name__}; a torch module goes to fl.rounds itself")
+        raise TypeError(f"fl.keras takes a keras.Model, not a {type(model).__name__}; a torch module goes to fl.rounds")
     variables = {variable.path: variable for variable in model.weights}
     if not variables or len(variables) < len(model.weights):
-        why = "two variables of one path; give its layers names" if variables else "no variables yet; build it, by an Input"
+        why = "two variables of one path: name its layers" if variables else "no variables yet: begin with keras.Input"
         raise ValueError(f"the Keras model has {why}")
     trained = {variable.path for variable in model.trainable_weights}
-
-    def set(arrays: Arrays) -> None:
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
-
     return Weights(
         lambda: {name: ops.convert_to_numpy(variable) for name, variable in variables.items()},
-        set,
+        lambda arrays: [variable.assign(arrays[name]) for name, variable in variables.items()],
         lambda name: "trained" if name in trained else "buffer",
         lambda: model,
     )
@@ -146,18 +126,16 @@ class Tree(Weights):
     """A pytree as `fl.tree` makes it: `tree` is the present one."""
 
     def __init__(self, tree: Any, roles: Any) -> None:
-        self.tree, nnx = tree, sys.modules.get("flax.nnx")
-        self.nnx: Any = nnx if nnx and isinstance(tree, nnx.Module) else None
-        is_linen, is_tuple = isinstance(tree, Mapping) and "params" in tree, type(tree) in (tuple, list)
-        first = "params/" if is_linen else "0/"
-        trained = {"/".join(map(str, at)) for at, of in nnx.to_flat_state(nnx.state(tree, nnx.Param))} if self.nnx else set()
+        nnx = sys.modules.get("flax.nnx")
+        self.tree, self.nnx = tree, nnx if nnx and isinstance(tree, nnx.Module) else None
+        first = "params/" if isinstance(tree, Mapping) and "params" in tree else "0/" if type(tree) in (tuple, list) else None
+        flat = self.nnx.to_flat_state(self.nnx.state(tree, self.nnx.Param)) if self.nnx else ()
+        trained = {"/".join(map(str, path)) for path, _ in flat}
 
         def role(name: str) -> Optional[str]:
-            if not (self.nnx or is_linen or is_tuple):
-                return None
-            return "trained" if name in trained or (not self.nnx and name.startswith(first)) else "buffer"
+            return "trained" if name in trained or (first and name.startswith(first)) else "buffer"
 
-        super().__init__(self._arrays, self._replace, roles or role, lambda: self.tree)
+        super().__init__(self._arrays, self._replace, roles or (role if trained or first else None), lambda: self.tree)
         if not self.state_dict():
             raise TypeError(f"fl.tree takes a pytree with floating-point arrays of JAX or numpy, not a {type(tree).__name__}")
 
@@ -165,9 +143,8 @@ class Tree(Weights):
         from jax import tree_util
 
         flat, structure = tree_util.tree_flatten_with_path(self.nnx.state(self.tree) if self.nnx else self.tree)
-        names = [tree_util.keystr(path, simple=True, separator="/") for path, _ in flat]
-        names = [name.removesuffix("/value") for name in names] if self.nnx else names
-        return list(zip(names, (leaf for _, leaf in flat))), structure
+        name = lambda path: tree_util.keystr(path, simple=True, separator="/").removesuffix("/value" if self.nnx else "")
+        return [(name(path), leaf) for path, leaf in flat], structure
 
     def _arrays(self) -> dict[str, Any]:
         from jax import numpy
@@ -179,12 +156,11 @@ class Tree(Weights):
         from jax import device_put
 
         leaves, structure = self._leaves()
-        new = [device_put(arrays[name], getattr(leaf, "sharding", None)) if name in arrays else leaf for name, leaf in leaves]
-        tree = structure.unflatten(new)
+        place = lambda name, leaf: device_put(arrays[name], getattr(leaf, "sharding", None)) if name in arrays else leaf
+        tree = structure.unflatten([place(name, leaf) for name, leaf in leaves])
+        self.tree = self.tree if self.nnx else tree
         if self.nnx:
             self.nnx.update(self.tree, tree)
-        else:
-            self.tree = tree
 
 
 def tree(tree: Any, roles: Any = None) -> Tree:
@@ -196,7 +172,7 @@ def tree(tree: Any, roles: Any = None) -> Tree:
             job.done(examples=n, loss=loss)
 
     Names are paths. Floating-point arrays are federated; keys, integers and whatever is no array stay what they are. Trained
-    is, of linen's variables, `params`, of an nnx module its `Param`, and of a tuple the first item, such as of (params, state):
+    is, of linen's variables, `params`, of an nnx module its `Param`, and of a tuple, such as (params, state), the first item:
     the rest is averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state does not belong in the tree: the
     script keeps it. An nnx module is changed in place. A function marked by `fl.evaluate` is given the tree.
     """
@@ -204,54 +180,47 @@ def tree(tree: Any, roles: Any = None) -> Tree:
 
 
 def lightning(module: Any, trainer: Any = None, data: Any = None, validation: Any = None, **options: Any) -> None:
-    """Federates a LightningModule: `fl.lightning(module, lambda job: Trainer(..), data)` in place of `trainer.fit(module, data)`.
+    """Federates a LightningModule: `fl.lightning(module, lambda job: Trainer(..), data)` in place of `Trainer(..).fit(module, data)`.
 
     `trainer` makes a new Trainer for each round. `data` is a loader or a LightningDataModule, `validation` a loader; both may be
     those of the module. With validation data the client evaluates: of what `validation_step` logs, the first name with `loss`
     is the loss, and the first with `acc` the accuracy. For several devices, start the script by torchrun.
     """
-    names = {kind.__name__ for kind in type(module).__mro__}
-    if "LightningModule" not in names:
+    if "LightningModule" not in {kind.__name__ for kind in type(module).__mro__}:
         raise TypeError(f"fl.lightning takes a LightningModule, not a {type(module).__name__}; a torch module goes to fl.rounds")
     if not callable(trainer):
-        what = f"a {type(trainer).__name__}; give a function that makes one for each round: lambda job: Trainer(..)"
-        raise TypeError(f"`trainer` of fl.lightning is {what}")
+        raise TypeError(f"`trainer` of fl.lightning is a function, lambda job: Trainer(..), and not a {type(trainer).__name__}")
     torch, several = sys.modules["torch"], int(os.environ.get("WORLD_SIZE", "1")) > 1
     if several and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    from_data = {"datamodule": data} if hasattr(data, "train_dataloader") else {}
-    has_validation = validation is not None or any(
-        not getattr(type(of), "val_dataloader", len).__module__.startswith(("lightning", "pytorch_lightning", "builtins"))
-        for of in (module, data)
-    )
+    of_module = {"datamodule": data} if hasattr(data, "train_dataloader") else None
+    hooks = [type(of).val_dataloader.__module__ for of in (module, data) if hasattr(of, "val_dataloader")]
 
     def made(job: Job) -> Any:
         one = trainer(job)
-        if not hasattr(one, "fit"):
-            raise TypeError(f"`trainer` of fl.lightning returned a {type(one).__name__}; it returns a new Trainer")
-        if one.world_size > 1 and not several:
-            raise ValueError(f"a Trainer of {one.world_size} devices starts the script again; start it by torchrun")
+        if not hasattr(one, "callback_metrics") or (one.world_size > 1 and not several):
+            what = f"{one.world_size} devices: start it by torchrun" if hasattr(one, "world_size") else type(one).__name__
+            raise ValueError(f"`trainer` of fl.lightning makes a Trainer; this one is of {what}")
         return one
 
     def test(_: Any) -> dict[str, Any]:
         one = made(Job(None, {"round": 1, "rounds": 1, "seed": 0}, Train()))
-        found = one.validate(module, **(from_data or {"dataloaders": validation}), verbose=False)
+        found = one.validate(module, **(of_module or {"dataloaders": validation}), verbose=False)
         figures = {name: value for of in found for name, value in of.items()}
-        loss, accuracy = (next((n for n in figures if word in n), None) for word in ("loss", "acc"))
+        loss, accuracy = (next((name for name in figures if word in name), None) for word in ("loss", "acc"))
         if loss is None:
             raise ValueError(f"validation_step logs no loss, only {list(figures)}; call self.log('val_loss', loss)")
-        own = {"examples": _examples(one.val_dataloaders), "loss": figures.pop(loss)}
-        return {**own, **({"accuracy": figures.pop(accuracy)} if accuracy else {}), **figures}
+        own = {"loss": figures.pop(loss), **({"accuracy": figures.pop(accuracy)} if accuracy else {})}
+        return {"examples": _examples(one.val_dataloaders), **own, **figures}
 
-    if has_validation:
+    if validation is not None or any(not name.startswith(("lightning.", "pytorch_lightning.")) for name in hooks):
         evaluate(test)
     for job in rounds(module, **options):
         with job:
             one, callback = made(job), job.callback()
             one.callbacks.append(callback)
             torch.manual_seed(job.seed)
-            loaders = from_data or {"train_dataloaders": data, "val_dataloaders": validation}
-            one.fit(module, **loaders)
+            one.fit(module, **(of_module or {"train_dataloaders": data, "val_dataloaders": validation}))
             figures = {name: value for name, value in one.callback_metrics.items() if name not in RESERVED}
             job.done(examples=_examples(one.train_dataloader), loss=callback.loss, **figures)
 
@@ -269,12 +238,11 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
 
     `arguments` are those of `model.train`. What they leave out is the run's: `epochs` of each round, `batch`, `seed`, and `lr0`,
     which counts if `optimizer` is named. Warm-up is in round 1 alone, and mosaics end with the last rounds. The client evaluates
-    the `val` images: metrics have Ultralytics' names. All rounds share one run folder. Afterwards, `model` has the weights of
-    this client's last training.
+    the `val` images; metrics have Ultralytics' names. All rounds share a folder. In the end, `model` has this client's weights.
     """
     if not hasattr(model, "task_map"):
         raise TypeError(f"fl.yolo takes an Ultralytics model, such as YOLO('yolo11n.pt'), not a {type(model).__name__}")
-    kinds, net, run, rows = model.task_map[model.task], None, {}, ""
+    kinds, net, place, rows = model.task_map[model.task], None, {}, ""
     given = {**model.overrides, **arguments, "data": data or model.overrides.get("data"), "mode": "train", "task": model.task}
 
     class Trainer(kinds["trainer"]):  # type: ignore[misc]
@@ -283,13 +251,11 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
                 return super().setup_model()
             self.model, net.criterion = net, None  # and not a new model from the checkpoint
 
-        def validate(self) -> tuple[dict[str, float], float]:
-            return {}, 0.0  # the client evaluates the model of the round
-
+        validate = lambda self: ({}, 0.0)  # the client evaluates the model of the round
         save_model = final_eval = lambda self: None
 
     class Validator(kinds["validator"]):  # type: ignore[misc]
-        losses = 0.0
+        total = 0.0
 
         def preprocess(self, batch: Any) -> Any:
             self.batch = super().preprocess(batch)
@@ -297,11 +263,11 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
 
         def postprocess(self, outputs: Any) -> Any:
             found = net.loss(self.batch, tuple(outputs) if isinstance(outputs, list) else outputs)[1]
-            self.losses += float(sum(found.values()) if isinstance(found, dict) else found.sum())
+            self.total += float(sum(found.values()) if isinstance(found, dict) else found.sum())
             return super().postprocess(outputs)
 
     with tempfile.TemporaryDirectory() as folder:  # a model for the classes of the data
-        first = Trainer(overrides={**given, "project": folder, "device": device()})
+        first = Trainer(overrides={**given, "device": given.get("device") or device(), "project": folder})
         if getattr(first, "ddp", False):
             raise ValueError("fl.yolo trains on one device: Ultralytics starts processes for several, which fl cannot reach")
         first.setup_model()
@@ -310,23 +276,24 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
 
     @evaluate
     def _(_: Any) -> dict[str, Any]:
-        own = {"device": device(), "rect": True, **given, "plots": False, "mode": "val"}
         with tempfile.TemporaryDirectory() as folder:
+            own = {"device": device(), **given, "rect": True, "plots": False, "mode": "val"}
             validator = Validator(save_dir=Path(folder), args=own)
             figures = dict(validator(model=copy.deepcopy(net)))
-        top1 = figures.get("metrics/accuracy_top1")
-        loss, accuracy = validator.losses / len(validator.dataloader), {} if top1 is None else {"accuracy": top1}
+        accuracy = {"accuracy": figures["metrics/accuracy_top1"]} if "metrics/accuracy_top1" in figures else {}
+        loss = validator.total / len(validator.dataloader)
         return {"examples": len(validator.dataloader.dataset), "loss": loss, **accuracy, **figures}
 
     for job in rounds(net):
         with job:
-            epochs, train = given.get("epochs", job.train.epochs or 1), job.train
+            train, epochs = job.train, given.get("epochs") or job.train.epochs or 1
             left = given.get("close_mosaic", 10) - epochs * (job.rounds - job.round)
             own = {"epochs": epochs, "batch": train.batch_size, "lr0": train.learning_rate, "lrf": 1.0, "seed": job.seed % 2**31}
-            fixed = {"close_mosaic": min(max(left, 0), epochs), **({"warmup_epochs": 0.0} if job.round > 1 else {}), **run}
-            trainer = Trainer(overrides={"name": job.client or None, "device": device(), **own, **given, **fixed})
-            run = {"project": str(trainer.save_dir.parent), "name": trainer.save_dir.name, "exist_ok": True}
-            if rows:  # which a new trainer deletes
+            late = {"close_mosaic": min(max(left, 0), epochs), **({"warmup_epochs": 0.0} if job.round > 1 else {})}
+            named = {"name": job.client or None, "device": device()}
+            trainer = Trainer(overrides={**named, **own, **given, **late, **place})
+            place = {"project": str(trainer.save_dir.parent), "name": trainer.save_dir.name, "exist_ok": True}
+            if rows:  # of results.csv, which a new trainer deletes
                 trainer.csv.write_text(rows)
             callback = job.callback()
             trainer.add_callback("on_train_batch_end", callback)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 import threading
 import time
@@ -23,23 +24,23 @@ COMPUTES = 0.02
 
 
 class Callback:
-    """Progress, mean loss and stop of a round, for a loop of a framework. Made by `job.callback()`, for this round alone.
+    """Progress, mean loss and stop of a round, for a loop of a framework. `job.callback()` makes one for its round.
 
     | loop | use |
     |---|---|
     | Keras | `model.fit(.., callbacks=[job.callback()])` |
-    | Lightning | `Trainer(.., callbacks=[job.callback()])` |
-    | transformers | `Trainer(.., callbacks=[job.callback()])` |
+    | Lightning, transformers | `Trainer(.., callbacks=[job.callback()])` |
     | Ultralytics | `model.add_callback("on_train_batch_end", job.callback())` |
     | any other | `if callback.step(loss): break` after each step |
 
     The framework ends its training after the step in which the answer is no longer wanted.
     """
 
+    state_key = "fl"  # of Lightning
+
     def __init__(self, job: Job) -> None:
-        self.job, self.steps = job, 0
-        self._total, self._sum, self._count, self._mean = 0, 0.0, 0, None
-        self._model: Any = None
+        self.job, self.steps, self._total, self._model = job, 0, 0, None
+        self._sum, self._count, self._mean = 0.0, 0, None
 
     def step(self, loss: Any = None, *, total: int = 0) -> bool:
         """Reports one more step of `total`, 0 if unknown, with its loss. Returns whether the training is to end."""
@@ -53,60 +54,44 @@ class Callback:
     @property
     def loss(self) -> float:
         """Mean loss of the steps; of Keras and Ultralytics, the mean that they show for the last epoch."""
-        if not self.steps:
-            raise ValueError("job.callback() was never called; pass it to the training, or call its `step(loss)`")
         if self._mean is None and not self._count:
-            raise ValueError("job.callback() was given no loss; pass one to `step(loss)`, or return it from the training step")
+            raise ValueError("job.callback() was never given a loss; pass it to the training, or call `step(loss)`")
         return float(self._sum / self._count if self._mean is None else self._mean)
 
-    # Keras, which calls it with the batch and the means so far, and Lightning, which calls it with what the training step returned.
-    def on_train_batch_end(self, *given: Any, logs: Any = None) -> None:
-        if len(given) == 1 or isinstance(given[0], int):
-            self._mean = (logs or {}).get("loss", self._mean)
-            if self.step(total=self._total):
-                self._model.stop_training = True
-            return
-        trainer, _, outputs = given[:3]
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        batches = trainer.num_training_batches * (trainer.max_epochs or 1)
-        is_known = 0 < batches < float("inf") and trainer.max_steps < 0
-        if self.step(loss, total=int(batches) if is_known else max(trainer.max_steps, 0)):
-            trainer.should_stop = True
-
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Any) -> None:  # Keras
         self._model = model
 
-    def set_params(self, params: Any) -> None:
+    def set_params(self, params: Any) -> None:  # Keras
         self._total = (params.get("steps") or 0) * (params.get("epochs") or 1)
 
-    # Lightning
-    state_key = "fl"
+    def on_train_batch_end(self, *given: Any, logs: Any = None) -> None:
+        if len(given) == 1:  # Keras: the batch, and the means so far
+            self._mean = (logs or {}).get("loss", self._mean)
+            self._model.stop_training = self.step(total=self._total) or self._model.stop_training
+            return
+        trainer, _, outputs = given[:3]  # Lightning: with what the training step returned
+        total = trainer.max_steps if trainer.max_steps > 0 else trainer.num_training_batches * (trainer.max_epochs or 0)
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        trainer.should_stop = self.step(loss, total=int(total) if 0 < total < 1e18 else 0) or trainer.should_stop
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # transformers
+        control.should_training_stop = self.step(total=state.max_steps) or control.should_training_stop
 
-    # transformers
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        stop = self.step(total=state.max_steps)
-        control.should_training_stop = control.should_training_stop or stop
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # transformers
         self._mean = (logs or {}).get("train_loss", (logs or {}).get("loss", self._mean))
 
-    # Ultralytics
-    def __call__(self, trainer: Any) -> None:
-        losses = trainer.tloss.values() if isinstance(trainer.tloss, dict) else trainer.tloss.reshape(-1)
-        self._mean = sum(losses)
+    def __call__(self, trainer: Any) -> None:  # Ultralytics
+        self._mean = sum(trainer.tloss.values() if isinstance(trainer.tloss, dict) else trainer.tloss.reshape(-1))
         trainer.stop = self.step(total=trainer.epochs * len(trainer.train_loader)) or trainer.stop
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_") or name in ("setup", "teardown", "load_state_dict"):  # the frameworks' other events
+        if name.startswith("on_") or name in ("setup", "teardown", "state_dict", "load_state_dict"):  # of the frameworks
             return lambda *args, **kwargs: None
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+        raise AttributeError(name)
 
 
 class Link(_Link):
-    """Tells the client that the process computes, while a training or evaluation reports nothing."""
+    """Sends progress in the place of a training or evaluation that reports nothing, each second in which the process computes."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self.lock, self.asked = threading.Lock(), False  # whether the client waits for an answer
@@ -121,23 +106,25 @@ class Link(_Link):
         return message
 
     def send(self, **message: Any) -> None:
+        is_progress = message["type"] == "progress"
         with self.lock:
-            if message["type"] == "progress":
+            if is_progress:
                 self.progress = message
-            elif message["type"] != "hello":
-                self.asked = False
-            if self.asked or message["type"] != "progress":  # which has no place after an answer
+            self.asked = self.asked and (is_progress or message["type"] == "hello")
+            if self.asked or not is_progress:  # which has no place after an answer
                 super().send(**message)
 
     def _pulse(self) -> None:
         own, group = time.process_time(), _group_s()
-        while not time.sleep(EVERY_S) and fl._link in (None, self):  # None: this one is not there yet, or the run is over
+        while not time.sleep(EVERY_S) and fl._link in (None, self):
             before, own = own, time.process_time()
-            computes = own - before > COMPUTES * EVERY_S
-            if not computes and self.asked:  # a process that waits for others, such as the workers of a loader
+            used = own - before
+            if self.asked and used < COMPUTES * EVERY_S:  # waits, perhaps for other processes, such as the workers of a loader
                 before, group = group, _group_s()
-                computes = group - before > COMPUTES * EVERY_S
-            if computes and self.asked:
+                used = group - before
+            elif self.asked:
+                group = math.inf  # not looked at since then
+            if self.asked and used > COMPUTES * EVERY_S:
                 self.send(**self.progress)
 
 
@@ -147,6 +134,5 @@ def _group_s() -> float:
     for path in glob.iglob("/proc/[0-9]*/stat"):
         with contextlib.suppress(OSError):  # of a process that has ended
             fields = Path(path).read_text(errors="replace").rpartition(")")[2].split()
-            if fields[2] == group:
-                ticks += sum(map(int, fields[11:15]))
+            ticks += sum(map(int, fields[11:15])) if fields[2] == group else 0
     return ticks / os.sysconf("SC_CLK_TCK")

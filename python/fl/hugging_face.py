@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import Job, Train, evaluate, rounds
+from .callbacks import Callback
 
 TIMES = ("_time", "_per_second", "runtime")  # ends of the names of figures that are no metrics
 
 
-class HuggingFaceCallback:
+class HuggingFaceCallback(Callback):
     """Federates a `transformers.Trainer`: `fl.HuggingFaceCallback(trainer).run()` in place of `trainer.train()`.
 
     Learning rate, epochs or steps, batch size and seed are the run's; everything else is as in the trainer's arguments.
@@ -22,20 +23,12 @@ class HuggingFaceCallback:
     """
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer, self.job = trainer, Job(None, {"round": 1, "rounds": 1, "seed": 0}, Train())
+        super().__init__(Job(None, {"round": 1, "rounds": 1, "seed": 0}, Train()))
+        self.trainer = trainer
         self.max_steps = getattr(trainer.args, "max_steps", -1)
         trainer.add_callback(self)
         if trainer.eval_dataset is not None and trainer.eval_dataset != {}:
             evaluate(self._evaluate)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_"):  # the other events of a `TrainerCallback`
-            return lambda *args, **kwargs: None
-        raise AttributeError(name)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.job.report(state.global_step, state.max_steps)
-        control.should_training_stop = control.should_training_stop or self.job.stopped
 
     def _evaluate(self, _: Any) -> dict[str, Any]:
         found = {name[5:]: value for name, value in self.trainer.evaluate().items() if name.startswith("eval_")}
@@ -62,6 +55,7 @@ class HuggingFaceCallback:
         """Trains in every round; `options` are those of `rounds`."""
         trainer, args = self.trainer, self.trainer.args
         for self.job in rounds(trainer.model, **options):
+            self.steps = 0
             with self.job as job:
                 length = _length(trainer.train_dataset)
                 args.learning_rate, args.per_device_train_batch_size = job.train.learning_rate, job.train.batch_size

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-SUFFIX = ".pt"
-
 
 class Kept:
-    """State of PyTorch objects after each answered round: in memory, and in a folder that outlives the script.
+    """State of PyTorch objects after each answered round, in a folder that outlives the script.
 
     A training begins with the state after the last answered round before its own. So a round that is tried again, after an
     error or by a client that was killed, begins with the same state.
@@ -24,22 +22,24 @@ class Kept:
             if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict") and "torch" in sys.modules):
                 why = "it is an optimizer, scheduler or GradScaler of PyTorch, or a list of them"
                 raise TypeError(f"`keep` of fl.rounds is a {type(one).__name__}; {why}")
-        self.first, self.after = copy.deepcopy(self._states()), 0
-        self.folder: Optional[Path] = None
+        self.first, self.after, self.files = copy.deepcopy(self._states()), 0, {}
 
     def _states(self) -> list[Any]:
         return [one.state_dict() for one in self.objects]
 
     def load(self, folder: Optional[str], number: int) -> None:
         """Before the training of a round. `folder` may not exist yet; None where this client stores nothing."""
-        self.folder = None if folder is None else Path(folder)
-        if self.folder is None:
-            return
-        before = max((n for n in self._stored(self.folder) if n < number), default=0)
-        if before != self.after:
-            states = copy.deepcopy(self.first) if before == 0 else self._read(self.folder / f"{before}{SUFFIX}")
-            for one, state in zip(self.objects, states):
-                one.load_state_dict(state)
+        self.folder = Path(folder) if folder else None
+        self.files = {int(file.stem): file for file in self.folder.glob("*.pt")} if self.folder else {0: None}
+        before = max((n for n in self.files if n < number), default=0)
+        if before != self.after and self.folder:
+            try:
+                path = self.files.get(before)
+                states = sys.modules["torch"].load(path, "cpu", weights_only=True) if path else copy.deepcopy(self.first)
+                for one, state in zip(self.objects, states):
+                    one.load_state_dict(state)
+            except Exception as error:  # of whatever kind a damaged file causes in PyTorch
+                raise RuntimeError(f"{path}: {error}; delete the file to start with an older state") from error
         self.after = -1  # until the round is answered
 
     def save(self, number: int, leads: bool) -> None:
@@ -47,21 +47,10 @@ class Kept:
         self.after = number
         if self.folder and leads:
             os.makedirs(self.folder, 0o700, exist_ok=True)
-            new = self.folder / "new"
-            with open(new, "wb") as file:
+            with open(self.folder / "new", "wb") as file:
                 sys.modules["torch"].save(self._states(), file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(new, self.folder / f"{number}{SUFFIX}")
-            for old in sorted(self._stored(self.folder))[:-2]:  # the last may be that of a round that is tried again
-                (self.folder / f"{old}{SUFFIX}").unlink()
-
-    def _stored(self, folder: Path) -> list[int]:
-        return [int(file.stem) for file in folder.glob(f"*{SUFFIX}") if file.stem.isdecimal()]
-
-    def _read(self, path: Path) -> list[Any]:
-        try:
-            states: list[Any] = sys.modules["torch"].load(path, map_location="cpu", weights_only=True)
-            return states
-        except Exception as error:  # of whatever kind a damaged file causes in PyTorch
-            raise RuntimeError(f"{path}: {error}; delete the file to start with an older state") from error
+            os.replace(self.folder / "new", self.folder / f"{number}.pt")
+            for old in sorted(self.files.keys() - {number})[:-1]:  # the last may be that of a round that is tried again
+                self.files[old].unlink()

@@ -81,12 +81,11 @@ pub(super) fn prune(
         let is_settled = digest.is_none_or(|digest| state.ack(digest).is_ok_and(|ack| ack.is_some()));
         if is_settled {
             let written = std::fs::metadata(state.path("memory")).and_then(|about| about.modified());
-            // Its local tensors, which a trainer's run has: `aside` has the instance in the folder's name.
+            // Its local tensors and what its trainer keeps: `aside` has the instance in the folder's name.
             let mut local = state.folder.file_name().unwrap_or_default().to_owned();
             if let Some(head) = head.as_ref().filter(|_| state.folder.starts_with(root.join("runs"))) {
                 local.push(format!("-{}", head.instance));
             }
-            local.push(".safetensors");
             settled.push((head.is_some(), written.ok(), state.folder, local));
         }
     }
@@ -97,7 +96,9 @@ pub(super) fn prune(
             break;
         }
         remove(&folder)?;
-        let _ = std::fs::remove_file(root.join("local").join(local));
+        let of_run = root.join("local").join(local);
+        let _ = std::fs::remove_file(of_run.with_added_extension("safetensors"));
+        let _ = std::fs::remove_dir_all(of_run.with_added_extension("kept"));
         kept -= 1;
         tracing::warn!(folder = %folder.display(), "the state of an earlier run is removed: `runs` or `disk` in [limits] is reached");
     }

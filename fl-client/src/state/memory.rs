@@ -332,6 +332,7 @@ mod tests {
         std::fs::create_dir(root.path().join("local")).unwrap();
         for name in ["a-settled", "b-unsettled"] {
             std::fs::write(local(name), b"local tensors").unwrap();
+            std::fs::create_dir(local(name).with_extension("kept")).unwrap();
         }
         for at in 0..50 {
             enter(&dir, &format!("x-{at:02}"));
@@ -348,6 +349,8 @@ mod tests {
         enter(&dir, "z");
         assert_eq!(folders(), ["b-unsettled", "c-broken", "y", "z"]);
         assert!(!local("a-settled").exists() && local("b-unsettled").exists());
+        assert!(!local("a-settled").with_extension("kept").exists());
+        assert!(local("b-unsettled").with_extension("kept").exists());
         drop(dir);
         // By bytes: all that may go does.
         let dir = StateDir::open(root.path(), false).unwrap().keeping(100, Some(1));

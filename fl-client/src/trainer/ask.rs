@@ -119,7 +119,9 @@ impl Actor {
         }
         if let Some(bound) = self.bound.as_ref().filter(|_| !trainer.joined) {
             let local = bound.local.as_deref().filter(|path| path.exists());
-            trainer.link.send(&ToTrainer::join(&bound.run, local));
+            trainer
+                .link
+                .send(&ToTrainer::join(&bound.run, local, bound.kept.as_deref()));
             trainer.joined = true;
             let tensors = doubtful(&bound.run.layout, &hello.kinds);
             if !tensors.is_empty() {

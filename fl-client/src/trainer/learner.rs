@@ -11,7 +11,7 @@ use fl_proto::open_regular;
 
 use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
-use super::local::LocalFile;
+use super::local::{LocalFile, path_of};
 use super::message::{Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE};
 use super::replaced::replaced;
 use super::request::{Answer, Bound, Request};
@@ -189,6 +189,12 @@ impl Learner for TrainerLearner {
         let bound = Arc::new(Bound {
             run: run.clone(),
             local: self.local.as_ref().map(|local| local.path().to_owned()),
+            kept: self
+                .config
+                .state
+                .as_deref()
+                .map(|state| path_of(state, run, "kept"))
+                .transpose()?,
         });
         self.bound = Some(Arc::clone(&bound));
         if let Some(supervisor) = &self.supervisor {

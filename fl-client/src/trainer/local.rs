@@ -1,4 +1,4 @@
-//! This client's local tensors of one run: a safetensors file in the state folder that outlives the client.
+//! What outlives the client of one run in the state folder: its local tensors, in a safetensors file, and what the trainer keeps.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,17 @@ use anyhow::Context as _;
 use super::tensors::Tensors;
 use crate::learner::RunTensors;
 use crate::state::Disk;
+
+/// A path of one run in the state folder, such as for what the trainer itself keeps there.
+///
+/// # Errors
+/// If its folder cannot be created.
+pub(super) fn path_of(state: &Path, run: &RunTensors, extension: &str) -> anyhow::Result<PathBuf> {
+    let folder = std::path::absolute(state)?.join("local");
+    let context = || format!("cannot create {}", folder.display());
+    fl_proto::make_private_folder(&folder).with_context(context)?;
+    Ok(folder.join(format!("{}-{}.{extension}", run.run, run.instance)))
+}
 
 /// The file of one run.
 #[derive(Debug)]
@@ -21,11 +32,8 @@ impl LocalFile {
     /// # Errors
     /// If its folder cannot be created.
     pub(super) fn new(state: &Path, sync: bool, run: &RunTensors) -> anyhow::Result<Self> {
-        let folder = std::path::absolute(state)?.join("local");
-        let context = || format!("cannot create {}", folder.display());
-        fl_proto::make_private_folder(&folder).with_context(context)?;
         Ok(Self {
-            path: folder.join(format!("{}-{}.safetensors", run.run, run.instance)),
+            path: path_of(state, run, "safetensors")?,
             disk: Disk { sync },
         })
     }

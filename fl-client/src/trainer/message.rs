@@ -37,6 +37,7 @@ pub(super) enum ToTrainer<'a> {
         tensors: Vec<Named<'a>>,
         base: Option<&'a Path>,
         local: Option<&'a Path>,
+        kept: Option<&'a Path>,
     },
     Fit {
         round: u64,
@@ -96,7 +97,7 @@ impl ToTrainer<'_> {
         }
     }
 
-    pub(super) fn join<'a>(run: &'a RunTensors, local: Option<&'a Path>) -> ToTrainer<'a> {
+    pub(super) fn join<'a>(run: &'a RunTensors, local: Option<&'a Path>, kept: Option<&'a Path>) -> ToTrainer<'a> {
         let travels = run.layout.tensors().iter().map(|tensor| Named {
             name: &tensor.name,
             dtype: tensor.dtype.name(),
@@ -117,6 +118,7 @@ impl ToTrainer<'_> {
             tensors: travels.chain(stays).collect(),
             base: run.base_file.as_deref(),
             local,
+            kept,
         }
     }
 }
@@ -455,7 +457,7 @@ mod tests {
             base_file: None,
             space: None,
         };
-        assert_eq!(sent(&ToTrainer::join(&run, None)), shown("join"));
+        assert_eq!(sent(&ToTrainer::join(&run, None, None)), shown("join"));
         let evaluate = ToTrainer::Evaluate {
             round: 1,
             weights: MODEL_FILE,

@@ -42,6 +42,8 @@ pub(super) struct Bound {
     pub(super) run: RunTensors,
     /// Where this client's local tensors of the run are stored.
     pub(super) local: Option<PathBuf>,
+    /// A folder for what the trainer keeps from round to round. It need not exist.
+    pub(super) kept: Option<PathBuf>,
 }
 
 impl Bound {

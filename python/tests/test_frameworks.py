@@ -1,0 +1,238 @@
+"""The scripts of examples/frameworks in a federation of three clients, against a loop over three clients in the framework alone.
+
+Each test needs its framework and the programs, and says so where it is skipped. `.ci/frameworks` installs all frameworks.
+"""
+
+import importlib.util
+import math
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import fl
+from fake_client import PACKAGE
+
+EXAMPLES = PACKAGE.parent / "examples" / "frameworks"
+CLIENTS, ROUNDS = 3, 4
+LOSSLESS = "".join(f"\n[compression.{way}]\ndefault = {{}}\n" for way in ("uplink", "downlink"))
+# Loaded by every Python of the federation: the number of a round is its seed, as in the loop without a federation.
+SEEDS = """
+import fl
+begin = fl.Job.__init__
+fl.Job.__init__ = lambda self, session, message, train: begin(self, session, {**message, "seed": message["round"]}, train)
+"""
+
+
+class Federated:
+    """A run of a script in a folder of its own: the table of its rounds, and the tensors of its last model."""
+
+    def __init__(self, name, run):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            shutil.copy(EXAMPLES / f"{name}.py", folder)
+            (folder / "run.toml").write_text((EXAMPLES / "run.toml").read_text() + run)
+            (folder / "sitecustomize.py").write_text(textwrap.dedent(SEEDS))
+            environment = {"PYTHONPATH": f"{folder}:{PACKAGE}", "YOLO_OFFLINE": "true", "OMP_NUM_THREADS": "1"}
+            with mock.patch.dict(os.environ, environment), mock.patch("sys.stdout"), mock.patch("sys.stderr"):
+                call = {"clients": CLIENTS, "script": folder / f"{name}.py", "folder": folder / "federation"}
+                self.rounds = fl.simulate(folder / "run.toml", **call)
+            file = folder / "model.safetensors"
+            subprocess.run(["fl-server", "export", folder / "federation", "-o", file], check=True, capture_output=True)
+            import numpy
+
+            slots = fl.read_safetensors(file)
+            self.model = {
+                name: numpy.frombuffer(slot.data, fl.TYPES[slot.dtype][0]).reshape(slot.shape).copy()
+                for name, slot in slots.items()
+            }
+
+
+class Plain:
+    """The same scripts in this process, with a module `fl` of a few lines that only averages by the framework's own means."""
+
+    def __init__(self, name, get, set):
+        self.get, self.set, self.models, self.losses = get, set, {}, []
+        self.answers, self.turn, self.name = {}, threading.Condition(), name
+        self.now = 0  # the client that computes
+        threads = [threading.Thread(target=self.client, args=(i,), daemon=True) for i in range(CLIENTS)]
+        self.error = None
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.error:
+            raise self.error
+
+    def client(self, i):
+        try:
+            self.wait(i)
+            if "keras" in sys.modules:
+                sys.modules["keras"].backend.clear_session()
+            stub = types.ModuleType("fl")
+            stub.evaluate, stub.device = lambda function: function, lambda: "cpu"
+            stub.keras = lambda model: model
+            stub.tree = lambda tree: tree if hasattr(tree, "train") else types.SimpleNamespace(tree=tree)
+            stub.rounds = lambda model, **_: self.rounds(i, model)
+            stub.lightning = lambda *given, **named: self.lightning(i, *given, **named)
+            with mock.patch.dict(sys.modules, fl=stub), mock.patch("sys.argv", [self.name, str(i), str(CLIENTS)]):
+                runpy.run_path(str(EXAMPLES / f"{self.name}.py"))
+        except BaseException as error:
+            self.error = self.error or error
+        finally:
+            self.now = None if self.error else self.now
+            self.pass_on(i)
+
+    def wait(self, i):
+        with self.turn:
+            self.turn.wait_for(lambda: self.now in (i, None))
+        if self.now is None:
+            raise RuntimeError("another client has failed") from self.error
+
+    def pass_on(self, i):
+        with self.turn:
+            self.now = None if self.now is None else (i + 1) % CLIENTS
+            self.turn.notify_all()
+
+    def rounds(self, i, model):
+        self.models[i] = model
+        if i == 0:
+            self.model = self.get(model)
+        for number in range(1, ROUNDS + 1):
+            self.set(model, self.model)
+            job = fl.Job(None, {"round": number, "rounds": ROUNDS, "seed": number}, fl.Train(learning_rate=0.1))
+            job.done = lambda examples, loss, **_: self.answers.update({i: (examples, loss, self.get(model))})
+            yield job
+            if len(self.answers) == CLIENTS:
+                self.average()
+            self.pass_on(i)
+            self.wait(i)
+
+    def average(self):
+        total = sum(examples for examples, _, _ in self.answers.values())
+        self.losses.append(sum(examples * float(loss) for examples, loss, _ in self.answers.values()) / total)
+        self.model = {
+            name: sum(examples * model[name].astype("float64") for examples, _, model in self.answers.values()) / total
+            for name in self.model
+        }
+        self.model = {name: value.astype("float32") for name, value in self.model.items()}
+        self.answers = {}
+
+    def lightning(self, i, module, trainer, data, validation):
+        import torch
+
+        for job in self.rounds(i, module):
+            torch.manual_seed(job.seed)
+            trainer(job).fit(module, data, validation)
+            job.done(examples=len(data.dataset), loss=0)
+
+
+def torch_get(model):
+    model = getattr(model, "module", model)
+    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items() if value.dtype.is_floating_point}
+
+
+def torch_set(model, arrays):
+    import torch
+
+    own = model.state_dict()
+    model.load_state_dict({**own, **{name: torch.tensor(value) for name, value in arrays.items()}})
+
+
+def keras_get(model):
+    return dict(zip([variable.path for variable in model.weights], model.get_weights()))
+
+
+def tree_leaves(model):
+    import jax
+
+    tree = model.tree if hasattr(model, "tree") else importlib.import_module("flax.nnx").state(model)
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return tree, {jax.tree_util.keystr(path): leaf for path, leaf in leaves if hasattr(leaf, "dtype")}
+
+
+def tree_get(model):
+    import numpy
+
+    return {name: numpy.array(leaf) for name, leaf in tree_leaves(model)[1].items() if "float" in str(leaf.dtype)}
+
+
+def tree_set(model, arrays):
+    import jax
+
+    tree, _ = tree_leaves(model)
+    new = jax.tree_util.tree_map_with_path(lambda path, leaf: jax.numpy.asarray(arrays.get(jax.tree_util.keystr(path), leaf)) if jax.tree_util.keystr(path) in arrays else leaf, tree)
+    if hasattr(model, "tree"):
+        model.tree = new
+    else:
+        importlib.import_module("flax.nnx").update(model, new)
+
+
+KERAS = (keras_get, lambda model, arrays: model.set_weights(list(arrays.values())))
+TORCH, TREE = (torch_get, torch_set), (tree_get, tree_set)
+
+
+def plain_name(name):
+    """A path of JAX, such as `['params'][0].weight`, as `fl` writes it."""
+    parts = name.replace("['", "/").replace("']", "").replace("[", "/").replace("]", "").replace(".", "/").strip("/")
+    return parts.removesuffix("/value")
+
+
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+class Frameworks(unittest.TestCase):
+    def equal(self, name, needs, means, tolerance=2e-4):
+        """The federated model is that of a loop over clients, to rounding, under the names of the framework."""
+        if missing := [package for package in needs if not importlib.util.find_spec(package)]:
+            self.skipTest(f"{', '.join(missing)} is not installed")
+        plain = Plain(name, *means)
+        federated = Federated(name, LOSSLESS)
+        expected = {plain_name(key): value for key, value in plain.model.items()} if means is TREE else plain.model
+        floats = {key: value for key, value in federated.model.items() if value.dtype.kind == "f"}
+        self.assertEqual(floats.keys(), expected.keys())
+        for key, value in expected.items():
+            scale = max(abs(value).max(), 1e-3)
+            self.assertLess(abs(floats[key] - value).max() / scale, tolerance, key)
+        self.assertEqual(federated.rounds["updates"], [CLIENTS] * ROUNDS)
+        return federated
+
+    def test_keras(self):
+        self.equal("keras_cnn", ["keras", os.environ.get("KERAS_BACKEND", "tensorflow")], KERAS)
+
+    def test_flax_nnx(self):
+        self.equal("flax_nnx", ["flax", "optax"], TREE)
+
+    def test_flax_linen(self):
+        self.equal("flax_linen", ["flax", "optax"], TREE)
+
+    def test_equinox(self):
+        self.equal("equinox_mlp", ["equinox", "optax"], TREE)
+
+    def test_haiku(self):
+        self.equal("haiku_cnn", ["haiku", "optax"], TREE)
+
+    def test_lightning(self):
+        self.equal("lightning_mlp", ["lightning"], TORCH)
+
+    def test_monai(self):
+        self.equal("monai_unet", ["monai"], TORCH)
+
+    def test_timm(self):
+        self.equal("timm_resnet", ["timm"], TORCH)
+
+    def test_fastai(self):
+        self.equal("fastai_mlp", ["fastai"], TORCH)
+
+    def test_accelerate(self):
+        self.equal("accelerate_mlp", ["accelerate"], TORCH)
+
+
+if __name__ == "__main__":
+    unittest.main()
