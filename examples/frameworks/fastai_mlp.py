@@ -6,11 +6,11 @@ import fl
 import torch
 from fastai.basics import CrossEntropyLossFlat, DataLoader, DataLoaders, Learner, accuracy, set_seed
 
+set_seed(0)
 part = torch.Generator().manual_seed(int(sys.argv[1]))
 points = torch.randn(600, 8, generator=part)
 data = list(zip(points, points[:, :4].argmax(1)))
 loaders = DataLoaders(DataLoader(data[:500], bs=20, shuffle=True), DataLoader(data[500:], bs=100))
-set_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 learn = Learner(loaders, net, loss_func=CrossEntropyLossFlat(), metrics=accuracy)
 

@@ -3,20 +3,9 @@
 import sys
 
 import fl
-import jax
 import numpy as np
 import optax
 from flax import nnx
-
-
-class CNN(nnx.Module):
-    def __init__(self, rngs):
-        self.conv = nnx.Conv(1, 16, (3, 3), use_bias=False, rngs=rngs)
-        self.norm = nnx.BatchNorm(16, momentum=0.9, rngs=rngs)
-        self.dense = nnx.Linear(16, 4, rngs=rngs)
-
-    def __call__(self, x):
-        return self.dense(jax.nn.relu(self.norm(self.conv(x))).mean((1, 2)))
 
 
 def loss_of(model, images, labels):
@@ -30,10 +19,20 @@ def step(model, optimizer, images, labels):
     return loss
 
 
-part = np.random.default_rng(int(sys.argv[1]))
-labels = part.integers(0, 4, 512)  # stripes of four widths
-images = np.sin(np.arange(16) * (labels[:, None] + 1) / 2)[:, None, :, None] + part.normal(0, 0.5, (512, 16, 16, 1))
-model = CNN(nnx.Rngs(0))
+rngs, part = nnx.Rngs(0), np.random.default_rng(int(sys.argv[1]))
+layers = [nnx.Conv(1, 16, (3, 3), use_bias=False, rngs=rngs), nnx.BatchNorm(16, momentum=0.9, rngs=rngs), nnx.relu]
+model = nnx.Sequential(*layers, lambda x: x.mean((1, 2)), nnx.Linear(16, 4, rngs=rngs))
+labels = part.integers(0, 4, 600)  # stripes of four widths
+images = np.sin(np.arange(16) * (labels[:, None] + 1) / 2)[:, None, :, None] + part.normal(0, 0.5, (600, 16, 16, 1))
+
+
+@fl.evaluate
+def test(model):
+    model.eval()
+    accuracy = (model(images[512:]).argmax(1) == labels[512:]).mean()
+    return {"examples": 88, "loss": loss_of(model, images[512:], labels[512:]), "accuracy": accuracy}
+
+
 for job in fl.rounds(fl.tree(model)):
     optimizer = nnx.Optimizer(model, optax.sgd(job.train.learning_rate), wrt=nnx.Param)
     model.train()

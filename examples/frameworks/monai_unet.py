@@ -10,8 +10,7 @@ from monai.networks.nets import UNet
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-model = UNet(2, 1, 1, channels=(8, 16, 32), strides=(2, 2), norm="batch")
-loss_of = DiceLoss(sigmoid=True)
+model, loss_of = UNet(2, 1, 1, channels=(8, 16, 32), strides=(2, 2), norm="batch"), DiceLoss(sigmoid=True)
 
 part = torch.Generator().manual_seed(int(sys.argv[1]))
 at, radius = torch.rand(120, 2, 1, 1, generator=part) * 16 + 8, torch.rand(120, 1, 1, generator=part) * 4 + 3
@@ -24,7 +23,7 @@ loader = DataLoader(TensorDataset(scans[:100], masks[:100]), batch_size=10, shuf
 @fl.evaluate
 def test(model):
     outputs = model(scans[100:])
-    dice = compute_dice((outputs > 0).float(), masks[100:]).mean().item()
+    dice = compute_dice((outputs > 0).float(), masks[100:]).mean()
     return {"examples": 20, "loss": loss_of(outputs, masks[100:]), "dice": dice}
 
 

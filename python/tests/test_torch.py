@@ -2,11 +2,14 @@
 
 import importlib.metadata
 import importlib.util
+import os
+import signal
 import struct
 import sys
+import tempfile
 import unittest
 
-from fake_client import FakeClient
+from fake_client import TIMEOUT_S, FakeClient
 
 MODEL = """
 import sys
@@ -53,6 +56,73 @@ for _ in ranks:
             rank.send_signal(signal.SIGKILL)
         sys.exit(1)
 """
+
+
+# Momentum 1 and gradient 1: in training k, the step is k times the rate. {body} is after the step.
+KEPT = """
+import os, sys
+import torch
+import fl
+
+model = torch.nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=1.0)
+for job in fl.rounds(model, keep=optimizer):
+    with job:
+        optimizer.zero_grad()
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        if "fails" in job.extra:
+            raise ValueError("no more data")
+        job.done(examples=1, loss=1)
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+class Kept(unittest.TestCase):
+    def step(self, client, number, **fields):
+        """How far a training moved the weight."""
+        client.weights({"weight": struct.pack("<f", 0)})
+        client.fit(number, **fields)
+        if "extra" in fields:
+            return client.hear("failed")["message"]
+        client.hear("fitted")
+        return -struct.unpack("<f", client.result()["weight"])[0]
+
+    def test_a_kept_optimizer_goes_on_after_failed_and_repeated_rounds_and_after_a_restart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kept = os.path.join(folder, "run.kept")
+            with FakeClient(KEPT) as client:
+                client.join(kept=kept)
+                self.assertEqual([self.step(client, number) for number in (1, 2)], [1, 2])
+                self.assertIn("no more data", self.step(client, 3, extra={"fails": True}))
+                self.assertEqual(self.step(client, 3), 3, "the failed training left its momentum")
+                self.assertEqual(self.step(client, 3), 3, "a repeated round began with its own state")
+                self.assertEqual(self.step(client, 7), 4, "rounds may pass without this client")
+                os.killpg(client.process.pid, signal.SIGKILL)
+            self.assertEqual(sorted(os.listdir(kept)), ["3.pt", "7.pt"])
+            with FakeClient(KEPT) as client:
+                client.join(kept=kept)
+                self.assertEqual(self.step(client, 7), 4, "the round of the killed script is trained again")
+                self.assertEqual(self.step(client, 8), 5)
+            with open(os.path.join(kept, "8.pt"), "r+b") as file:
+                file.truncate(100)
+            with FakeClient(KEPT) as client:
+                client.join(kept=kept)
+                self.assertRegex(self.step(client, 9, extra={}), "RuntimeError: .*8.pt: .*delete the file")
+                os.unlink(os.path.join(kept, "8.pt"))
+                self.assertEqual(self.step(client, 9), 5)
+
+    def test_a_client_that_stores_nothing_keeps_the_state_in_memory(self):
+        with FakeClient(KEPT) as client:
+            client.join()
+            self.assertEqual([self.step(client, number) for number in (1, 2, 3)], [1, 2, 3])
+
+    def test_what_cannot_be_kept_is_refused(self):
+        for wrong in ("model.weight", "[optimizer, 5]", "dict"):
+            with FakeClient(KEPT.replace("keep=optimizer", f"keep={wrong}")) as client:
+                self.assertIsNone(client.hear())
+                client.process.wait(TIMEOUT_S)
+                self.assertIn("optimizer, scheduler or GradScaler of PyTorch", client.stderr())
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
