@@ -25,10 +25,11 @@ part = np.random.default_rng(int(sys.argv[1]))
 points = part.normal(size=(512, 8)).astype("float32")
 labels = np.argmax(points[:, :4], 1)
 optimizer = optax.adam(0.01)
+batches = [slice(at, at + 32) for at in range(0, 512, 32)]
 weights = fl.tree(eqx.nn.MLP(8, 4, 32, 2, key=jax.random.key(0)))
 for job in fl.rounds(weights):
     state, losses = optimizer.init(eqx.filter(weights.tree, eqx.is_inexact_array)), []
-    for at in job.batches(range(0, 512, 32)):
-        weights.tree, state, loss = step(weights.tree, state, points[at : at + 32], labels[at : at + 32])
+    for at in job.batches(batches):
+        weights.tree, state, loss = step(weights.tree, state, points[at], labels[at])
         losses.append(float(loss))
     job.done(examples=512, loss=np.mean(losses))

@@ -29,10 +29,11 @@ def step(variables, images, labels, rate):
 part = np.random.default_rng(int(sys.argv[1]))
 labels = part.integers(0, 4, 512)  # stripes of four widths
 images = np.sin(np.arange(16) * (labels[:, None] + 1) / 2)[:, None, :, None] + part.normal(0, 0.5, (512, 16, 16, 1))
+batches = [slice(at, at + 32) for at in range(0, 512, 32)]
 weights = fl.tree(CNN().init(jax.random.key(0), images[:1]))
 for job in fl.rounds(weights):
     losses = []
-    for at in job.batches(range(0, 512, 32)):
-        weights.tree, loss = step(weights.tree, images[at : at + 32], labels[at : at + 32], job.train.learning_rate)
+    for at in job.batches(batches):
+        weights.tree, loss = step(weights.tree, images[at], labels[at], job.train.learning_rate)
         losses.append(float(loss))
     job.done(examples=512, loss=np.mean(losses))

@@ -31,5 +31,5 @@ model = Classifier()
 points = torch.randn(600, 8, generator=torch.Generator().manual_seed(int(sys.argv[1])))
 data = TensorDataset(points, points[:, :4].argmax(1))
 train, test = DataLoader(Subset(data, range(500)), 20, shuffle=True), DataLoader(Subset(data, range(500, 600)), 100)
-quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-fl.lightning(model, trainer=lambda job: lightning.Trainer(max_epochs=job.train.epochs, **quiet), data=train, validation=test)
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+fl.lightning(model, lambda job: lightning.Trainer(max_epochs=job.train.epochs, **quiet), data=train, validation=test)

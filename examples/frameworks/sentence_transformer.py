@@ -5,7 +5,12 @@ import sys
 
 import fl
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+    losses,
+)
 from sentence_transformers.sentence_transformer.modules import BoW, Dense
 
 random.seed(int(sys.argv[1]))
@@ -24,5 +29,7 @@ model = SentenceTransformer(modules=[BoW(vocab=words), Dense(in_features=100, ou
 arguments = SentenceTransformerTrainingArguments(
     "out", save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no"
 )
-trainer = SentenceTransformerTrainer(model, arguments, data.select(range(200)), data.select(range(200, 240)), losses.CosineSimilarityLoss(model))
+trainer = SentenceTransformerTrainer(
+    model, arguments, data.select(range(200)), data.select(range(200, 240)), losses.CosineSimilarityLoss(model)
+)
 fl.HuggingFaceCallback(trainer).run()

@@ -159,11 +159,11 @@ def _place(value: Any) -> Any:
 def _named(model: Any) -> dict[str, Any]:
     """What the model holds, by name. Raises TypeError for what is no model."""
     is_object = hasattr(model, "state_dict") and hasattr(model, "load_state_dict") and not isinstance(model, type)
-    why = instead(model) if instead else None
+    why = instead(model)
     named = None if why else model if isinstance(model, dict) else model.state_dict() if is_object else None
     if not isinstance(named, Mapping):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
-        raise TypeError(f"fl.rounds takes {MODELS}; what it was given is {what}" + (f": {why}" if why else ""))
+        raise TypeError(f"fl.rounds takes {MODELS}; what it was given is {what}{why}")
     if other := [name for name in named if not isinstance(name, str)]:
         raise TypeError(f"the model names a tensor {other[0]!r}, which is no text; a model is {MODELS}")
     return {name.replace(COMPILED, ""): value for name, value in named.items()}
@@ -291,10 +291,8 @@ def _connect() -> _Link | None:
     global _link
     if _is_worker():
         return None
-    if _link is None and "FL_ATTACH" in os.environ:
-        _link = Link(both := connected(), both)
-    elif _link is None and "FL_TRAINER" in os.environ:
-        _link = Link(*_pipes())
+    if _link is None and {"FL_TRAINER", "FL_ATTACH"} & os.environ.keys():
+        _link = Link(*(connected() if "FL_ATTACH" in os.environ else _pipes()))
     if _link:
         # For the processes that this one starts.
         os.environ.update(FL_TRAINER_PROCESS=str(os.getpid()), FL_TRAINER_DEVICE=str(_link.start.get("device", "auto")))
@@ -498,11 +496,11 @@ class Job:
 
     def callback(self) -> Callback:
         """A callback for the loop of a framework: progress, mean loss and stop. See `fl.callbacks.Callback`."""
-        self._callback = Callback(self)
-        return self._callback
+        self._callback = callback = Callback(self)
+        return callback
 
     def done(
-        self, *, examples: int, loss: Any, squared_gradients: Any = None, unchanged_ok: bool | None = None, **metrics: Any
+        self, *, examples: int, loss: Any, squared_gradients: Any = None, unchanged_ok: Any = None, **metrics: Any
     ) -> None:
         """Returns the model's weights with the number of examples and the mean training loss.
 
@@ -758,7 +756,7 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None, keep
 
 Statistics: Any = None
 Link: Any = _Link
-instead: Any = None
+instead: Any = lambda _: ""
 with contextlib.suppress(ImportError):  # a copied file is without them
     from .adapters import Weights, instead, keras, lightning, tree, yolo
     from .batch_norm import Statistics

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from . import RESERVED, Job, Train, _describe, device, evaluate, rounds
 from .hugging_face import _length
 
 Arrays = Mapping[str, Any]
+Function = Callable[[Any], Any]
 ROLES = ("trained", "buffer", "counter", "local", "frozen")
 TREES = "boosted trees and forests have no weights of fixed shapes, so there is nothing to average"
 LIGHTNING = "use fl.lightning(module, trainer=lambda job: Trainer(..), data=..)"
@@ -29,18 +31,18 @@ INSTEAD = {
 }
 
 
-def instead(model: Any) -> Optional[str]:
-    """What to use in place of an object that `fl.rounds` cannot take; None for others."""
+def instead(model: Any) -> str:
+    """What to use in place of an object that `fl.rounds` cannot take, after a colon; empty for others."""
     if hasattr(model, "task_map"):  # of Ultralytics, a module that trains another one
-        return "use fl.yolo(model, data=..)"
+        return ": use fl.yolo(model, data=..)"
     if isinstance(model, dict):
         is_nested = any(isinstance(value, (dict, list, tuple)) for value in model.values())
-        return "of a nested dict, use fl.rounds(fl.tree(tree))" if is_nested else None
+        return ": a nested dict goes through fl.rounds(fl.tree(tree))" if is_nested else ""
     if isinstance(model, type) or hasattr(model, "load_state_dict"):
-        return None
-    modules = [kind.__module__ + "." for kind in type(model).__mro__]
+        return ""
+    modules = [f"{kind.__module__}." for kind in type(model).__mro__]
     known = (use for package, use in INSTEAD.items() if any(module.startswith(f"{package}.") for module in modules))
-    return next(known, "any other model takes fl.Weights(get, set)")
+    return ": " + next(known, "any other model takes fl.Weights(get, set)")
 
 
 class Weights:
@@ -56,13 +58,7 @@ class Weights:
     A `set` that leaves a value out, and a `get` with other names than before, are errors, which name it.
     """
 
-    def __init__(
-        self,
-        get: Callable[[], Arrays],
-        set: Callable[[dict[str, Any]], object],
-        roles: Union[Mapping[str, str], Callable[[str], Optional[str]], None] = None,
-        subject: Optional[Callable[[], Any]] = None,
-    ) -> None:
+    def __init__(self, get: Callable[[], Any], set: Function, roles: Any = None, subject: Any = None) -> None:
         for name, function in (("get", get), ("set", set)):
             if not callable(function):
                 raise TypeError(f"`{name}` of fl.Weights is a function, not a {type(function).__name__}")
@@ -74,12 +70,12 @@ class Weights:
         found = {name: self.roles(name) if callable(self.roles) else self.roles[name] for name in names}
         for name, role in found.items():
             if name not in self.first or role not in (*ROLES, None):
-                raise ValueError(f"`roles` says {role!r} for `{name}`; a role of a name of `get` is one of {', '.join(ROLES)}")
+                raise ValueError(f"`roles` says {role!r} for `{name}`; a name of `get` has one of {', '.join(ROLES)}")
         return {name: "parameter" if role == "trained" else role for name, role in found.items() if role}
 
     def state_dict(self) -> dict[str, Any]:
         if not isinstance(arrays := self.get(), Mapping):
-            raise TypeError(f"`get` of fl.Weights returned a {type(arrays).__name__}; it returns a dict of arrays by name")
+            raise TypeError(f"`get` of fl.Weights returns a dict of arrays by name, not a {type(arrays).__name__}")
         arrays = {name: value.detach() if hasattr(value, "detach") else value for name, value in arrays.items()}
         now = {name: _describe(name, value) for name, value in arrays.items()}
         self.first = self.first or now
@@ -105,66 +101,27 @@ def keras(model: Any) -> Weights:
     Names are the variables' paths. Variables that are not trained, such as running statistics, are buffers; states of random
     generators and metrics stay out.
     """
-    from keras import Model, ops
+    import keras as framework
 
-    if not isinstance(model, Model):
-        raise TypeError(f"fl.keras takes a keras.Model, not a {type(model).__name__}; a torch module goes to fl.rounds")
+    if not hasattr(framework, "ops"):
+        raise ImportError(f"fl.keras needs Keras 3; this environment has {framework.__version__}")
+    if not isinstance(model, framework.Model):
+        raise TypeError(f"fl.keras takes a keras.Model, not a {type(model).__name__}")
     variables = {variable.path: variable for variable in model.weights}
     if not variables or len(variables) < len(model.weights):
         why = "two variables of one path: name its layers" if variables else "no variables yet: begin with keras.Input"
         raise ValueError(f"the Keras model has {why}")
     trained = {variable.path for variable in model.trainable_weights}
     return Weights(
-        lambda: {name: ops.convert_to_numpy(variable) for name, variable in variables.items()},
+        lambda: {name: framework.ops.convert_to_numpy(variable) for name, variable in variables.items()},
         lambda arrays: [variable.assign(arrays[name]) for name, variable in variables.items()],
         lambda name: "trained" if name in trained else "buffer",
         lambda: model,
     )
 
 
-class Tree(Weights):
-    """A pytree as `fl.tree` makes it: `tree` is the present one."""
-
-    def __init__(self, tree: Any, roles: Any) -> None:
-        nnx = sys.modules.get("flax.nnx")
-        self.tree, self.nnx = tree, nnx if nnx and isinstance(tree, nnx.Module) else None
-        first = "params/" if isinstance(tree, Mapping) and "params" in tree else "0/" if type(tree) in (tuple, list) else None
-        flat = self.nnx.to_flat_state(self.nnx.state(tree, self.nnx.Param)) if self.nnx else ()
-        trained = {"/".join(map(str, path)) for path, _ in flat}
-
-        def role(name: str) -> Optional[str]:
-            return "trained" if name in trained or (first and name.startswith(first)) else "buffer"
-
-        super().__init__(self._arrays, self._replace, roles or (role if trained or first else None), lambda: self.tree)
-        if not self.state_dict():
-            raise TypeError(f"fl.tree takes a pytree with floating-point arrays of JAX or numpy, not a {type(tree).__name__}")
-
-    def _leaves(self) -> tuple[list[tuple[str, Any]], Any]:
-        from jax import tree_util
-
-        flat, structure = tree_util.tree_flatten_with_path(self.nnx.state(self.tree) if self.nnx else self.tree)
-        name = lambda path: tree_util.keystr(path, simple=True, separator="/").removesuffix("/value" if self.nnx else "")
-        return [(name(path), leaf) for path, leaf in flat], structure
-
-    def _arrays(self) -> dict[str, Any]:
-        from jax import numpy
-
-        leaves = ((name, leaf) for name, leaf in self._leaves()[0] if hasattr(leaf, "dtype"))
-        return {n: sys.modules["numpy"].asarray(a) for n, a in leaves if numpy.issubdtype(a.dtype, numpy.floating)}
-
-    def _replace(self, arrays: Arrays) -> None:
-        from jax import device_put
-
-        leaves, structure = self._leaves()
-        place = lambda name, leaf: device_put(arrays[name], getattr(leaf, "sharding", None)) if name in arrays else leaf
-        tree = structure.unflatten([place(name, leaf) for name, leaf in leaves])
-        self.tree = self.tree if self.nnx else tree
-        if self.nnx:
-            self.nnx.update(self.tree, tree)
-
-
-def tree(tree: Any, roles: Any = None) -> Tree:
-    """A pytree of JAX: the parameters of Flax linen or Haiku, an Equinox model, an nnx module.
+class tree(Weights):
+    """A pytree of JAX: the variables of Flax linen or Haiku, an Equinox model, an nnx module.
 
         weights = fl.tree(params)
         for job in fl.rounds(weights):
@@ -176,7 +133,48 @@ def tree(tree: Any, roles: Any = None) -> Tree:
     the rest is averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state does not belong in the tree: the
     script keeps it. An nnx module is changed in place. A function marked by `fl.evaluate` is given the tree.
     """
-    return Tree(tree, roles)
+
+    def __init__(self, tree: Any, roles: Any = None) -> None:
+        nnx: Any = sys.modules.get("flax.nnx")
+        self.tree, self.nnx = tree, nnx if nnx and isinstance(tree, nnx.Module) else None
+        flat = nnx.to_flat_state(nnx.state(tree, nnx.Param)) if self.nnx else ()
+        trained = tuple("/".join(map(str, path)) + "/" for path, _ in flat)
+        if not self.nnx and type(tree) in (tuple, list):
+            trained = ("0/",)
+        elif isinstance(tree, Mapping) and "params" in tree:
+            trained = ("params/",)
+        role = (lambda name: "trained" if f"{name}/".startswith(trained) else "buffer") if trained else None
+        super().__init__(self._arrays, self._replace, roles or role, lambda: self.tree)
+        if not self.state_dict():
+            raise TypeError(f"fl.tree takes a pytree with floating-point arrays of JAX, not a {type(tree).__name__}")
+
+    def _leaves(self) -> tuple[list[tuple[str, Any]], Any]:
+        from jax import tree_util
+
+        if "simple" not in inspect.signature(tree_util.keystr).parameters:
+            raise ImportError("fl.tree needs JAX 0.4.36 or newer")
+        flat, structure = tree_util.tree_flatten_with_path(self.nnx.state(self.tree) if self.nnx else self.tree)
+        named = [(tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in flat]
+        return [(name.removesuffix("/value") if self.nnx else name, leaf) for name, leaf in named], structure
+
+    def _arrays(self) -> dict[str, Any]:
+        from jax import numpy
+
+        leaves = ((name, leaf) for name, leaf in self._leaves()[0] if hasattr(leaf, "dtype"))
+        return {n: sys.modules["numpy"].asarray(a) for n, a in leaves if numpy.issubdtype(a.dtype, numpy.floating)}
+
+    def _replace(self, arrays: Arrays) -> None:
+        from jax import device_put
+
+        leaves, structure = self._leaves()
+        for at, (name, leaf) in enumerate(leaves):
+            place = getattr(leaf, "sharding", None)
+            leaves[at] = (name, device_put(arrays[name], place) if name in arrays else leaf)
+        tree = structure.unflatten([leaf for _, leaf in leaves])
+        if self.nnx:
+            self.nnx.update(self.tree, tree)
+        else:
+            self.tree = tree
 
 
 def lightning(module: Any, trainer: Any = None, data: Any = None, validation: Any = None, **options: Any) -> None:
@@ -187,9 +185,9 @@ def lightning(module: Any, trainer: Any = None, data: Any = None, validation: An
     is the loss, and the first with `acc` the accuracy. For several devices, start the script by torchrun.
     """
     if "LightningModule" not in {kind.__name__ for kind in type(module).__mro__}:
-        raise TypeError(f"fl.lightning takes a LightningModule, not a {type(module).__name__}; a torch module goes to fl.rounds")
+        raise TypeError(f"fl.lightning takes a LightningModule, not a {type(module).__name__}")
     if not callable(trainer):
-        raise TypeError(f"`trainer` of fl.lightning is a function, lambda job: Trainer(..), and not a {type(trainer).__name__}")
+        raise TypeError(f"`trainer` of fl.lightning is lambda job: Trainer(..), not a {type(trainer).__name__}")
     torch, several = sys.modules["torch"], int(os.environ.get("WORLD_SIZE", "1")) > 1
     if several and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
@@ -198,9 +196,10 @@ def lightning(module: Any, trainer: Any = None, data: Any = None, validation: An
 
     def made(job: Job) -> Any:
         one = trainer(job)
-        if not hasattr(one, "callback_metrics") or (one.world_size > 1 and not several):
-            what = f"{one.world_size} devices: start it by torchrun" if hasattr(one, "world_size") else type(one).__name__
-            raise ValueError(f"`trainer` of fl.lightning makes a Trainer; this one is of {what}")
+        if not hasattr(one, "callback_metrics"):
+            raise TypeError(f"`trainer` of fl.lightning returns a new Trainer, not a {type(one).__name__}")
+        if one.world_size > 1 and not several:
+            raise ValueError(f"a Trainer of {one.world_size} devices starts the script again: start it by torchrun")
         return one
 
     def test(_: Any) -> dict[str, Any]:
@@ -242,19 +241,24 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
     """
     if not hasattr(model, "task_map"):
         raise TypeError(f"fl.yolo takes an Ultralytics model, such as YOLO('yolo11n.pt'), not a {type(model).__name__}")
-    kinds, net, place, rows = model.task_map[model.task], None, {}, ""
-    given = {**model.overrides, **arguments, "data": data or model.overrides.get("data"), "mode": "train", "task": model.task}
+    base_trainer, base_validator = (model.task_map[model.task][kind] for kind in ("trainer", "validator"))
+    given = {**model.overrides, **({"data": data} if data else {}), **arguments, "mode": "train", "task": model.task}
+    net: Any = None
+    place: dict[str, Any] = {}
+    rows = ""  # of results.csv, which a new trainer deletes
 
-    class Trainer(kinds["trainer"]):  # type: ignore[misc]
+    class Trainer(base_trainer):  # type: ignore[misc, valid-type]
         def setup_model(self) -> Any:
             if net is None:
                 return super().setup_model()
             self.model, net.criterion = net, None  # and not a new model from the checkpoint
 
-        validate = lambda self: ({}, 0.0)  # the client evaluates the model of the round
+        def validate(self) -> tuple[dict[str, float], float]:
+            return {}, 0.0  # the client evaluates the model of the round
+
         save_model = final_eval = lambda self: None
 
-    class Validator(kinds["validator"]):  # type: ignore[misc]
+    class Validator(base_validator):  # type: ignore[misc, valid-type]
         total = 0.0
 
         def preprocess(self, batch: Any) -> Any:
@@ -269,7 +273,7 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:  # a model for the classes of the data
         first = Trainer(overrides={**given, "device": given.get("device") or device(), "project": folder})
         if getattr(first, "ddp", False):
-            raise ValueError("fl.yolo trains on one device: Ultralytics starts processes for several, which fl cannot reach")
+            raise ValueError("fl.yolo takes one device: for several, Ultralytics starts processes that fl cannot reach")
         first.setup_model()
         first.set_model_attributes()
         net = first.model
@@ -288,12 +292,12 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
         with job:
             train, epochs = job.train, given.get("epochs") or job.train.epochs or 1
             left = given.get("close_mosaic", 10) - epochs * (job.rounds - job.round)
-            own = {"epochs": epochs, "batch": train.batch_size, "lr0": train.learning_rate, "lrf": 1.0, "seed": job.seed % 2**31}
-            late = {"close_mosaic": min(max(left, 0), epochs), **({"warmup_epochs": 0.0} if job.round > 1 else {})}
-            named = {"name": job.client or None, "device": device()}
-            trainer = Trainer(overrides={**named, **own, **given, **late, **place})
+            own = {"batch": train.batch_size, "lr0": train.learning_rate, "lrf": 1.0, "seed": job.seed % 2**31}
+            fixed = {"epochs": epochs, "close_mosaic": min(max(left, 0), epochs), **place}
+            fixed.update({"warmup_epochs": 0.0} if job.round > 1 else {})
+            trainer = Trainer(overrides={"name": job.client or None, "device": device(), **own, **given, **fixed})
             place = {"project": str(trainer.save_dir.parent), "name": trainer.save_dir.name, "exist_ok": True}
-            if rows:  # of results.csv, which a new trainer deletes
+            if rows:
                 trainer.csv.write_text(rows)
             callback = job.callback()
             trainer.add_callback("on_train_batch_end", callback)

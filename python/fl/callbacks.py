@@ -39,8 +39,9 @@ class Callback:
     state_key = "fl"  # of Lightning
 
     def __init__(self, job: Job) -> None:
-        self.job, self.steps, self._total, self._model = job, 0, 0, None
-        self._sum, self._count, self._mean = 0.0, 0, None
+        self.job, self.steps, self._total, self._sum, self._count = job, 0, 0, 0.0, 0
+        self._mean: Any = None
+        self._model: Any = None
 
     def step(self, loss: Any = None, *, total: int = 0) -> bool:
         """Reports one more step of `total`, 0 if unknown, with its loss. Returns whether the training is to end."""
@@ -85,7 +86,7 @@ class Callback:
         trainer.stop = self.step(total=trainer.epochs * len(trainer.train_loader)) or trainer.stop
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_") or name in ("setup", "teardown", "state_dict", "load_state_dict"):  # of the frameworks
+        if name.startswith(("on_", "setup", "teardown", "state_dict", "load_state_dict")):  # of the frameworks
             return lambda *args, **kwargs: None
         raise AttributeError(name)
 
@@ -94,8 +95,8 @@ class Link(_Link):
     """Sends progress in the place of a training or evaluation that reports nothing, each second in which the process computes."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        self.lock, self.asked = threading.Lock(), False  # whether the client waits for an answer
-        self.progress: dict[str, Any] = {}
+        self.lock, self.progress = threading.Lock(), {"type": "progress", "done": 0}
+        self.is_taken = self.asked = False  # by a loop; whether the client waits for an answer
         super().__init__(reader, writer)
         threading.Thread(target=self._pulse, name="fl-pulse", daemon=True).start()
 
@@ -106,20 +107,23 @@ class Link(_Link):
         return message
 
     def send(self, **message: Any) -> None:
-        is_progress = message["type"] == "progress"
+        kind = message["type"]
+        if kind == "hello" and self.is_taken:
+            raise RuntimeError("a script that a client starts has one loop over `fl.rounds`; this is a second model")
         with self.lock:
-            if is_progress:
-                self.progress = message
-            self.asked = self.asked and (is_progress or message["type"] == "hello")
-            if self.asked or not is_progress:  # which has no place after an answer
+            self.is_taken = True
+            self.progress = message if kind == "progress" else self.progress
+            self.asked = self.asked and kind in ("progress", "hello")
+            if self.asked or kind != "progress":  # which has no place after an answer
                 super().send(**message)
 
     def _pulse(self) -> None:
         own, group = time.process_time(), _group_s()
-        while not time.sleep(EVERY_S) and fl._link in (None, self):
+        while fl._link in (None, self):
+            time.sleep(EVERY_S)
             before, own = own, time.process_time()
             used = own - before
-            if self.asked and used < COMPUTES * EVERY_S:  # waits, perhaps for other processes, such as the workers of a loader
+            if self.asked and used < COMPUTES * EVERY_S:  # it waits, perhaps for the workers of a loader
                 before, group = group, _group_s()
                 used = group - before
             elif self.asked:

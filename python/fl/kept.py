@@ -22,7 +22,7 @@ class Kept:
             if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict") and "torch" in sys.modules):
                 why = "it is an optimizer, scheduler or GradScaler of PyTorch, or a list of them"
                 raise TypeError(f"`keep` of fl.rounds is a {type(one).__name__}; {why}")
-        self.first, self.after, self.files = copy.deepcopy(self._states()), 0, {}
+        self.first, self.after = copy.deepcopy(self._states()), 0
 
     def _states(self) -> list[Any]:
         return [one.state_dict() for one in self.objects]
@@ -30,12 +30,14 @@ class Kept:
     def load(self, folder: Optional[str], number: int) -> None:
         """Before the training of a round. `folder` may not exist yet; None where this client stores nothing."""
         self.folder = Path(folder) if folder else None
-        self.files = {int(file.stem): file for file in self.folder.glob("*.pt")} if self.folder else {0: None}
+        self.files = {int(file.stem): file for file in self.folder.glob("*.pt")} if self.folder else {}
         before = max((n for n in self.files if n < number), default=0)
         if before != self.after and self.folder:
+            path = self.files.get(before)
             try:
-                path = self.files.get(before)
-                states = sys.modules["torch"].load(path, "cpu", weights_only=True) if path else copy.deepcopy(self.first)
+                states = (
+                    sys.modules["torch"].load(path, "cpu", weights_only=True) if path else copy.deepcopy(self.first)
+                )
                 for one, state in zip(self.objects, states):
                     one.load_state_dict(state)
             except Exception as error:  # of whatever kind a damaged file causes in PyTorch

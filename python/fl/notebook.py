@@ -21,8 +21,8 @@ def attach(path: str | Path) -> None:
     os.environ.pop("FL_TRAINER_DEVICE", None)
 
 
-def connected() -> int:
-    """The descriptor of a connection to the client of `FL_ATTACH`, as soon as a client listens there."""
+def connected() -> tuple[int, int]:
+    """The descriptors of a connection to the client of `FL_ATTACH`, as soon as a client listens there."""
     path = os.path.abspath(os.environ["FL_ATTACH"])
     print(f"fl: attaching to {path} as soon as a client listens there", file=sys.stderr)
     # By a symbolic link, since the path of a socket has at most 107 bytes.
@@ -30,7 +30,8 @@ def connected() -> int:
         os.symlink(path, link := os.path.join(folder, "trainer.sock"))
         while connection.connect_ex(link):
             time.sleep(0.5)
-        return connection.detach()
+        both = connection.detach()
+        return both, both
 
 
 def after_each_cell(function: Callable[[Any], Any]) -> None:

@@ -41,7 +41,9 @@ def script(body="pass", roles=ROLES, before=""):
 
 class Model:
     def start(self, client, number=1, **fields):
-        client.weights({"scale": struct.pack("<2f", 10, 20), "mean": struct.pack("<f", 3), "steps": struct.pack("<q", 70)})
+        client.weights(
+            {"scale": struct.pack("<2f", 10, 20), "mean": struct.pack("<f", 3), "steps": struct.pack("<q", 70)}
+        )
         client.fit(number, **fields)
 
     def refused(self, text, source):
@@ -75,7 +77,9 @@ class AnyModel(Model, unittest.TestCase):
 
     def test_what_is_wrong_is_named(self):
         self.refused("`set` of fl.Weights is a function, not a NoneType", script(before="set = None\n"))
-        self.refused("`get` of fl.Weights returned a list", script(before="get = lambda: [1]\n"))
+        self.refused(
+            "`get` of fl.Weights returns a dict of arrays by name, not a list", script(before="get = lambda: [1]\n")
+        )
         self.refused("`roles` says 'average' for `mean`", script(roles='roles={"mean": "average"}'))
         self.refused("`roles` says 'buffer' for `moan`", script(roles='roles={"moan": "buffer"}'))
 
@@ -119,7 +123,11 @@ class Loops(Model, unittest.TestCase):
 
     def test_frameworks_stop_after_the_step_in_which_the_answer_is_no_longer_wanted(self):
         job = fl.Job(None, {"round": 1, "rounds": 1, "seed": 0}, fl.Train())
-        model, trainer, control = mock.Mock(stop_training=False), mock.Mock(should_stop=False, max_steps=-1), mock.Mock()
+        model, trainer, control = (
+            mock.Mock(stop_training=False),
+            mock.Mock(should_stop=False, max_steps=-1),
+            mock.Mock(),
+        )
         trainer.num_training_batches, trainer.max_epochs, trainer.tloss = 5, 2, {"box": 1.0, "cls": 2.0}
         trainer.train_loader, trainer.epochs, trainer.stop, control.should_training_stop = range(5), 2, False, False
         for stops in (False, True):
@@ -191,12 +199,14 @@ class Hints(unittest.TestCase):
             stranger = type("Model", (), {"__module__": module})()
             with self.assertRaisesRegex(TypeError, re.escape(use)):
                 next(fl.rounds(stranger))
+
         class Detector:
             task_map = {}
             state_dict = load_state_dict = dict
+
         with self.assertRaisesRegex(TypeError, re.escape("fl.yolo(model, data=..)")):
             next(fl.rounds(Detector()))
-        with self.assertRaisesRegex(TypeError, re.escape("of a nested dict, use fl.rounds(fl.tree(tree))")):
+        with self.assertRaisesRegex(TypeError, re.escape("a nested dict goes through fl.rounds(fl.tree(tree))")):
             next(fl.rounds({"params": {"w": 1}}))
 
     def test_each_adapter_refuses_what_is_not_its_own(self):

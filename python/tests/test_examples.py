@@ -1,6 +1,7 @@
 """The examples: what a federation changes in a script, and the trainer of the shell against a client in Python."""
 
 import difflib
+import re
 import shutil
 import struct
 import unittest
@@ -18,6 +19,21 @@ class Examples(unittest.TestCase):
             changes = [line for line in difflib.ndiff(plain, federated) if line.startswith(("+", "-"))]
             self.assertLessEqual(len(changes), 20, name)
             self.assertIn("+ import fl", changes, name)
+
+    def test_the_page_of_other_frameworks_shows_lines_of_scripts_of_at_most_40(self):
+        page = (PACKAGE.parent / "docs" / "guide" / "other-frameworks.md").read_text()
+        sections = page.partition("## Any other framework")[0].split("\n## ")
+        shown = set()
+        for section in sections:
+            for name in re.findall(r"examples/frameworks/(\w+\.py)\)", section)[:1]:
+                script = (EXAMPLES / "frameworks" / name).read_text()
+                self.assertLessEqual(len(script.splitlines()), 40, name)
+                shown.add(name)
+                blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+                self.assertTrue(blocks, name)
+                for block in blocks:
+                    self.assertIn(block, script, name)
+        self.assertEqual(shown, {path.name for path in (EXAMPLES / "frameworks").glob("*.py")})
 
     @unittest.skipUnless(shutil.which("awk") and shutil.which("od"), "there is no awk or no od")
     def test_the_shell_trains_and_evaluates_a_line(self):

@@ -140,7 +140,11 @@ class Plain:
 
 def torch_get(model):
     model = getattr(model, "module", model)
-    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items() if value.dtype.is_floating_point}
+    return {
+        name: value.detach().numpy().copy()
+        for name, value in model.state_dict().items()
+        if value.dtype.is_floating_point
+    }
 
 
 def torch_set(model, arrays):
@@ -172,7 +176,14 @@ def tree_set(model, arrays):
     import jax
 
     tree, _ = tree_leaves(model)
-    new = jax.tree_util.tree_map_with_path(lambda path, leaf: jax.numpy.asarray(arrays.get(jax.tree_util.keystr(path), leaf)) if jax.tree_util.keystr(path) in arrays else leaf, tree)
+    new = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: (
+            jax.numpy.asarray(arrays.get(jax.tree_util.keystr(path), leaf))
+            if jax.tree_util.keystr(path) in arrays
+            else leaf
+        ),
+        tree,
+    )
     if hasattr(model, "tree"):
         model.tree = new
     else:
@@ -248,7 +259,9 @@ class Codec(unittest.TestCase):
             self.skipTest(f"{', '.join(missing)} is not installed")
         plain, default = (Federated(name, train + run, rounds=10).rounds for run in (LOSSLESS, ""))
         sent = [sum(rounds["socket_up"]) + sum(rounds["socket_down"]) for rounds in (plain, default)]
-        last = [sum(rounds[figure][-3:]) / 3 for rounds in (plain, default)]  # of the last three, as one round alone is noisy
+        last = [
+            sum(rounds[figure][-3:]) / 3 for rounds in (plain, default)
+        ]  # of the last three, as one round alone is noisy
         row = [f"{100 * value:.1f}" for value in last] + [f"{sent[0] / sent[1]:.1f} times fewer bytes"]
         print(f"\n| {name} | {figure} | {' | '.join(row)} |", file=sys.stderr)
         self.assertTrue(all(map(math.isfinite, default["loss"])))
