@@ -734,8 +734,8 @@ def rounds(model: Any, *, weights: bool = True, alone: Train | None = None, keep
         raise RuntimeError(f'{why}; in the script, put the loop under `if __name__ == "__main__":`')
     if link is None and (leads or "FL_TRAINER" not in os.environ):
         if leads:
+            _Session(model, None, None, keep).hello(False)  # refuses what is no model
             print("fl: no client: one round, from the script's own weights, on this machine alone", file=sys.stderr)
-            _Session(model, None, None).hello(False)  # refuses what is no model
         yield Job(None, {"round": 1, "rounds": 1, "seed": 0}, alone or Train())
         if leads and _evaluator:
             print("fl: evaluated:", json.dumps(_evaluated(model)), file=sys.stderr)

@@ -242,7 +242,10 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
     if not hasattr(model, "task_map"):
         raise TypeError(f"fl.yolo takes an Ultralytics model, such as YOLO('yolo11n.pt'), not a {type(model).__name__}")
     base_trainer, base_validator = (model.task_map[model.task][kind] for kind in ("trainer", "validator"))
-    given = {**model.overrides, **({"data": data} if data else {}), **arguments, "mode": "train", "task": model.task}
+    given = {**model.overrides, **arguments, "mode": "train", "task": model.task}
+    given["data"] = data or given.get("data")
+    if not given["data"]:
+        raise TypeError("fl.yolo needs `data`, such as data='data.yaml'")
     net: Any = None
     place: dict[str, Any] = {}
     rows = ""  # of results.csv, which a new trainer deletes

@@ -85,6 +85,7 @@ class Plain:
             stub.keras = lambda model: model
             stub.tree = lambda tree: tree if hasattr(tree, "train") else types.SimpleNamespace(tree=tree)
             stub.rounds = lambda model, **_: self.rounds(i, model)
+            stub.yolo = lambda *given, **named: self.yolo(i, *given, **named)
             stub.lightning = lambda *given, **named: self.lightning(i, *given, **named)
             with mock.patch.dict(sys.modules, fl=stub), mock.patch("sys.argv", [self.name, str(i), str(CLIENTS)]):
                 runpy.run_path(str(EXAMPLES / f"{self.name}.py"))
@@ -136,6 +137,24 @@ class Plain:
             torch.manual_seed(job.seed)
             trainer(job).fit(module, data, validation)
             job.done(examples=len(data.dataset), loss=0)
+
+    def yolo(self, i, model, data, **arguments):
+        """By callbacks of Ultralytics: weights into the model that it trains, and out of it before its final validation."""
+        import ultralytics
+
+        with tempfile.TemporaryDirectory() as folder:
+            base = ultralytics.models.yolo.detect.DetectionTrainer
+            own = {"project": folder, "device": "cpu", **arguments}
+            first = base(overrides={"model": "yolov8n.yaml", "data": data, **own})
+            first.setup_model()
+            net = first.model
+            for job in self.rounds(i, net):
+                late = {"close_mosaic": 1, "warmup_epochs": 0 if job.round > 1 else 3}
+                model = ultralytics.YOLO("yolov8n.yaml")
+                model.add_callback("on_train_start", lambda trainer: trainer.model.load_state_dict(net.state_dict()))
+                model.add_callback("on_train_epoch_end", lambda trainer: net.load_state_dict(trainer.model.state_dict()))
+                model.train(data=data, epochs=1, batch=32, lrf=1.0, seed=job.seed, val=False, **own, **late)
+                job.done(examples=48, loss=0)
 
 
 def torch_get(model):
@@ -236,6 +255,13 @@ class Frameworks(unittest.TestCase):
 
     def test_lightning(self):
         self.equal("lightning_mlp", ["lightning"], TORCH)
+
+    def test_yolo(self):
+        federated = self.equal("yolo", ["ultralytics"], TORCH, 4 * ADAM)  # 23 layers
+        from ultralytics.nn.tasks import DetectionModel
+
+        state = {name: importlib.import_module("torch").tensor(value) for name, value in federated.model.items()}
+        DetectionModel("yolov8n.yaml", nc=2, verbose=False).load_state_dict(state, strict=True)
 
     def test_monai(self):
         self.equal("monai_unet", ["monai"], TORCH, ADAM)

@@ -92,6 +92,9 @@ impl Roles {
             Some((Role::Trained, pattern)) if pattern.contains('*') => {
                 return Ok(Role::by_default(tensor, kind, false));
             }
+            Some((Role::Buffer, pattern)) if pattern.contains('*') && !dtype.is_float() => {
+                return Ok(Role::by_default(tensor, kind, self.trained.is_some()));
+            }
             Some(found) => found,
         };
         let suits = match role {
@@ -275,6 +278,7 @@ mod tests {
         assert_eq!(assigned("trained = ['bn.*', 'm*']").unwrap(), "tcbbfff");
         assert_eq!(assigned("trained = ['bn.running_var']").unwrap(), "fcbtfff");
         assert_eq!(assigned("local = ['bn.*']").unwrap(), "llllttf");
+        assert_eq!(assigned("buffer = ['bn.*']").unwrap(), "bcbbttf");
         let text = "trained = ['*.weight']\nfrozen = ['*running*']\ncounter = ['mask']";
         assert_eq!(assigned(text).unwrap(), "fcffttc");
     }
