@@ -119,7 +119,7 @@ class Link(_Link):
 
     def _pulse(self) -> None:
         own, group = time.process_time(), _group_s()
-        while fl._link in (None, self):
+        while fl._link is self or not self.is_taken:
             time.sleep(EVERY_S)
             before, own = own, time.process_time()
             used = own - before

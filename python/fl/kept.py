@@ -33,11 +33,10 @@ class Kept:
         self.files = {int(file.stem): file for file in self.folder.glob("*.pt")} if self.folder else {}
         before = max((n for n in self.files if n < number), default=0)
         if before != self.after and self.folder:
-            path = self.files.get(before)
+            path, torch = self.files.get(before), sys.modules["torch"]
+            only = {"weights_only": True} if torch.__version__ >= "2" else {}  # whose restricted loader takes floats
             try:
-                states = (
-                    sys.modules["torch"].load(path, "cpu", weights_only=True) if path else copy.deepcopy(self.first)
-                )
+                states = torch.load(path, "cpu", **only) if path else copy.deepcopy(self.first)
                 for one, state in zip(self.objects, states):
                     one.load_state_dict(state)
             except Exception as error:  # of whatever kind a damaged file causes in PyTorch

@@ -365,6 +365,29 @@ target = 2
 
 
 @unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+class Silent(unittest.TestCase):
+    SCRIPT = """
+        import array, time
+        import fl
+        model = {"w": array.array("f", [0])}
+        for job in fl.rounds(model):
+            until = time.process_time() + 5
+            while time.process_time() < until:
+                pass
+            model["w"][0] += 1
+            job.done(examples=1, loss=1)
+    """
+
+    def test_a_training_that_reports_nothing_for_longer_than_no_progress_is_not_ended_while_it_computes(self):
+        learner = f'{{ command = [{json.dumps(sys.executable)}, "../train.py"], no_progress = "3s" }}'
+        with Federation({"train.py": self.SCRIPT}, learner, clients=1, rounds=1) as federation:
+            federation.call("fl-client", "init", "--config", "client-00/client.toml", "-o", "init.safetensors")
+            federation.serve()
+            self.assertEqual(federation.finish()["rounds"]["updates"], [1], federation.logs())
+            self.assertEqual(federation.model(), {"w": [1.0]})
+
+
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
 class Defaults(unittest.TestCase):
     """Runs with all defaults but their length."""
 

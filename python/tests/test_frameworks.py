@@ -13,13 +13,14 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import types
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import fl
-from fake_client import PACKAGE
+from fake_client import PACKAGE, FakeClient
 
 EXAMPLES = PACKAGE.parent / "examples" / "frameworks"
 CLIENTS, ROUNDS = 3, 4
@@ -152,7 +153,9 @@ class Plain:
                 late = {"close_mosaic": 1, "warmup_epochs": 0 if job.round > 1 else 3}
                 model = ultralytics.YOLO("yolov8n.yaml")
                 model.add_callback("on_train_start", lambda trainer: trainer.model.load_state_dict(net.state_dict()))
-                model.add_callback("on_train_epoch_end", lambda trainer: net.load_state_dict(trainer.model.state_dict()))
+                model.add_callback(
+                    "on_train_epoch_end", lambda trainer: net.load_state_dict(trainer.model.state_dict())
+                )
                 model.train(data=data, epochs=1, batch=32, lrf=1.0, seed=job.seed, val=False, **own, **late)
                 job.done(examples=48, loss=0)
 
@@ -304,6 +307,56 @@ class Codec(unittest.TestCase):
 
     def test_monai(self):
         self.within_three_points("monai_unet", ["monai"], "evaluation/dice")
+
+
+# A model of 10 tensors of a million values by {kind}, whose training adds 1 to one tensor.
+OVERHEAD = """
+import sys
+import fl
+import numpy as np
+names = [f"layer{i}" for i in range(10)]
+if sys.argv[1] == "fl.Weights":
+    values = {name: np.ones((1000, 1000), "float32") for name in names}
+    model = fl.Weights(lambda: values, values.update)
+    step = lambda: values["layer0"].__iadd__(1)
+elif sys.argv[1] == "fl.tree":
+    import jax
+    model = fl.tree({name: jax.numpy.ones((1000, 1000)) for name in names})
+    step = lambda: model.tree.update(layer0=model.tree["layer0"] + 1)
+elif sys.argv[1] == "fl.keras":
+    import keras
+    net = keras.Sequential([keras.Input((1000,)), *(keras.layers.Dense(1000, use_bias=False) for _ in names)])
+    model, step = fl.keras(net), lambda: net.weights[0].assign_add(net.weights[0] * 0 + 1)
+else:
+    import torch
+    model = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.ones(1000, 1000)) for name in names})
+    step = lambda: model["layer0"].data.add_(1)
+for job in fl.rounds(model):
+    step()
+    job.done(examples=1, loss=1, unchanged_ok=True)
+"""
+
+
+@unittest.skipUnless(os.environ.get("FL_FRAMEWORKS"), "a measurement, of .ci/frameworks")
+class Overhead(unittest.TestCase):
+    def test_seconds_of_a_round_of_ten_million_values_without_training(self):
+        data = os.urandom(40_000_000)
+        for kind in ("torch", "fl.Weights", "fl.tree", "fl.keras"):
+            with FakeClient(OVERHEAD, command=[sys.executable, "{script}", kind]) as client:
+                client.join()
+                client.weights({tensor["name"]: data[:4_000_000] for tensor in client.traveling})
+                seconds, files = [], []
+                for number in range(1, 9):
+                    begin = time.perf_counter()
+                    client.fit(number)
+                    client.hear("fitted")
+                    seconds.append(time.perf_counter() - begin)
+                    begin = time.perf_counter()
+                    (client.folder / "file").write_bytes(data)
+                    (client.folder / "file").read_bytes()
+                    files.append(time.perf_counter() - begin)
+            median, file = sorted(seconds[1:])[3], sorted(files[1:])[3]
+            print(f"\n| {kind} | {median:.3f} s | {median / file:.1f} |", file=sys.stderr)
 
 
 if __name__ == "__main__":

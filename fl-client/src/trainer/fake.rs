@@ -199,6 +199,11 @@ impl Trainer {
                     .as_str()
                     .map(|path| values_of(Path::new(path), &self.local));
                 self.own = stored.unwrap_or_else(|| vec![0.25; len(&self.local)]);
+                if let Some(kept) = message["kept"].as_str() {
+                    fs::create_dir_all(kept).unwrap();
+                    let joins = Path::new(kept).join("joins");
+                    fs::write(&joins, [&fs::read(&joins).unwrap_or_default()[..], b"1"].concat()).unwrap();
+                }
             }
             "fit" => {
                 let round = message["round"].as_u64().unwrap();
