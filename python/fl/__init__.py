@@ -357,16 +357,16 @@ def _correct(name: str, value: Any, examples: float) -> float:
     return min(max(_number(value) * (examples if name == "accuracy" else 1), 0), examples)
 
 
-def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `fitted` or `evaluated`. A metric that cannot be sent is left out, and named."""
+def _answer(figures: Mapping[str, Any], own: Sequence[str] = FIGURES) -> dict[str, Any]:
+    """The fields of `fitted` or `evaluated`, whose `own` are no metrics. A metric that cannot be sent is left out, and named."""
     if not isinstance(figures, Mapping) or not {"examples", "loss"} <= figures.keys():
         raise ValueError(f"a function marked by fl.evaluate returns a dict with `examples` and `loss`, not {figures}")
     fields: dict[str, Any] = {"metrics": {}}
-    for name in [*(name for name in FIGURES if name in figures), *(name for name in figures if name not in FIGURES)]:
+    for name in [*(name for name in own if name in figures), *(name for name in figures if name not in own)]:
         try:
             if name in ("examples", "loss"):
                 fields[name] = _number(figures[name])
-            elif name in FIGURES:
+            elif name in own:
                 fields["correct"] = _correct(name, figures[name], fields["examples"])
             elif len(fields["metrics"]) == METRICS:
                 raise ValueError(f"is one more than the {METRICS} metrics of an answer")
@@ -513,7 +513,7 @@ class Job:
         if self.answered:
             raise RuntimeError(f"round {self.round} has an answer already")
         try:
-            fields = _answer({"examples": examples, "loss": loss, **metrics})
+            fields = _answer({"examples": examples, "loss": loss, **metrics}, FIGURES[:2])
         except ValueError as error:  # no reason to end the script
             print(f"fl: round {self.round}: {error}", file=sys.stderr)
             return self.fail(str(error))
@@ -538,7 +538,8 @@ class Job:
     def fail(self, message: str) -> None:
         """Leaves the round. The client logs the message, and the server shows its first line."""
         if self._session is not None and not self.answered:
-            _load(self._session.model, self._session.files.get(BEFORE, {}))
+            if before := self._session.files.get(BEFORE):
+                _load(self._session.model, before)
             self._session.send(type="failed", message=message)
         self.answered = True
 
@@ -577,7 +578,7 @@ class _Batches(Generic[Item]):
                 is_empty = False
                 yield batch
             if is_empty:
-                why = "with drop_last, fewer examples than a batch make none; make an iterator inside the loop"
+                why = "with drop_last, fewer examples than a batch make none; an iterator has one pass: give a list or a loader"
                 raise ValueError(f"the loader of job.batches has no batch in pass {number + 1}; {why}")
 
     def __len__(self) -> int:

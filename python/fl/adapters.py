@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import os
@@ -66,6 +67,13 @@ class Weights:
         self.first: dict[str, Any] = {}
 
     def fl_kinds(self) -> dict[str, str]:
+        kept, other = copy.deepcopy(self.state_dict()), copy.deepcopy(self.state_dict())
+        for value in other.values():  # so that a `set` that does nothing shows before the first round
+            with contextlib.suppress(TypeError):  # of an array that cannot be written, such as one of JAX
+                flat = value.reshape(-1) if hasattr(value, "dtype") else value
+                flat[0] = flat[0] + 1
+        self.load_state_dict(other)
+        self.load_state_dict(kept)
         names = self.state_dict() if callable(self.roles) else self.roles or ()
         found = {name: self.roles(name) if callable(self.roles) else self.roles[name] for name in names}
         for name, role in found.items():
@@ -92,7 +100,8 @@ class Weights:
             elif hasattr(value, "dtype"):
                 pair = [sys.modules["numpy"].ascontiguousarray(one).reshape(-1).view("u1") for one in pair]
             if memoryview(pair[0]) != memoryview(pair[1]):
-                raise ValueError(f"`set` of fl.Weights left out `{name}`: after it, `get` returns another value")
+                why = "after it, `get` returns another value. A variable that `set` replaces is declared global or nonlocal"
+                raise ValueError(f"`set` of fl.Weights left out `{name}`: {why}")
 
 
 def keras(model: Any) -> Weights:
@@ -153,7 +162,14 @@ class tree(Weights):
 
         if "simple" not in inspect.signature(tree_util.keystr).parameters:
             raise ImportError("fl.tree needs JAX 0.4.36 or newer")
-        flat, structure = tree_util.tree_flatten_with_path(self.nnx.state(self.tree) if self.nnx else self.tree)
+        tree = self.nnx.state(self.tree) if self.nnx else self.tree
+        nodes = tree_util.tree_leaves(tree, is_leaf=lambda node: type(node).__module__.startswith("optax"))
+        if any(type(node).__module__.startswith("optax") for node in nodes):
+            why = "give it params and statistics, such as {'params': state.params, 'batch_stats': state.batch_stats}"
+            raise TypeError(
+                f"fl.tree does not take the state of an optimizer, which a {type(self.tree).__name__} holds; {why}"
+            )
+        flat, structure = tree_util.tree_flatten_with_path(tree)
         named = [(tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in flat]
         return [(name.removesuffix("/value") if self.nnx else name, leaf) for name, leaf in named], structure
 
@@ -308,4 +324,5 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
             rows = trainer.csv.read_text()
             losses = {name: float(value) for name, value in trainer.label_loss_items(trainer.tloss).items()}
             job.done(examples=len(trainer.train_loader.dataset), loss=callback.loss, **losses)
-    model.model, model.predictor = net, None
+    net.args = dict(vars(net.args))  # as of a loaded checkpoint, which `model.export` and `model.val` expect
+    model.model, model.predictor = net.eval(), None

@@ -118,7 +118,7 @@ class Link(_Link):
                 super().send(**message)
 
     def _pulse(self) -> None:
-        own, group = time.process_time(), _group_s()
+        own, group = time.process_time(), math.inf
         while fl._link is self or not self.is_taken:
             time.sleep(EVERY_S)
             before, own = own, time.process_time()

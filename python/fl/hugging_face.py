@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,8 @@ TIMES = ("_time", "_per_second", "runtime")  # ends of the names of figures that
 class HuggingFaceCallback(Callback):
     """Federates a `transformers.Trainer`: `fl.HuggingFaceCallback(trainer).run()` in place of `trainer.train()`.
 
-    Learning rate, epochs or steps, batch size and seed are the run's; everything else is as in the trainer's arguments.
+    Learning rate, epochs or steps, batch size and seed are the run's; everything else is as in the trainer's arguments. Without
+    a client, all are the arguments'.
     `examples` is the length of the training set, or of all sets of a dict. A streamed set without a length counts with the
     examples of the steps; they are `steps` of the run, or `max_steps` of the trainer's arguments.
 
@@ -57,10 +59,18 @@ class HuggingFaceCallback(Callback):
         for self.job in rounds(trainer.model, **options):
             self.steps = 0
             with self.job as job:
-                length = _length(trainer.train_dataset)
-                args.learning_rate, args.per_device_train_batch_size = job.train.learning_rate, job.train.batch_size
-                args.num_train_epochs = job.train.epochs or 1
-                args.max_steps = job.train.steps or (self.max_steps if length is None else -1)
+                length, train = _length(trainer.train_dataset), job.train
+                own = {"learning_rate": train.learning_rate, "per_device_train_batch_size": train.batch_size}
+                own["num_train_epochs"] = train.epochs or 1
+                own["max_steps"] = train.steps or (self.max_steps if length is None else -1)
+                alone = job._session is None and "alone" not in options
+                for name, value in () if alone else own.items():
+                    if value != getattr(args, name, value):
+                        print(
+                            f"fl: {name} of the run, {value}, replaces the script's {getattr(args, name)}",
+                            file=sys.stderr,
+                        )
+                    setattr(args, name, value)
                 args.seed = job.seed
                 trainer._train_batch_size = args.train_batch_size  # transformers 5 reads the arguments only once
                 trainer.optimizer = trainer.lr_scheduler = None  # made anew by `train`

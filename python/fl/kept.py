@@ -20,8 +20,9 @@ class Kept:
         self.objects = list(objects) if isinstance(objects, (list, tuple)) else [objects]
         for one in self.objects:
             if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict") and "torch" in sys.modules):
-                why = "it is an optimizer, scheduler or GradScaler of PyTorch, or a list of them"
-                raise TypeError(f"`keep` of fl.rounds is a {type(one).__name__}; {why}")
+                why = "one of another framework that is made before the loop goes on by itself"
+                what = "optimizers, schedulers or GradScalers of PyTorch"
+                raise TypeError(f"`keep` of fl.rounds takes {what}, not a {type(one).__name__}; {why}")
         self.first, self.after = copy.deepcopy(self._states()), 0
 
     def _states(self) -> list[Any]:

@@ -122,7 +122,7 @@ class Kept(unittest.TestCase):
             with FakeClient(KEPT.replace("keep=optimizer", f"keep={wrong}")) as client:
                 self.assertIsNone(client.hear())
                 client.process.wait(TIMEOUT_S)
-                self.assertIn("optimizer, scheduler or GradScaler of PyTorch", client.stderr())
+                self.assertIn("takes optimizers, schedulers or GradScalers of PyTorch, not a", client.stderr())
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
