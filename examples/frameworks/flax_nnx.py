@@ -33,8 +33,8 @@ def test(model):
     return {"examples": 88, "loss": loss_of(model, images[512:], labels[512:]), "correct": right.sum()}
 
 
+optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
 for job in fl.rounds(fl.tree(model)):
     model.train()
-    optimizer = nnx.Optimizer(model, optax.sgd(job.train.learning_rate), wrt=nnx.Param)
     losses = [float(step(model, optimizer, images[at:512:16], labels[at:512:16])) for at in job.batches(range(16))]
     job.done(examples=512, loss=np.mean(losses))

@@ -456,7 +456,11 @@ fn local_tensors_outlive_the_client_and_a_broken_file_is_named() {
         assert_eq!(stored(), [expected; 2]);
     }
     let kept = path.with_extension("kept").join("joins");
-    assert_eq!(fs::read(kept).unwrap(), b"11", "what a trainer keeps outlives the client, too");
+    assert_eq!(
+        fs::read(kept).unwrap(),
+        b"11",
+        "what a trainer keeps outlives the client, too"
+    );
     fs::write(&path, "broken").unwrap();
     let why = format!("{:#}", train(&mut begin(), 3).unwrap_err());
     assert!(

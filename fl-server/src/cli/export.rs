@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     if !layout.buffers().is_empty() {
         out::line(format_args!(
             "  its running statistics are averages of those after the clients' trainings; measure them again on data of yours, as \
-             clients do before they evaluate (PyTorch: torch.optim.swa_utils.update_bn)"
+             clients with PyTorch do before they evaluate (torch.optim.swa_utils.update_bn)"
         ))?;
     }
     let local: Vec<&str> = of(Role::Local).map(|tensor| tensor.name.as_str()).collect();
