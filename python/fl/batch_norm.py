@@ -34,13 +34,17 @@ class Statistics:
             for module in (module for module in modules if len(list(module.parameters())) == everything):
                 register = module.register_forward_pre_hook
                 with_kwargs = "with_kwargs" in inspect.signature(register).parameters  # torch 2.0 and newer
-                register(self._keep, **({"with_kwargs": True} if with_kwargs else {}))
+                register(self, **({"with_kwargs": True} if with_kwargs else {}))
 
     def _norms(self, model: Any) -> Iterator[Any]:
         kind = sys.modules["torch"].nn.modules.batchnorm._NormBase
         return (m for m in model.modules() if isinstance(m, kind) and m.running_var is not None)
 
-    def _keep(self, module: Any, args: Any, kwargs: Any = MappingProxyType({})) -> None:
+    def __reduce__(self) -> Any:
+        """In a copy or a file of the model: what returns None, so that neither has the inputs or needs this package."""
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+    def __call__(self, module: Any, args: Any, kwargs: Any = MappingProxyType({})) -> None:
         compiler = getattr(sys.modules["torch"], "compiler", None)  # which leaves a hook out that does nothing
         if not module.training or (compiler and compiler.is_compiling()):
             return

@@ -98,6 +98,15 @@ class AnyModel(Model, unittest.TestCase):
             message = client.hear("failed")["message"]
             self.assertIn("`get` of fl.Weights returned other names, types or shapes than before: `mean`", message)
 
+    def test_a_second_model_in_the_loop_of_the_first_is_refused(self):
+        body = "next(fl.rounds(fl.Weights(get, set)))"
+        with FakeClient(script(body)) as client:
+            client.join()
+            self.start(client)
+            self.assertIn("has one loop over `fl.rounds`; this is a second model", client.hear("failed")["message"])
+            self.start(client, 2)
+            self.assertIn("second model", client.hear("failed")["message"], "the first one goes on")
+
     def test_an_evaluation_is_given_the_subject(self):
         evaluation = '@fl.evaluate\ndef _(model):\n    return {"examples": 1, "loss": model.scale[0]}\n'
         with FakeClient(script(before=evaluation, roles="None, lambda: Model")) as client:

@@ -2,15 +2,20 @@
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
 from fake_client import TIMEOUT_S, FakeClient
 
+BARE = {
+    name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+}  # without `fl`, unless it is installed
 MODEL = """
 import sys
 import torch
@@ -123,6 +128,35 @@ class Kept(unittest.TestCase):
                 self.assertIsNone(client.hear())
                 client.process.wait(TIMEOUT_S)
                 self.assertIn("takes optimizers, schedulers or GradScalers of PyTorch, not a", client.stderr())
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+class Copies(unittest.TestCase):
+    def test_a_copy_of_a_trained_model_has_no_inputs_and_a_file_of_it_needs_no_fl(self):
+        script = (
+            MODEL
+            + """
+for job in fl.rounds(model):
+    model(torch.randn(8, 2))
+    job.done(examples=8, loss=1, unchanged_ok=True)
+    torch.save(model, "model.pt")
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            client.weights(
+                {t["name"]: bytes(4 * math.prod(t["shape"]) * (1 + (t["dtype"] == "I64"))) for t in client.traveling}
+            )
+            client.fit()
+            client.hear("fitted")
+            client.say(type="bye")
+            self.assertEqual(client.end(), 0, client.stderr())
+            only = ", weights_only=False" if importlib.metadata.version("torch") >= "2" else ""
+            load = f"import torch; model = torch.load('model.pt'{only}); print(model(torch.ones(4, 2)).shape)"
+            run = subprocess.run(
+                [sys.executable, "-c", load], cwd=client.folder, env=BARE, capture_output=True, text=True
+            )
+            self.assertIn("[4, 1]", run.stdout, run.stderr)
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
