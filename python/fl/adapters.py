@@ -18,8 +18,8 @@ from .hugging_face import _length
 Arrays = Mapping[str, Any]
 Function = Callable[[Any], Any]
 ROLES = ("trained", "buffer", "counter", "local", "frozen")
-TREES = "boosted trees and forests have no weights of fixed shapes, so there is nothing to average"
 LIGHTNING = "use fl.lightning(module, trainer=lambda job: Trainer(..), data=..)"
+TREES = "boosted trees and forests have no weights of fixed shapes, so there is nothing to average"
 # The beginning of a module's name -> what to use in place of an object from there.
 INSTEAD = {
     **dict.fromkeys(("xgboost", "lightgbm", "catboost", "sklearn.tree", "sklearn.ensemble"), TREES),
@@ -138,8 +138,7 @@ class tree(Weights):
             job.done(examples=n, loss=loss)
 
     Names are paths. Floating-point arrays are federated; keys, integers and whatever is no array stay what they are. Trained
-    is, of linen's variables, `params`, of an nnx module its `Param`, and of a tuple, such as (params, state), the first item:
-    the rest is averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state does not belong in the tree: the
+    is, of linen's variables, `params`, of an nnx module its `Param`, and of a pair (params, state) the first item: the rest is averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state does not belong in the tree: the
     script keeps it. An nnx module is changed in place. A function marked by `fl.evaluate` is given the tree.
     """
 
@@ -148,8 +147,8 @@ class tree(Weights):
         self.tree, self.nnx = tree, nnx if nnx and isinstance(tree, nnx.Module) else None
         flat = nnx.to_flat_state(nnx.state(tree, nnx.Param)) if self.nnx else ()
         trained = tuple("/".join(map(str, path)) + "/" for path, _ in flat)
-        if not self.nnx and type(tree) in (tuple, list):
-            trained = ("0/",)
+        if type(tree) is tuple and len(tree) == 2 and not (hasattr(tree[1], "dtype") or type(tree[1]) in (tuple, list)):
+            trained = ("0/",)  # and not of two layers
         elif isinstance(tree, Mapping) and "params" in tree:
             trained = ("params/",)
         role = (lambda name: "trained" if f"{name}/".startswith(trained) else "buffer") if trained else None

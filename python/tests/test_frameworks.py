@@ -281,6 +281,36 @@ class Frameworks(unittest.TestCase):
         self.equal("accelerate_mlp", ["accelerate"], TORCH, ADAM)
 
 
+@unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
+class Trees(unittest.TestCase):
+    def kinds(self, tree, *roles):
+        weights = fl.tree(tree, *roles)
+        return dict.fromkeys(weights.state_dict()) | weights.fl_kinds()
+
+    def test_roles_follow_the_shape_of_the_tree(self):
+        from jax import numpy, random
+
+        one, count = numpy.ones(3), numpy.arange(3)
+        self.assertEqual(self.kinds([(one, one), (one, one)]), dict.fromkeys(["0/0", "0/1", "1/0", "1/1"]))
+        self.assertEqual(self.kinds(((one, one), (one, one))), dict.fromkeys(["0/0", "0/1", "1/0", "1/1"]))
+        self.assertEqual(self.kinds((one, one)), {"0": None, "1": None})
+        self.assertEqual(self.kinds(({"w": one}, {"mean": one})), {"0/w": "parameter", "1/mean": "buffer"})
+        linen = {"params": {"w": one}, "batch_stats": {"mean": one}, "key": random.key(0), "count": count}
+        self.assertEqual(self.kinds(linen), {"params/w": "parameter", "batch_stats/mean": "buffer"})
+        self.assertEqual(self.kinds({"w": one}, {"w": "local"}), {"w": "local"})
+
+    def test_what_is_no_model_is_refused(self):
+        from jax import numpy
+
+        for wrong in (None, {"a": numpy.arange(3)}, object()):
+            with self.assertRaisesRegex(TypeError, "fl.tree takes a pytree with floating-point arrays of JAX, not a"):
+                fl.tree(wrong)
+        if importlib.util.find_spec("optax"):
+            state = importlib.import_module("optax").adam(0.1).init({"w": numpy.ones(3)})
+            with self.assertRaisesRegex(TypeError, "the state of an optimizer, which a dict holds"):
+                fl.tree({"params": {"w": numpy.ones(3)}, "opt_state": state})
+
+
 @unittest.skipUnless(os.environ.get("FL_FRAMEWORKS"), "a long test, of .ci/frameworks")
 class Codec(unittest.TestCase):
     """Ten rounds with the default codec are within 3 points of ten without compression."""
