@@ -31,15 +31,21 @@ import fl
 begin = fl.Job.__init__
 fl.Job.__init__ = lambda self, session, message, train: begin(self, session, {**message, "seed": message["round"]}, train)
 """
+TORCHRUN = """
+import subprocess, sys
+launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+sys.exit(subprocess.call([*launcher, "inner.py", *sys.argv[1:]], close_fds=False))
+"""
 
 
 class Federated:
     """A run of a script in a folder of its own: the table of its rounds, and the tensors of its last model."""
 
-    def __init__(self, name, run, rounds=ROUNDS):
+    def __init__(self, name, run, rounds=ROUNDS, script=None, inner=""):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            shutil.copy(EXAMPLES / f"{name}.py", folder)
+            (folder / f"{name}.py").write_text(script or (EXAMPLES / f"{name}.py").read_text())
+            (folder / "inner.py").write_text(inner)
             plan = (EXAMPLES / "run.toml").read_text().replace("rounds = 4", f"rounds = {rounds}")
             (folder / "run.toml").write_text(plan + run)
             (folder / "sitecustomize.py").write_text(textwrap.dedent(SEEDS))
@@ -261,6 +267,23 @@ class Frameworks(unittest.TestCase):
     def test_lightning(self):
         self.equal("lightning_mlp", ["lightning"], TORCH)
 
+    def test_sentence_transformers(self):
+        if missing := [name for name in ("sentence_transformers", "datasets") if not importlib.util.find_spec(name)]:
+            self.skipTest(f"{', '.join(missing)} is not installed")
+        losses = Federated("sentence_transformer", LOSSLESS).rounds["evaluation_loss"]
+        self.assertLess(losses[-1], losses[0])
+
+    def test_lightning_in_two_processes_of_each_client(self):
+        if not importlib.util.find_spec("lightning"):
+            self.skipTest("lightning is not installed")
+        script = (EXAMPLES / "lightning_mlp.py").read_text()
+        one = Federated("lightning_mlp", LOSSLESS).rounds
+        script = script.replace("**quiet)", 'accelerator="cpu", devices=2, strategy="ddp", **quiet)')
+        two = Federated("lightning_mlp", LOSSLESS, script=TORCHRUN, inner=script).rounds
+        self.assertEqual(two["updates"], [CLIENTS] * ROUNDS)
+        self.assertEqual(two["examples"], one["examples"])
+        self.assertLess(two["loss"][-1], two["loss"][0])
+
     def test_yolo(self):
         federated = self.equal("yolo", ["ultralytics"], TORCH, ADAM)
         from ultralytics.nn.tasks import DetectionModel
@@ -279,6 +302,37 @@ class Frameworks(unittest.TestCase):
 
     def test_accelerate(self):
         self.equal("accelerate_mlp", ["accelerate"], TORCH, ADAM)
+
+
+class Stops(unittest.TestCase):
+    """A training of many epochs ends soon after its answer is no longer wanted, and the script trains the next round."""
+
+    def stopped(self, name, needs, change, endless):
+        if missing := [package for package in needs if not importlib.util.find_spec(package)]:
+            self.skipTest(f"{', '.join(missing)} is not installed")
+        script = (EXAMPLES / f"{name}.py").read_text()
+        self.assertIn(change, script)
+        own = {"YOLO_OFFLINE": "true", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "{script}", "0", "3"]
+        with FakeClient(script.replace(change, endless), command=command, env=own) as client:
+            hello = client.join()
+            slots = fl.read_safetensors(client.work / hello["weights"])
+            client.weights({tensor["name"]: slots[tensor["name"]].data for tensor in client.traveling})
+            for number in (1, 2):
+                client.fit(number)
+                self.assertEqual(client.hear("progress")["type"], "progress")
+                client.say(type="stop")
+                self.assertEqual(client.hear("failed")["message"], "stopped")
+
+    def test_keras(self):
+        needs = ["keras", os.environ.get("KERAS_BACKEND", "tensorflow")]
+        self.stopped("keras_cnn", needs, "epochs=job.train.epochs", "epochs=10**6")
+
+    def test_lightning(self):
+        self.stopped("lightning_mlp", ["lightning"], "max_epochs=job.train.epochs", "max_epochs=10**6")
+
+    def test_yolo(self):
+        self.stopped("yolo", ["ultralytics"], "imgsz=96", "imgsz=96, epochs=10**6")
 
 
 @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
