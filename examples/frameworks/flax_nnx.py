@@ -33,7 +33,7 @@ def test(model):
     return {"examples": 88, "loss": loss_of(model, images[512:], labels[512:]), "correct": right.sum()}
 
 
-optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+optimizer = nnx.Optimizer(model, optax.sgd(0.5), wrt=nnx.Param)
 for job in fl.rounds(fl.tree(model)):
     model.train()
     losses = [float(step(model, optimizer, images[at:512:16], labels[at:512:16])) for at in job.batches(range(16))]

@@ -323,5 +323,5 @@ def yolo(model: Any, data: Any = None, **arguments: Any) -> None:
             rows = trainer.csv.read_text()
             losses = {name: float(value) for name, value in trainer.label_loss_items(trainer.tloss).items()}
             job.done(examples=len(trainer.train_loader.dataset), loss=callback.loss, **losses)
-    net.args, net.task = dict(vars(net.args)), model.task  # as of a loaded checkpoint, which `model.export` expects
+    net.args, net.task = dict(vars(first.args)), model.task  # as of a loaded checkpoint, which `model.export` expects
     model.model, model.predictor = net.eval(), None
