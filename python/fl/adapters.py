@@ -138,8 +138,8 @@ class tree(Weights):
             job.done(examples=n, loss=loss)
 
     Names are paths. Floating-point arrays are federated; keys, integers and whatever is no array stay what they are. Trained
-    is, of linen's variables, `params`, of an nnx module its `Param`, and of a pair (params, state) the first item: the rest is averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state does not belong in the tree: the
-    script keeps it. An nnx module is changed in place. A function marked by `fl.evaluate` is given the tree.
+    is, of linen's variables, `params`, of an nnx module its `Param`, and of a pair (params, state) the first item: the rest is
+    averaged as buffers. `roles` is that of `fl.Weights`. An optimizer's state is refused: the script keeps it. An nnx module is changed in place. A function marked by `fl.evaluate` is given the tree.
     """
 
     def __init__(self, tree: Any, roles: Any = None) -> None:
@@ -162,8 +162,9 @@ class tree(Weights):
         if "simple" not in inspect.signature(tree_util.keystr).parameters:
             raise ImportError("fl.tree needs JAX 0.4.36 or newer")
         tree = self.nnx.state(self.tree) if self.nnx else self.tree
-        nodes = tree_util.tree_leaves(tree, is_leaf=lambda node: type(node).__module__.startswith("optax"))
-        if any(type(node).__module__.startswith("optax") for node in nodes):
+        # Once: a tree that gets an optimizer's state later has other names than before.
+        is_state = lambda node: not self.first and type(node).__module__.startswith("optax")
+        if not self.first and any(map(is_state, tree_util.tree_leaves(tree, is_leaf=is_state))):
             why = "give it params and statistics, such as {'params': state.params, 'batch_stats': state.batch_stats}"
             raise TypeError(
                 f"fl.tree does not take the state of an optimizer, which a {type(self.tree).__name__} holds; {why}"
