@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Command, Parser};
 
 use crate::{exit, out};
 
@@ -13,7 +13,21 @@ use crate::{exit, out};
 /// # Errors
 /// The exit code to return: success after `--help` or `--version`, [`exit::USAGE`] after a message about a wrong argument.
 pub fn parse<C: Parser>(program: &str, args: impl IntoIterator<Item = OsString>) -> Result<C, ExitCode> {
-    C::try_parse_from(args).map_err(|error| {
+    parse_as(program, C::command(), args)
+}
+
+/// As [`parse`], with `command` in place of that of the type: the same, with other texts.
+///
+/// # Errors
+/// As there.
+pub fn parse_as<C: Parser>(
+    program: &str,
+    mut command: Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<C, ExitCode> {
+    let matches = command.try_get_matches_from_mut(args);
+    let parsed = matches.and_then(|matches| C::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+    parsed.map_err(|error| {
         if error.use_stderr() {
             return exit::failed(program, reason(&error), exit::USAGE);
         }

@@ -26,7 +26,7 @@ pub fn keep_buffers() {
 /// Returns what [`keep_buffers`] kept to the system: between two rounds a client needs little memory.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
-pub(crate) fn release_buffers() {
+pub fn release_buffers() {
     // SAFETY: `malloc_trim` takes no pointer, returns only memory that no allocation uses, and may be called at any time.
     unsafe {
         libc::malloc_trim(0);
@@ -39,4 +39,4 @@ pub fn keep_buffers() {}
 
 /// This allocator has no such settings.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn release_buffers() {}
+pub fn release_buffers() {}

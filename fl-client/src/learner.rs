@@ -7,7 +7,7 @@ use std::time::Duration;
 use fl_compress::{Digest, Layout, SpaceSpec, TensorSpec};
 use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
 
-use crate::data::ClassNames;
+use crate::class_names::ClassNames;
 use crate::optimizer_state::OptimizerState;
 pub use crate::progress::Progress;
 

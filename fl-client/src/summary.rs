@@ -1,7 +1,7 @@
 //! One line for a text of several: the error of a trainer or a library becomes a part of a log line and of a message to the server.
 
 /// Of a Python traceback the error and the innermost place in the user's own code; of another text its lines, joined, up to a
-/// backtrace of candle.
+/// backtrace of Rust.
 pub(crate) fn one_line(text: &str) -> String {
     let text = text.split("\n   0: ").next().unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -95,7 +95,7 @@ NameError: name 'x' is not defined
             "Error in f(x) | Execution halted"
         );
         assert_eq!(
-            one_line("matmul: shapes differ\n   0: candle_core::error\n   1: main"),
+            one_line("matmul: shapes differ\n   0: tensor::error\n   1: main"),
             "matmul: shapes differ"
         );
         assert_eq!(one_line("one (a.py:1)"), "one (a.py:1)");

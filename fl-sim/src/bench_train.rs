@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use fl_client::data::{ClientData, Dataset, Examples, Features, Input, Rng, Target, Tokens};
-use fl_client::learners::{DeviceChoice, LearnerChoice};
-use fl_client::{FitPlan, Learner};
+use fl_client::{DeviceChoice, FitPlan, Learner};
+use fl_learn::data::{ClientData, Dataset, Examples, Features, Input, Rng, Target, Tokens};
+use fl_learn::learners::LearnerChoice;
 use fl_proto::{Length, Precision, Training};
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use fl_cli::log::{self, LogFormat};
 use fl_cli::{Format, args, exit, out};
-use fl_client::learners::DeviceChoice;
+use fl_client::DeviceChoice;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bench_train::BenchTrain;
@@ -110,7 +110,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             fl_server::settle_allocator();
             return fl_server::cli::main(named("fl-server", args));
         }
-        Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
+        Command::Client { args } => return fl_learn::run(named("fl-client", args)),
         Command::Demo(demo) => {
             fl_client::keep_buffers();
             let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);
@@ -232,9 +232,9 @@ fn code(error: &anyhow::Error) -> u8 {
         return stopped.code();
     }
     let usage = error.chain().any(|cause| {
-        let data: Option<&fl_client::data::Error> = cause.downcast_ref();
+        let data: Option<&fl_learn::data::Error> = cause.downcast_ref();
         matches!(cause.downcast_ref(), Some(fl_client::Error::Config(_)))
-            || data.is_some_and(fl_client::data::Error::is_input)
+            || data.is_some_and(fl_learn::data::Error::is_input)
             || cause.is::<fl_server::plan::PlanError>()
     });
     if usage { exit::USAGE } else { exit::FAILURE }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use fl_cli::out;
-use fl_client::data::{Builtin, DataSource, Shard, Split};
-use fl_client::learners::{self, LearnerChoice};
+use fl_learn::data::{Builtin, DataSource, Shard, Split};
+use fl_learn::learners::{self, LearnerChoice};
 use fl_proto::Issued;
 use fl_server::{Event, Live};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use fl_client::learners::{DeviceChoice, LearnerChoice};
-use fl_client::{Error, weights};
+use fl_client::{DeviceChoice, Error, weights};
 use fl_compress::Layout;
+use fl_learn::learners::LearnerChoice;
 use fl_server::model::budgets;
 use fl_server::plan::RunPlan;
 use serde::{Deserialize, Serialize};

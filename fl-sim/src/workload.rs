@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use fl_client::data::{ClientData, DataSource};
-use fl_client::learners::{DeviceChoice, LearnerChoice};
-use fl_client::{Error, Learner, Tasks};
+use fl_client::{DeviceChoice, Error, Learner, Tasks};
 use fl_compress::Layout;
+use fl_learn::data::{ClientData, DataSource};
+use fl_learn::learners::LearnerChoice;
 use serde::{Deserialize, Serialize};
 
 use crate::federation::Member;

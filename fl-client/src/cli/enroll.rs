@@ -1,6 +1,7 @@
 //! `fl-client enroll LINE`: makes this device a client of a federation.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use fl_cli::out;
@@ -13,6 +14,7 @@ use crate::config::ClientConfig;
 use crate::enrollment::{ClientFolder, Progress, enroll};
 use crate::error::Error;
 use crate::identity::Fault;
+use crate::named::Learners;
 
 /// Enroll this device: make its key, have the server sign it, and write client.toml. May be repeated after any failure.
 #[derive(Debug, clap::Args)]
@@ -59,13 +61,13 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -> anyhow::Result<()> {
     // A folder that is enrolled needs no line: containers repeat the command at each start, when the line has long expired.
     let line = || {
         let line = args.line.parse::<EnrollmentLine>();
         line.map_err(|error| Error::Config(format!("{error}")))
     };
-    let task = args.task.table()?;
+    let task = args.task.table(learners.as_ref())?;
     let fault = args
         .fault
         .as_ref()
@@ -108,19 +110,19 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
         ))?;
     }
     let config = folder.config();
-    preflight(&config, args.run)?;
-    if let Some(why) = args.task.not_bound(&config)? {
+    preflight(&config, learners.as_ref(), args.run)?;
+    if let Some(why) = args.task.not_bound(&config, learners.as_ref())? {
         out::note(format_args!("WARNING: {why}"));
     }
     match args.run {
-        true => run_client::run(run_client::Args::of(config), bar),
+        true => run_client::run(run_client::Args::of(config), learners, bar),
         false => Ok(()),
     }
 }
 
 /// Checks what can be checked without training, and prints the next steps. `runs`: whether the client runs now.
-pub(super) fn preflight(config: &Path, runs: bool) -> anyhow::Result<()> {
-    let file = ClientFile::read(config)?;
+pub(super) fn preflight(config: &Path, learners: &dyn Learners, runs: bool) -> anyhow::Result<()> {
+    let file = ClientFile::read(config, learners)?;
     if let Some(fault) = file.config.own_fault() {
         return Err(Error::Config(fault).into());
     }
@@ -159,9 +161,9 @@ fn next_of_operator(config: &ClientConfig) -> String {
 
 impl TaskArgs {
     /// The warning if `--task` is not in the client.toml at `path`: it was there before, and nobody's settings are overwritten.
-    pub(super) fn not_bound(&self, path: &Path) -> Result<Option<String>, Error> {
+    pub(super) fn not_bound(&self, path: &Path, learners: &dyn Learners) -> Result<Option<String>, Error> {
         let Some(task) = &self.task else { return Ok(None) };
-        let bound = ClientFile::read(path)?.tasks.contains_key(task);
+        let bound = ClientFile::read(path, learners)?.tasks.contains_key(task);
         let shown = path.display();
         Ok((!bound).then(|| {
             format!("{shown} existed before and was not changed: add a table [tasks.{task}] with `--learner` and `--data` to it")
@@ -172,12 +174,12 @@ impl TaskArgs {
     ///
     /// # Errors
     /// `Config` if it would not be one.
-    pub(super) fn table(&self) -> anyhow::Result<Option<String>> {
+    pub(super) fn table(&self, learners: &dyn Learners) -> anyhow::Result<Option<String>> {
         let (Some(task), Some(learner)) = (&self.task, &self.learner) else {
             return Ok(None);
         };
         let table = fl_cli::task::table(task, learner, self.data.as_deref()).map_err(Error::Config)?;
-        crate::client_file::check_text(&table).map_err(Error::Config)?;
+        crate::client_file::check_text(&table, learners).map_err(Error::Config)?;
         Ok(Some(table))
     }
 }
@@ -201,6 +203,7 @@ pub(super) fn client_toml(server: &str, task: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::named::TrainersOnly;
 
     fn task(learner: &str, data: Option<&str>) -> anyhow::Result<Option<String>> {
         let args = TaskArgs {
@@ -208,7 +211,7 @@ mod tests {
             learner: Some(learner.to_owned()),
             data: data.map(str::to_owned),
         };
-        args.table()
+        args.table(&TrainersOnly)
     }
 
     #[test]
@@ -217,9 +220,9 @@ mod tests {
         let table: toml::Table = text.parse().unwrap();
         assert!(!table.contains_key("tasks"), "{text}");
         assert_eq!(table["server"].as_str(), Some("10.0.0.1:7070"));
-        let bound = task("mlp", Some("{ builtin = { client = 3 } }")).unwrap();
+        let bound = task("{ command = ['sh'] }", None).unwrap();
         let table: toml::Table = client_toml("a:1", bound.as_deref()).parse().unwrap();
-        assert_eq!(table["tasks"]["digits of all"]["learner"].as_str(), Some("mlp"));
+        assert!(table["tasks"]["digits of all"]["learner"]["command"].is_array());
         assert_eq!(table["tasks"].as_table().unwrap().len(), 1);
     }
 
@@ -229,7 +232,6 @@ mod tests {
         for (learner, data) in [
             ("{ name = ", None),
             ("mlp", Some("{}\nserver = \"x\"")),
-            ("mlp", Some("{ nothing = {} }")),
             ("no-such-learner", Some("{ builtin = {} }")),
         ] {
             assert!(task(learner, data).is_err(), "{learner} {data:?}");

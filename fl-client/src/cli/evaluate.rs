@@ -9,10 +9,10 @@ use fl_compress::weights::TensorFile;
 use serde_json::json;
 
 use crate::client_file::ClientFile;
-use crate::data::DataSource;
+use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::learner::{Evaluation, Learner as _};
-use crate::learners::{self, DeviceChoice, LearnerChoice};
+use crate::named::{Learners, NamedLearner, of_options};
 use crate::trainer::{TrainerConfig, TrainerLearner, run_with};
 use crate::weights;
 
@@ -21,8 +21,9 @@ use crate::weights;
 pub(super) struct Args {
     /// The model, as safetensors.
     model: PathBuf,
-    #[arg(long, help = learners::help(), requires = "data", conflicts_with = "config")]
-    learner: Option<LearnerChoice>,
+    /// Name of the learner.
+    #[arg(long, requires = "data", conflicts_with = "config")]
+    learner: Option<String>,
     /// The examples, as in client.toml, such as '{ idx = { dir = "data/fashion-mnist" } }'.
     #[arg(long, requires = "learner")]
     data: Option<String>,
@@ -40,10 +41,17 @@ pub(super) struct Args {
     format: Format,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let evaluation = match entry(args)? {
-        Subject::BuiltIn { learner, data } => built_in(args, &learner, &data)?,
-        Subject::Trainer { task, config } => trainer(args, &task, *config)?,
+pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
+    let evaluation = match (&args.learner, &args.config) {
+        (Some(learner), _) => named(args, of_options(learners, learner, args.data.as_deref())?.as_ref())?,
+        (None, Some(config)) => {
+            let (file, task) = ClientFile::read_offline(config, learners, args.task.as_deref())?;
+            match file.named(&task) {
+                Some(learner) => named(args, learner.as_ref())?,
+                None => trainer(args, &task, file.trainer_aside(&task)?)?,
+            }
+        }
+        (None, None) => return Err(Error::Config("give --learner and --data, or --config".to_owned()).into()),
     };
     let Some(evaluation) = evaluation else {
         bail!("there are no held-out examples to evaluate on");
@@ -63,20 +71,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// What is evaluated.
-enum Subject {
-    BuiltIn {
-        learner: LearnerChoice,
-        data: Box<DataSource>,
-    },
-    Trainer {
-        task: String,
-        config: Box<TrainerConfig>,
-    },
-}
-
-fn built_in(args: &Args, learner: &LearnerChoice, data: &DataSource) -> anyhow::Result<Option<Evaluation>> {
-    let mut learner = learner.build(args.device, data.load()?.compact())?;
+fn named(args: &Args, learner: &dyn NamedLearner) -> anyhow::Result<Option<Evaluation>> {
+    let mut learner = learner.build(args.device)?;
     let weights = weights::import(&args.model, &learner.layout());
     let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
     learner.load(&weights)?;
@@ -127,32 +123,4 @@ pub(super) fn text_of(evaluation: &Evaluation) -> String {
         text.push_str(&format!(", {name} {:.4}", metric.value));
     }
     text
-}
-
-fn entry(args: &Args) -> anyhow::Result<Subject> {
-    if let (Some(learner), Some(data)) = (&args.learner, &args.data) {
-        let data = DataSource::from_argument(data)?;
-        let learner = learner.clone();
-        return Ok(Subject::BuiltIn {
-            learner,
-            data: Box::new(data),
-        });
-    }
-    let path = args
-        .config
-        .as_ref()
-        .ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
-    let (file, task) = ClientFile::read_offline(path, args.task.as_deref())?;
-    let entry = &file.tasks[&task];
-    if let Some((learner, data)) = entry.built_in() {
-        return Ok(Subject::BuiltIn {
-            learner: learner.to_owned(),
-            data: Box::new(data.clone()),
-        });
-    }
-    let config = file.trainer_aside(&task)?;
-    Ok(Subject::Trainer {
-        task,
-        config: Box::new(config),
-    })
 }

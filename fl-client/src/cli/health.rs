@@ -11,6 +11,7 @@ use fl_cli::out;
 
 use super::pulse::{Health, MAX_ANSWER, socket};
 use crate::client_file::ClientFile;
+use crate::named::Learners;
 
 /// Ask whether the running client works, for probes: exit code 0 if it answers, 1 if not.
 #[derive(Debug, clap::Args)]
@@ -29,10 +30,10 @@ pub(super) struct Args {
     timeout: Duration,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
+pub(super) fn run(args: Args, learners: &dyn Learners) -> anyhow::Result<()> {
     let state = match args.state {
         Some(state) => state,
-        None => ClientFile::read_state(&args.config)?,
+        None => ClientFile::read_state(&args.config, learners)?,
     };
     let Health { run, doing } = ask(&state, args.timeout)?;
     if args.joined && run.is_none() {

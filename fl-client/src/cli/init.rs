@@ -1,15 +1,14 @@
 //! `fl-client init`: seeded first weights of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use fl_cli::out;
 use fl_compress::weights::{LEARNER, Notes, SEED};
 
-use crate::client_file::{ClientFile, TaskEntry};
-use crate::data::{DataSource, Input};
+use crate::client_file::ClientFile;
 use crate::error::Error;
-use crate::learners::{self, LearnerChoice};
+use crate::named::{Asked, Learners, NamedLearner, of_options};
 use crate::trainer::{TrainerLearner, check_weights};
 use crate::weights::{export_with, replace};
 
@@ -17,8 +16,9 @@ use crate::weights::{export_with, replace};
 /// own. The file of a built-in model notes the seed: a run takes it as its own where run.toml gives none.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[arg(long, help = learners::help(), required_unless_present = "config", conflicts_with = "config")]
-    learner: Option<LearnerChoice>,
+    /// Name of the learner.
+    #[arg(long, required_unless_present = "config", conflicts_with = "config")]
+    learner: Option<String>,
     /// Take a task of this client.toml: its learner and the shape of its data, or its trainer's own first weights.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -46,42 +46,27 @@ pub(super) struct Args {
     numbers: Option<u32>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
     match (&args.learner, &args.config) {
-        (Some(learner), _) => built_in(args, learner, of_options(args, learner)?),
-        (None, Some(config)) => of_task(args, config),
+        (Some(learner), _) => named(args, of_options(learners, learner, args.data.as_deref())?.as_ref()),
+        (None, Some(config)) => {
+            let (file, task) = ClientFile::read_offline(config, learners, args.task.as_deref())?;
+            match file.named(&task) {
+                Some(learner) => named(args, learner.as_ref()),
+                None => trainer(args, &file, &task),
+            }
+        }
         (None, None) => Err(Error::Config("give --learner or --config".to_owned()).into()),
     }
 }
 
-/// The input that the options give.
-fn of_options(args: &Args, learner: &LearnerChoice) -> anyhow::Result<Input> {
-    if let Some(data) = &args.data {
-        return Ok(DataSource::from_argument(data)?.load()?.train.input());
-    }
-    let usual = learner.info().input;
-    let shape = args.input.unwrap_or(usual.shape);
-    if let Some(count) = args.numbers {
-        return Ok(Input::of_numbers(shape, count as usize));
-    }
-    Ok(Input {
-        shape,
-        classes: args.classes.map_or(usual.classes, |classes| classes as usize),
-        ..usual
-    })
-}
-
-fn of_task(args: &Args, config: &Path) -> anyhow::Result<()> {
-    let (file, task) = ClientFile::read_offline(config, args.task.as_deref())?;
-    match file.tasks.get(&task).and_then(TaskEntry::built_in) {
-        Some((learner, data)) => built_in(args, learner, data.load()?.train.input()),
-        None => trainer(args, &file, &task),
-    }
-}
-
-fn built_in(args: &Args, learner: &LearnerChoice, input: Input) -> anyhow::Result<()> {
-    let made = learner.initial_weights_for(input, args.seed);
-    let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
+fn named(args: &Args, learner: &dyn NamedLearner) -> anyhow::Result<()> {
+    let asked = Asked {
+        input: args.input,
+        classes: args.classes,
+        numbers: args.numbers,
+    };
+    let (layout, weights) = learner.first_weights(&asked, args.seed)?;
     let notes = Notes::from([
         (SEED.to_owned(), args.seed.to_string()),
         (LEARNER.to_owned(), learner.to_string()),

@@ -8,6 +8,7 @@ use super::enroll::{TaskArgs, client_toml, preflight};
 use crate::config::check_address;
 use crate::enrollment::ClientFolder;
 use crate::error::Error;
+use crate::named::Learners;
 
 /// Take the certificate that `fl-server sign` made for this device's request, and write client.toml.
 #[derive(Debug, clap::Args)]
@@ -24,9 +25,9 @@ pub(super) struct Args {
     task: TaskArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
     check_address(&args.server).map_err(Error::Config)?;
-    let task = args.task.table()?;
+    let task = args.task.table(learners)?;
     let folder = ClientFolder::new(&args.to, None, false);
     let done = folder.install(&args.signed, &client_toml(&args.server, task.as_deref()))?;
     out::line(format_args!(
@@ -35,5 +36,5 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         done.expires.date(),
         args.to.display()
     ))?;
-    preflight(&folder.config(), false)
+    preflight(&folder.config(), learners, false)
 }

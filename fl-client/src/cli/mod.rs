@@ -4,11 +4,8 @@
 
 mod beside;
 mod check;
-mod data;
 mod enroll;
 mod evaluate;
-mod export;
-mod generate;
 mod health;
 mod init;
 mod install;
@@ -16,24 +13,26 @@ mod pulse;
 mod request;
 mod run;
 mod show;
-mod task;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use fl_cli::log::LogFormat;
 use fl_cli::{args, exit, log};
 
 use crate::error::Error;
+use crate::named::{Learners, TrainersOnly};
 use beside::Beside;
 
 /// Takes part in federated training: trains where the data is and sends only what matters.
 #[derive(Debug, Parser)]
 #[command(name = "fl-client", version, after_help = EXIT_CODES)]
-struct Args {
+struct Args<E: Subcommand> {
     #[command(subcommand)]
-    command: Command,
+    command: Command<E>,
     /// How the log on stderr is written. What is logged: RUST_LOG, for example RUST_LOG=debug.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -46,7 +45,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or config
                           for (with --exit-when-done; otherwise the client waits for another run).";
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Command<E: Subcommand> {
     Enroll(enroll::Args),
     Request(request::Args),
     Install(install::Args),
@@ -54,15 +53,28 @@ enum Command {
     Health(health::Args),
     Init(init::Args),
     Evaluate(evaluate::Args),
-    Generate(generate::Args),
-    Export(export::Args),
     Check(check::Args),
-    Data(data::Args),
+    #[command(flatten)]
+    Further(E),
 }
 
-/// Runs the program with `args`, the first of which is its name. Public so that another program can contain this one.
+/// Runs the program without learners, for trainers alone. `args`: its name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Args = match args::parse(NAME, args) {
+    let learners: Arc<dyn Learners> = Arc::new(TrainersOnly);
+    main_with(args, &learners, |never: Infallible, _| match never {})
+}
+
+/// Runs the program with these learners, and with further commands, which `further` does. `args`: its name first.
+pub fn main_with<E: Subcommand>(
+    args: impl IntoIterator<Item = OsString>,
+    learners: &Arc<dyn Learners>,
+    further: impl FnOnce(E, &indicatif::ProgressBar) -> anyhow::Result<()>,
+) -> ExitCode {
+    let help = learners.help();
+    let named = |command: clap::Command| command.mut_arg("learner", |arg| arg.help(help.clone()));
+    let command = Args::<E>::command();
+    let command = command.mut_subcommand("init", named).mut_subcommand("evaluate", named);
+    let args: Args<E> = match args::parse_as(NAME, command, args) {
         Ok(args) => args,
         Err(code) => return code,
     };
@@ -78,17 +90,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     log::start_with(args.log_format, filter, Beside::new(&bar));
     let done = match args.command {
-        Command::Enroll(args) => enroll::run(&args, &bar),
+        Command::Enroll(args) => enroll::run(&args, learners, &bar),
         Command::Request(args) => request::run(&args),
-        Command::Install(args) => install::run(&args),
-        Command::Run(args) => run::run(args, &bar),
-        Command::Health(args) => health::run(args),
-        Command::Init(args) => init::run(&args),
-        Command::Evaluate(args) => evaluate::run(&args),
-        Command::Generate(args) => generate::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Data(args) => data::run(&args, &bar),
+        Command::Install(args) => install::run(&args, learners.as_ref()),
+        Command::Run(args) => run::run(args, learners, &bar),
+        Command::Health(args) => health::run(args, learners.as_ref()),
+        Command::Init(args) => init::run(&args, learners.as_ref()),
+        Command::Evaluate(args) => evaluate::run(&args, learners.as_ref()),
+        Command::Check(args) => check::run(&args, learners.as_ref()),
+        Command::Further(command) => further(command, &bar),
     };
     bar.finish_and_clear();
     match done {
@@ -97,7 +107,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The message without the backtrace that candle puts into it where the system asks for backtraces.
+/// The message without the backtrace that a learner's library may put into it where the system asks for backtraces.
 fn text_of(error: &anyhow::Error) -> String {
     let text = exit::chain(error);
     text.split("\n   0: ").next().unwrap_or_default().to_owned()
@@ -108,9 +118,6 @@ fn code(error: &anyhow::Error) -> u8 {
         Some(Error::Config(_)) => exit::USAGE,
         Some(Error::Refused(_) | Error::Unverified(_)) => 3,
         Some(Error::OtherTask(_)) => 5,
-        _ => match error.downcast_ref::<crate::data::Error>() {
-            Some(error) if error.is_input() => exit::USAGE,
-            _ => exit::FAILURE,
-        },
+        _ => exit::FAILURE,
     }
 }

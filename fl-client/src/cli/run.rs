@@ -1,6 +1,7 @@
 //! `fl-client run`: take part until stopped, or until the run is over.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use fl_cli::service;
@@ -10,8 +11,9 @@ use super::pulse::{self, Pulse};
 use super::show::Show;
 use crate::client_file::ClientFile;
 use crate::config::{Reload, Reloaded, check_address};
+use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::learners::DeviceChoice;
+use crate::named::Learners;
 use crate::session::Outcome;
 
 /// Take part in the runs of a federation.
@@ -47,10 +49,10 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
+pub(super) fn run(args: Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -> anyhow::Result<()> {
     fl_proto::raise_open_files();
     fl_proto::make_new_files_private();
-    let mut file = read(&args)?;
+    let mut file = read(&args, learners.as_ref())?;
     file.config.exit_when_done = args.exit_when_done;
     crate::check_certificates(&file.config)?;
     if let Some(name) = file.config.name() {
@@ -64,9 +66,9 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         return Err(Error::Config(why).into());
     }
 
-    let before = file.clone();
+    let (before, learners) = (file.clone(), learners.clone());
     file.config.reload = Some(Reload::new(move || {
-        let now = read(&args).map_err(|error| error.to_string())?;
+        let now = read(&args, learners.as_ref()).map_err(|error| error.to_string())?;
         crate::check_certificates(&now.config).map_err(|error| error.to_string())?;
         Ok(Reloaded {
             ignored: before.changed_keys(&now),
@@ -76,7 +78,7 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
 
     // Before there is a second thread.
     file.config.limits.apply_to_process()?;
-    if file.tasks.values().any(|task| task.built_in().is_some()) {
+    if file.names_learners() {
         crate::keep_buffers();
     }
     // The network needs little: one thread. Learners compute on the blocking pool.
@@ -107,8 +109,8 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
 }
 
 /// The configuration, with what the command line replaces of it.
-fn read(args: &Args) -> Result<ClientFile, Error> {
-    let mut file = ClientFile::read(&args.config)?;
+fn read(args: &Args, learners: &dyn Learners) -> Result<ClientFile, Error> {
+    let mut file = ClientFile::read(&args.config, learners)?;
     if let Some(server) = &args.server {
         check_address(server).map_err(Error::Config)?;
         file.config.server.clone_from(server);

@@ -26,22 +26,23 @@ impl ClientFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::named::TrainersOnly;
 
     #[test]
     fn only_keys_that_take_a_restart_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("client.toml");
         let read = |text: &str| {
-            let task = "[tasks.digits]\nlearner = 'mlp'\ndata = { builtin = {} }";
+            let task = "[tasks.digits]\nlearner = { command = ['sh'] }";
             std::fs::write(&path, format!("{text}\n{task}\n")).unwrap();
-            ClientFile::read_offline(&path, None).unwrap().0
+            ClientFile::read_offline(&path, &TrainersOnly, None).unwrap().0
         };
         let plain = read("");
         let taken_over = "server = 'b:1'\nmax_update_bytes = 9\ngive_up_after_s = 5\n[when]\nhours = '01:00-02:00'\n\
                           [limits]\nupload = '1Mbit/s'\nper_day = '1MiB'";
         assert!(plain.changed_keys(&read(taken_over)).is_empty());
         let restart = "state = 'other'\ndevice = 'cpu'\nsync = false\nkeep_model_every = 1\notlp = 'http://a:4317'\n\
-                       [limits]\ncpus = 1\nnice = 2\n[tasks.other]\nlearner = 'mlp'\ndata = { builtin = {} }";
+                       [limits]\ncpus = 1\nnice = 2\n[tasks.other]\nlearner = { command = ['sh'] }";
         let keys = [
             "state",
             "device",
@@ -54,7 +55,7 @@ mod tests {
         ];
         let path = folder.path().join("other.toml");
         std::fs::write(&path, restart).unwrap();
-        let other = ClientFile::read_offline(&path, Some("other")).unwrap().0;
+        let other = ClientFile::read_offline(&path, &TrainersOnly, Some("other")).unwrap().0;
         assert_eq!(plain.changed_keys(&other), keys);
     }
 }

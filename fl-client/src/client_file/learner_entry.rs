@@ -1,4 +1,4 @@
-//! The `learner` of a task: the name of a built-in one, or a trainer.
+//! The `learner` of a task: a name, or a trainer.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::learners::{self, LearnerChoice};
+use crate::named::NAME;
 use crate::trainer::{NO_PROGRESS, Program, Source, TrainerConfig};
 
 /// Longest `no_progress`: 30 days, in milliseconds.
@@ -17,8 +17,8 @@ const MAX_SILENCE: u64 = 30 * 24 * 3_600_000;
 /// The `learner` of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LearnerEntry {
-    /// A built-in learner.
-    BuiltIn(LearnerChoice),
+    /// The name of a learner of this program, or a table that has it.
+    Named(toml::Value),
     /// A program that trains.
     Trainer(TrainerEntry),
 }
@@ -47,19 +47,10 @@ pub(crate) struct Place<'a> {
     pub(crate) device: &'a str,
 }
 
-impl LearnerEntry {
+impl TrainerEntry {
     /// # Errors
     /// What is wrong, beginning with the key below `learner`.
     pub(super) fn check(&self) -> Result<(), String> {
-        match self {
-            Self::BuiltIn(_) => Ok(()),
-            Self::Trainer(entry) => entry.check(),
-        }
-    }
-}
-
-impl TrainerEntry {
-    fn check(&self) -> Result<(), String> {
         match (&self.command, &self.attach) {
             (Some(words), None) => {
                 let checked = Program::new(words.clone(), ".");
@@ -119,14 +110,13 @@ impl<'de> Deserialize<'de> for LearnerEntry {
             }
 
             fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<LearnerEntry, E> {
-                name.parse().map(LearnerEntry::BuiltIn).map_err(E::custom)
+                Ok(LearnerEntry::Named(name.into()))
             }
 
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<LearnerEntry, M::Error> {
                 let table = toml::Table::deserialize(MapAccessDeserializer::new(map))?;
-                if table.contains_key(learners::NAME) {
-                    let choice = LearnerChoice::try_from(toml::Value::Table(table));
-                    return choice.map(LearnerEntry::BuiltIn).map_err(M::Error::custom);
+                if table.contains_key(NAME) {
+                    return Ok(LearnerEntry::Named(table.into()));
                 }
                 let entry = TrainerEntry::deserialize(table).map_err(|error| M::Error::custom(error.message()))?;
                 Ok(LearnerEntry::Trainer(entry))

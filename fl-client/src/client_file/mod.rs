@@ -7,13 +7,15 @@ mod task;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::ClientConfig;
+use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::identity::{IdentityFiles, newest};
 use crate::learner::Learner;
-use crate::learners::DeviceChoice;
+use crate::named::{Learners, NamedLearner};
 use crate::tasks::Tasks;
 use crate::trainer::{Source, TrainerConfig, TrainerLearner};
 
@@ -34,15 +36,17 @@ pub struct ClientFile {
     pub device: DeviceChoice,
     /// Learner and data by task.
     pub tasks: BTreeMap<String, TaskEntry>,
+    /// The learners of those that name one.
+    named: BTreeMap<String, Arc<dyn NamedLearner>>,
 }
 
 impl ClientFile {
-    /// Reads the file and the certificates that it names.
+    /// Reads the file and the certificates that it names. `learners`: those that tasks may name.
     ///
     /// # Errors
     /// `Config` names the file, the key and the allowed values.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        Self::read_with(path, text)
+    pub fn read(path: &Path, learners: &dyn Learners) -> Result<Self, Error> {
+        Self::read_with(path, learners, text)
     }
 
     /// The file without the certificates, and the task that a command means: `asked`, or the only one. For commands that
@@ -50,8 +54,8 @@ impl ClientFile {
     ///
     /// # Errors
     /// As [`ClientFile::read`]; which tasks there are.
-    pub(crate) fn read_offline(path: &Path, asked: Option<&str>) -> Result<(Self, String), Error> {
-        let file = Self::read_with(path, |_| Ok(String::new()))?;
+    pub fn read_offline(path: &Path, learners: &dyn Learners, asked: Option<&str>) -> Result<(Self, String), Error> {
+        let file = Self::read_with(path, learners, |_| Ok(String::new()))?;
         let task = file.task(asked).map(str::to_owned);
         let task = task.map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
         Ok((file, task))
@@ -61,11 +65,15 @@ impl ClientFile {
     ///
     /// # Errors
     /// As [`ClientFile::read`].
-    pub(crate) fn read_state(path: &Path) -> Result<PathBuf, Error> {
-        Ok(Self::read_with(path, |_| Ok(String::new()))?.config.state)
+    pub(crate) fn read_state(path: &Path, learners: &dyn Learners) -> Result<PathBuf, Error> {
+        Ok(Self::read_with(path, learners, |_| Ok(String::new()))?.config.state)
     }
 
-    fn read_with(path: &Path, pem: impl Fn(&Path) -> Result<String, Error>) -> Result<Self, Error> {
+    fn read_with(
+        path: &Path,
+        learners: &dyn Learners,
+        pem: impl Fn(&Path) -> Result<String, Error>,
+    ) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
         let written = text(path)?;
         if written.trim().is_empty() {
@@ -74,14 +82,9 @@ impl ClientFile {
                 format!("{path} is empty; `fl-server issue` writes a client.toml, and configs/ has one to begin with");
             return Err(Error::Config(why));
         }
-        let mut raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
-        let sources = raw.tasks.values_mut().filter_map(|task| task.data.as_mut());
-        sources.for_each(|data| data.relative_to(base));
-        for task in raw.tasks.values_mut() {
-            if let LearnerEntry::BuiltIn(learner) = &mut task.learner {
-                learner.relative_to(base);
-            }
-        }
+        let wrong = |why: String| Error::Config(format!("{}: {why}", path.display()));
+        let raw = parse(&written).map_err(wrong)?;
+        let named = raw.named(learners, base).map_err(wrong)?;
         let [authority, certificate, key] = [raw.authority, raw.certificate, raw.key].map(|path| base.join(path));
         let identity = IdentityFiles::new(authority, certificate, key);
         let own = newest(&identity.certificate, &identity.key, &pem)?;
@@ -102,10 +105,11 @@ impl ClientFile {
             config,
             device: raw.device,
             tasks: raw.tasks,
+            named,
         };
         file.check_models()
             .and_then(|()| file.check_programs())
-            .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+            .map_err(wrong)?;
         Ok(file)
     }
 
@@ -186,6 +190,16 @@ impl ClientFile {
             .ok_or_else(|| format!("`--task` must be one of: {}", known()))
     }
 
+    /// The learner that a task names; `None` if it has a trainer.
+    pub fn named(&self, task: &str) -> Option<&Arc<dyn NamedLearner>> {
+        self.named.get(task)
+    }
+
+    /// Whether a task names a learner.
+    pub(crate) fn names_learners(&self) -> bool {
+        !self.named.is_empty()
+    }
+
     pub(crate) fn place<'a>(&'a self, device: &'a str) -> Place<'a> {
         Place {
             base: &self.folder,
@@ -194,24 +208,14 @@ impl ClientFile {
         }
     }
 
-    /// The learners, each built when a run first needs it. A learner keeps its own examples only, not the whole data files.
+    /// The learners, each built when a run first needs it.
     pub fn learners(&self) -> Tasks {
-        self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
-            let (entry, device) = (entry.clone(), self.device);
-            let trainer = self.trainer(name);
-            tasks.with_lazy(name, move || match (trainer?, entry.built_in()) {
-                (Some(trainer), _) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
-                (None, Some((learner, data))) => {
-                    let data = data.load()?;
-                    // Of a table: its rows, and how many were dropped.
-                    let mut rows = [&data.train, &data.test].map(|part| part.notes().first()).to_vec();
-                    rows.dedup();
-                    for rows in rows.into_iter().flatten() {
-                        tracing::info!("{rows}");
-                    }
-                    learner.build(device, data.compact())
-                }
-                (None, None) => anyhow::bail!("it has neither a built-in learner nor a trainer"),
+        self.tasks.keys().fold(Tasks::new(), |tasks, name| {
+            let (named, device, trainer) = (self.named.get(name).cloned(), self.device, self.trainer(name));
+            tasks.with_lazy(name, move || match (named, trainer?) {
+                (Some(named), _) => named.build(device),
+                (None, Some(trainer)) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
+                (None, None) => anyhow::bail!("it has neither a learner nor a trainer"),
             })
         })
     }
@@ -222,18 +226,24 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::named::TrainersOnly;
 
     #[test]
     fn a_missing_certificate_is_named_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.toml");
         fs::write(&path, "certificate = 'mine.pem'").unwrap();
-        let error = ClientFile::read(&path).unwrap_err().to_string();
+        let error = ClientFile::read(&path, &TrainersOnly).unwrap_err().to_string();
         assert!(error.contains("mine.pem"), "{error}");
-        let mine = "certificate = 'mine.pem'\n[tasks.digits]\nlearner = 'mlp'\ndata = { builtin = {} }";
+        let mine = "certificate = 'mine.pem'\n[tasks.digits]\nlearner = { command = ['sh'] }";
         fs::write(&path, mine).unwrap();
-        assert_eq!(ClientFile::read_offline(&path, None).unwrap().1, "digits");
-        let error = ClientFile::read_offline(&path, Some("none")).unwrap_err().to_string();
+        assert_eq!(
+            ClientFile::read_offline(&path, &TrainersOnly, None).unwrap().1,
+            "digits"
+        );
+        let error = ClientFile::read_offline(&path, &TrainersOnly, Some("none"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("client.toml") && error.contains("digits"), "{error}");
     }
 
@@ -248,7 +258,7 @@ mod tests {
         for (folder, is_good) in [(dir.path(), true), (&*odd, false)] {
             let path = folder.join("client.toml");
             fs::write(&path, "[tasks.t]\nlearner = { command = ['sh'] }").unwrap();
-            let found = ClientFile::read_offline(&path, None).and_then(|(file, task)| {
+            let found = ClientFile::read_offline(&path, &TrainersOnly, None).and_then(|(file, task)| {
                 let trainer = file.trainer(&task);
                 trainer.map_err(|error| Error::Config(error.to_string()))
             });
@@ -256,25 +266,6 @@ mod tests {
                 Ok(_) => assert!(is_good),
                 Err(error) => assert!(!is_good && error.to_string().contains("is not UTF-8"), "{error}"),
             }
-        }
-    }
-
-    #[test]
-    fn the_log_says_how_many_rows_of_a_table_were_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        fs::write(at("train.csv"), "a,b,y\n1,2,0\n,3,1\n4,5,1\n2,1,0\n").unwrap();
-        fs::write(at("test.csv"), "a,b,y\n1,,0\n3,,1\n4,5,1\n2,1,0\n").unwrap();
-        let csv = "csv = { file = 'train.csv', test_file = 'test.csv', label = 'y', missing = 'drop' }";
-        let task = format!("certificate = 'mine.pem'\n[tasks.t]\nlearner = 'mlp'\ndata = {{ {csv} }}");
-        fs::write(at("client.toml"), task).unwrap();
-        let (client, _) = ClientFile::read_offline(&at("client.toml"), None).unwrap();
-        let log = std::sync::Arc::new(fs::File::create(at("log")).unwrap());
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
-        tracing::subscriber::with_default(log, || client.learners().learner("t").map(drop)).unwrap();
-        let log = fs::read_to_string(at("log")).unwrap();
-        for rows in ["train.csv: 4 rows, 1 dropped", "test.csv: 4 rows, 2 dropped"] {
-            assert_eq!(log.matches(rows).count(), 1, "{log}");
         }
     }
 }

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fl_proto::MAX_TASKS;
 use fl_proto::trace::{Collector, collector};
 use serde::Deserialize;
 
+use super::learner_entry::LearnerEntry;
 use super::task::TaskEntry;
 use crate::conditions::WhenTable;
 use crate::config::check_address;
+use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::learners::DeviceChoice;
 use crate::limits::LimitsTable;
+use crate::named::{Learners, NamedLearner, Wrong};
 
 /// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -61,12 +64,34 @@ impl Default for Raw {
     }
 }
 
-/// Whether a text is a part of a client.toml.
+/// Whether a text is a part of a client.toml of a program with these learners.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn check_text(text: &str) -> Result<(), String> {
-    parse(text).map(drop)
+pub(crate) fn check_text(text: &str, learners: &dyn Learners) -> Result<(), String> {
+    parse(text)?.named(learners, Path::new("")).map(drop)
+}
+
+impl Raw {
+    /// The named learner of each task that has one.
+    ///
+    /// # Errors
+    /// Which key of which task is wrong, and how.
+    pub(super) fn named(
+        &self,
+        learners: &dyn Learners,
+        base: &Path,
+    ) -> Result<BTreeMap<String, Arc<dyn NamedLearner>>, String> {
+        let named = self.tasks.iter().filter_map(|(task, entry)| match &entry.learner {
+            LearnerEntry::Named(learner) => Some((task, learner, entry.data.as_ref())),
+            LearnerEntry::Trainer(_) => None,
+        });
+        let found = named.map(|(task, learner, data)| match learners.named(learner, data, base) {
+            Ok(named) => Ok((task.clone(), named)),
+            Err(Wrong { key, why }) => Err(format!("`tasks.{task}.{key}`: {why}")),
+        });
+        found.collect()
+    }
 }
 
 pub(super) fn parse(text: &str) -> Result<Raw, String> {
@@ -115,7 +140,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client_file::LearnerEntry;
     use crate::conditions::When;
 
     #[test]
@@ -176,15 +200,6 @@ mod tests {
             (
                 "[when]\nhours = '22:00-22:00'",
                 "`when.hours`: \"22:00-22:00\" never comes",
-            ),
-            ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
-            (
-                "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }",
-                "trian",
-            ),
-            (
-                "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { train = 0 } }",
-                "train",
             ),
             ("[tasks.a]\nlearner = 'mlp'", "`tasks.a.data` is missing"),
             ("[tasks.a]\nlearner = 7", "expected the name of a learner, { name"),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use fl_proto::{EvaluationReport, JoinRequest, Joined, UpdateId};
 
 use super::training::Training;
+use crate::class_names::ClassNames;
 use crate::config::ClientConfig;
-use crate::data::ClassNames;
 use crate::error::Error;
 use crate::rpc::Told;
 

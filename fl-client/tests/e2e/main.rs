@@ -1,18 +1,10 @@
-//! The client against a scripted server on a real socket: the whole protocol, its failure modes, and the binary.
+//! The client against a scripted server on a real socket: the whole protocol, and its failure modes.
 #![allow(clippy::unwrap_used)]
 
 mod another_run;
 mod averaged;
-#[cfg(target_os = "linux")]
-mod binary;
-mod bombs;
 mod conditions;
 mod crashes;
-#[cfg(target_os = "linux")]
-mod first_weights;
-#[cfg(target_os = "linux")]
-#[path = "../../../compress/tests/tool/help_page.rs"]
-mod help_page;
 mod impostors;
 mod kept_state;
 mod models;
@@ -23,7 +15,5 @@ mod rounds;
 mod stream;
 mod support;
 mod traffic;
-#[cfg(target_os = "linux")]
-mod trainer;
 mod trust;
 mod waiting;

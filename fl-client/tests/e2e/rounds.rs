@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
-use fl_client::data::ClassNames;
+use fl_client::ClassNames;
 use fl_client::{Evaluation, Event, Outcome, Sent, Tasks};
 use fl_compress::Layout;
 use fl_proto::{Departure, Metric, Refusal};

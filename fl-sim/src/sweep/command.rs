@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use fl_cli::out;
+use fl_client::DeviceChoice;
 use fl_client::Error;
-use fl_client::learners::DeviceChoice;
 use serde::Serialize;
 
 use super::file::{Points, Sweep};

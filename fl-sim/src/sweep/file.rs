@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use fl_client::data::check_validation;
+use fl_learn::data::check_validation;
 use serde::Deserialize;
 use toml::{Table, Value};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fl_cli::out;
-use fl_client::data::ClientData;
-use fl_client::learners::DeviceChoice;
+use fl_client::DeviceChoice;
 use fl_compress::Digest;
+use fl_learn::data::ClientData;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::task::JoinSet;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::sync::mpsc::channel;
 
-use fl_client::data::{Features, Hand, draw};
+use fl_learn::data::{Features, Hand, draw};
 
 use crate::fixtures::COMPRESSED;
 use crate::fixtures::fed::Fed;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use fl_client::data::{Builtin, DataSource};
 use fl_client::{Evaluation, Fit, FitPlan, Learner, Progress, Tasks};
 use fl_compress::Layout;
+use fl_learn::data::{Builtin, DataSource};
 use fl_sim::federation::{self, Member, Setup};
 use fl_sim::workload::{TASK, Workload};
 

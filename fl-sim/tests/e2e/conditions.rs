@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fl_client::{ClientFile, Error, Evaluation, Event, Fit, FitPlan, Learner, Outcome, Tasks, When, weights};
+use fl_client::{
+    ClientFile, Error, Evaluation, Event, Fit, FitPlan, Learner, Outcome, Tasks, TrainersOnly, When, weights,
+};
 use fl_compress::Layout;
 use tokio::task::JoinHandle;
 
@@ -66,7 +68,9 @@ struct Client {
 
 impl Client {
     fn start(fed: &Fed, name: &str, when: When) -> Self {
-        let mut config = ClientFile::read(&fed.path(name).join("client.toml")).unwrap().config;
+        let mut config = ClientFile::read(&fed.path(name).join("client.toml"), &TrainersOnly)
+            .unwrap()
+            .config;
         (config.exit_when_done, config.when) = (true, when);
         let (events, go) = (Arc::default(), Arc::new(AtomicBool::new(true)));
         let seen: Arc<Mutex<Vec<Event>>> = Arc::clone(&events);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_client::learners::DeviceChoice;
+use fl_client::DeviceChoice;
 use fl_sim::experiment::{Experiment, Place, Trial};
 use fl_sim::workload::Evaluation;
 use tokio::sync::Semaphore;

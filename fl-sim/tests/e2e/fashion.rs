@@ -1,7 +1,7 @@
 //! Non-IID Fashion-MNIST, compressed in both directions: the model learns, every byte is accounted for, frames are
 //! small, and neither randomness nor the order of arrival changes a bit of the model.
 
-use fl_client::data::{Builtin, DataSource, Shard, Split};
+use fl_learn::data::{Builtin, DataSource, Shard, Split};
 use fl_sim::score::Score;
 use fl_sim::workload::{TASK, Workload};
 

@@ -1,7 +1,7 @@
 //! HAPT: the phones of six people, one client per person, with the convolutional learner for this data. The data stays
 //! on the clients, and the model recognizes the activities of all.
 
-use fl_client::data::{Builtin, DataSource, Hapt};
+use fl_learn::data::{Builtin, DataSource, Hapt};
 use fl_sim::workload::{TASK, Workload};
 
 use crate::fixtures::{COMPRESSED, real_data, train};

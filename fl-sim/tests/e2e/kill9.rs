@@ -6,7 +6,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use fl_client::data::{Builtin, DataSource};
+use fl_learn::data::{Builtin, DataSource};
 use fl_sim::workload::{TASK, Workload};
 
 use crate::fixtures::fed::Fed;

@@ -1,7 +1,7 @@
 //! Federations with a non-default optimizer or aggregator learn over TLS, and the model of a killed and restarted
 //! server equals that of an undisturbed run.
 
-use fl_client::data::{Builtin, DataSource};
+use fl_learn::data::{Builtin, DataSource};
 use fl_sim::workload::{TASK, Workload};
 
 use crate::fixtures::train;

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use anyhow::ensure;
-use fl_client::{Backoff, ClientFile, Evaluation, Fit, FitPlan, Learner, Tasks, weights};
+use fl_client::{Backoff, ClientFile, Evaluation, Fit, FitPlan, Learner, Tasks, TrainersOnly, weights};
 use fl_compress::{Digest, Layout};
 use fl_sim::ready;
 use fl_sim::workload::TASK;
@@ -125,7 +125,7 @@ impl Stage {
             .filter(|dir| dir.exists())
             .for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
         for who in 1..=CLIENTS {
-            let mut config = ClientFile::read(&self.fed.path(&name(who)).join("client.toml"))
+            let mut config = ClientFile::read(&self.fed.path(&name(who)).join("client.toml"), &TrainersOnly)
                 .unwrap()
                 .config;
             config.exit_when_done = true;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use fl_client::data::{Builtin, DataSource};
 use fl_compress::{Digest, Frame, FrameKind};
+use fl_learn::data::{Builtin, DataSource};
 use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
 use fl_server::record::Record;

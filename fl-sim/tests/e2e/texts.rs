@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use fl_client::data::DataSource;
+use fl_learn::data::DataSource;
 use fl_sim::experiment::{self, Trial};
 use fl_sim::score::Score;
 use fl_sim::workload::{TASK, Workload};

@@ -1,4 +1,4 @@
-//! Where the built-in learners compute.
+//! Where named learners compute.
 
 use fl_cli::findings::Line;
 
@@ -6,12 +6,12 @@ use super::subject::Subject;
 
 pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
     let file = subject.file;
-    if file.tasks.values().all(|task| task.built_in().is_none()) {
+    if !file.names_learners() {
         // A trainer chooses for itself.
         return Vec::new();
     }
     let device = file.device;
-    vec![match device.found() {
+    vec![match subject.learners.device(device) {
         Ok((found, None)) => Line::good("device", format!("`{device}`: computes on the {found}")),
         Ok((found, Some(why))) => Line::warning(
             "device",

@@ -10,7 +10,6 @@ use fl_proto::{Length, TrainTable, Training};
 
 use super::subject::DryRun;
 use crate::cli::evaluate::text_of;
-use crate::data::{Input, Target};
 use crate::learner::{Fit, FitPlan, Learner};
 use crate::reached::expect_change;
 use crate::trainer::{Footprint, Hello, TrainerConfig, TrainerLearner, own_run};
@@ -18,17 +17,22 @@ use crate::trainer::{Footprint, Hello, TrainerConfig, TrainerLearner, own_run};
 /// Seed of the first weights and of the steps.
 const SEED: u64 = 42;
 
-/// Trains `steps` steps with a built-in learner from its own first weights.
+/// Trains `steps` steps with a named learner from its own first weights. `classes`: among how many it chooses.
 ///
 /// # Errors
 /// What a round would be left for.
-pub(super) fn built_in(task: &str, learner: &mut dyn Learner, input: Input, dry_run: &DryRun) -> anyhow::Result<Line> {
+pub(super) fn named(
+    task: &str,
+    learner: &mut dyn Learner,
+    classes: Option<usize>,
+    dry_run: &DryRun,
+) -> anyhow::Result<Line> {
     let first = learner.initial(SEED, &Arc::default());
     learner.load(&first.unwrap_or_else(|| vec![0.0; learner.layout().len()]))?;
     let begun = Instant::now();
     let fit = learner.fit(&plan(dry_run, SEED))?;
     let line = trained(task, dry_run, begun.elapsed().as_secs_f64(), &fit);
-    Ok(judged(line, fit.loss, Some(input)))
+    Ok(judged(line, fit.loss, classes))
 }
 
 /// Starts the trainer of `task`, trains `steps` steps from its own first weights, and evaluates.
@@ -103,10 +107,7 @@ const DIVERGES: &str =
     "lower `learning_rate` in [train] of run.toml, or scale the data; `--run run.toml` takes the run's settings";
 
 /// A line about a training, which warns if its loss is more than twice that of a constant guess.
-pub(super) fn judged(line: Line, loss: f64, input: Option<Input>) -> Line {
-    let classes = input
-        .filter(|input| input.target != Target::Numbers)
-        .map(|input| input.classes);
+pub(super) fn judged(line: Line, loss: f64, classes: Option<usize>) -> Line {
     match classes.map(|classes| (classes, (classes as f64).ln())) {
         Some((classes, guess)) if classes > 1 && loss > 2.0 * guess => {
             let text = format!("{}; a constant guess among {classes} has {guess:.4}", line.text);

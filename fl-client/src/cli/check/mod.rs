@@ -5,7 +5,6 @@ mod conditions;
 mod device;
 mod disk;
 mod dry_run;
-mod examples;
 mod identity;
 mod limits;
 mod online;
@@ -21,6 +20,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::client_file::ClientFile;
 use crate::error::Error;
+use crate::named::Learners;
 use online::{Asked, RoundCost};
 use subject::{DryRun, Subject};
 
@@ -69,13 +69,13 @@ const OFFLINE: [fn(&Subject<'_>) -> Vec<Line>; 5] = [
     tasks::lines,
 ];
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
     if args.dry_run.is_some() {
         // As in `run`, so that steps take as long here as there.
         crate::keep_buffers();
     }
     let mut findings = Findings::new(args.format);
-    let file = ClientFile::read(&args.config)?;
+    let file = ClientFile::read(&args.config, learners)?;
     let path = args.config.display();
     findings.push(Line::good(
         "configuration",
@@ -86,6 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let run = run.unwrap_or_default();
     let subject = Subject {
         file: &file,
+        learners,
         path: &args.config,
         now: OffsetDateTime::now_utc().saturating_add(ahead),
         steps: args

@@ -8,10 +8,12 @@ use time::OffsetDateTime;
 
 use crate::client_file::ClientFile;
 use crate::error::Error;
+use crate::named::Learners;
 
 /// What is checked.
 pub(super) struct Subject<'a> {
     pub(super) file: &'a ClientFile,
+    pub(super) learners: &'a dyn Learners,
     pub(super) path: &'a Path,
     pub(super) now: OffsetDateTime,
     /// Steps of a dry run of each task.

@@ -6,13 +6,14 @@ use fl_cli::findings::Line;
 
 use super::disk;
 use super::dry_run;
-use super::examples::examples;
 use super::limits;
 use super::subject::{DryRun, Subject};
-use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
+use crate::client_file::{ClientFile, LearnerEntry, TrainerEntry};
+use crate::device::DeviceChoice;
+use crate::named::NamedLearner;
 
 pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
-    let Subject { file, path, steps, .. } = subject;
+    let Subject { file, steps, .. } = subject;
     if file.tasks.is_empty() {
         return vec![Line::wrong(
             "tasks",
@@ -24,9 +25,10 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
     for (name, entry) in &file.tasks {
         let is_for = |run: &&DryRun| run.task.as_ref().is_none_or(|task| task == name);
         let steps = steps.as_ref().filter(is_for);
-        let checked = match &entry.learner {
-            LearnerEntry::BuiltIn(_) => built_in(file, path, name, entry, steps, &mut largest),
-            LearnerEntry::Trainer(trainer) => self::trainer(file, name, trainer, steps),
+        let checked = match (&entry.learner, file.named(name)) {
+            (LearnerEntry::Trainer(trainer), _) => self::trainer(file, name, trainer, steps),
+            (_, Some(learner)) => named(subject, name, learner.as_ref(), steps, &mut largest),
+            (LearnerEntry::Named(_), None) => continue,
         };
         let failed = |error: anyhow::Error| vec![Line::failed(format!("task {name}"), format!("{error:#}"))];
         lines.extend(checked.unwrap_or_else(failed));
@@ -37,34 +39,30 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
     lines
 }
 
-fn built_in(
-    file: &ClientFile,
-    path: &Path,
+fn named(
+    subject: &Subject<'_>,
     name: &str,
-    entry: &TaskEntry,
+    learner: &dyn NamedLearner,
     steps: Option<&DryRun>,
     largest: &mut u64,
 ) -> anyhow::Result<Vec<Line>> {
-    let Some((learner, data)) = entry.built_in() else {
-        return Ok(Vec::new());
-    };
+    let file = subject.file;
     // Another group reports a device that cannot be used.
-    let device = file
-        .device
-        .found()
-        .map_or(crate::learners::DeviceChoice::Cpu, |_| file.device);
-    let data = data.load()?;
-    let mut built = learner.build(device, data.clone())?;
-    let parameters = built.layout().len();
-    *largest = (*largest).max(parameters as u64);
-    let (train, test) = (data.train.len(), data.test.len());
-    let text = format!("{learner}, {parameters} parameters; {train} examples to train on, {test} held out");
-    let options = format!("--config {} --task {name}", path.display());
-    let line = Line::good(format!("task {name}"), text).with_details(examples(learner, &data, &options));
-    let mut lines = vec![line];
-    lines.extend(limits::lines(&file.config.limits, parameters as u64));
+    let device = subject.learners.device(file.device);
+    let device = device.map_or(DeviceChoice::Cpu, |_| file.device);
+    let mut described = learner.describe(device, &format!("--config {} --task {name}", subject.path.display()))?;
+    let parameters = described.learner.layout().len() as u64;
+    *largest = (*largest).max(parameters);
+    let line = Line::good(format!("task {name}"), described.text);
+    let mut lines = vec![line.with_details(described.details)];
+    lines.extend(limits::lines(&file.config.limits, parameters));
     if let Some(steps) = steps {
-        lines.push(dry_run::built_in(name, built.as_mut(), data.train.input(), steps)?);
+        lines.push(dry_run::named(
+            name,
+            described.learner.as_mut(),
+            described.classes,
+            steps,
+        )?);
     }
     Ok(lines)
 }

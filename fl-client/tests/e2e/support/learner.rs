@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use fl_client::data::ClassNames;
+use fl_client::ClassNames;
 use fl_client::{Evaluation, Fit, FitPlan, Learner, OptimizerState, Progress};
 use fl_compress::Layout;
 use fl_proto::{Metrics, StatePolicy};

@@ -10,10 +10,10 @@ use fl_proto::{Joined, Length, Probed};
 use crate::cli::check::dry_run::judged;
 use crate::client::bind;
 use crate::client_file::{ClientFile, LearnerEntry};
-use crate::data::Input;
 use crate::detached::Detached;
 use crate::error::Error;
 use crate::learner::Learner;
+use crate::named::Described;
 use crate::tasks::Tasks;
 use crate::trainer::{TrainerLearner, WorkFolder};
 
@@ -61,18 +61,17 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> L
         );
         return Learned::only(line);
     }
-    let (learner, known) = match (&entry.learner, entry.built_in()) {
-        (_, Some((choice, data))) => {
-            let built = data.load().ok().and_then(|data| {
-                let known = Some((data.train.len() as u64, data.train.input()));
-                Some((choice.build(file.device, data).ok()?, known))
-            });
-            match built {
-                Some(built) => built,
-                // The group of tasks has reported it.
-                None => return Learned::default(),
-            }
-        }
+    let (learner, known) = match (&entry.learner, file.named(&joined.task)) {
+        (_, Some(named)) => match named.describe(file.device, "") {
+            Ok(Described {
+                learner,
+                examples,
+                classes,
+                ..
+            }) => (learner, Some((examples, classes))),
+            // The group of tasks has reported it.
+            Err(_) => return Learned::default(),
+        },
         (LearnerEntry::Trainer(trainer), _) if trainer.command.is_some() && steps.is_some() => {
             let started = file.trainer_aside(&joined.task).and_then(TrainerLearner::new);
             match started {
@@ -92,7 +91,10 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> L
     compare(learner, joined, known, steps)
 }
 
-fn compare(mut learner: Box<dyn Learner>, joined: &Joined, known: Option<(u64, Input)>, steps: Option<u32>) -> Learned {
+/// Number of the learner's examples, and among how many classes it chooses; `None` of a trainer.
+type Known = Option<(u64, Option<usize>)>;
+
+fn compare(mut learner: Box<dyn Learner>, joined: &Joined, known: Known, steps: Option<u32>) -> Learned {
     if let Err(error) = bind(learner.as_mut(), joined, None) {
         let text = match error {
             Error::Learner(text) => text,
@@ -129,13 +131,12 @@ fn compare(mut learner: Box<dyn Learner>, joined: &Joined, known: Option<(u64, I
     }
 }
 
-/// Trains and encodes as in a round, in a folder of its own. `own`: the learner's own first weights, if it makes any. `known`: number and
-/// shape of its examples.
+/// Trains and encodes as in a round, in a folder of its own. `own`: the learner's own first weights, if it makes any.
 fn train(
     learner: Box<dyn Learner>,
     own: Option<Digest>,
     joined: &Joined,
-    known: Option<(u64, Input)>,
+    known: Known,
     steps: u32,
 ) -> Result<(Line, Trained), Error> {
     let folder = WorkFolder::create(&std::env::temp_dir(), None);
@@ -175,6 +176,10 @@ fn train(
         round,
         frame: own.is_some().then_some(frame.len() as u64),
     };
-    let line = judged(Line::good(TRAINING, text), header.loss, known.map(|(_, input)| input));
+    let line = judged(
+        Line::good(TRAINING, text),
+        header.loss,
+        known.and_then(|(_, classes)| classes),
+    );
     Ok((line, trained))
 }

@@ -1,0 +1,197 @@
+//! A built-in learner as a configuration names it.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use fl_compress::Layout;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::info::LearnerInfo;
+use super::trained::Trained;
+use super::{find, lora};
+use crate::data::{ClientData, Input};
+use fl_client::DeviceChoice;
+use fl_client::Error;
+use fl_client::Learner;
+use fl_client::NAME;
+
+/// A built-in learner and the settings of its model: `"mlp"`, or `{ name = "transformer", layers = 4 }`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub struct LearnerChoice {
+    info: &'static LearnerInfo,
+    /// Checked when they were read.
+    settings: Table,
+}
+
+impl LearnerChoice {
+    /// The learner of `[name]`, with these settings.
+    ///
+    /// # Errors
+    /// `Config` if there is no such learner, or it has no such setting.
+    pub fn new(name: &str, settings: Table) -> Result<Self, Error> {
+        let info = find(name)?;
+        (info.check)(&settings).map_err(|why| Error::Config(format!("learner `{name}`: {why}")))?;
+        Ok(Self { info, settings })
+    }
+
+    /// Makes the paths among the settings relative to `base`, where the configuration file lies.
+    pub fn relative_to(&mut self, base: &Path) {
+        for key in self.info.paths {
+            if let Some(Value::String(path)) = self.settings.get_mut(*key) {
+                *path = base.join(&*path).to_string_lossy().into_owned();
+            }
+        }
+    }
+
+    /// The learner's row.
+    pub fn info(&self) -> &'static LearnerInfo {
+        self.info
+    }
+
+    /// The settings of its model.
+    pub fn settings(&self) -> &Table {
+        &self.settings
+    }
+
+    /// As [`LearnerInfo::build`], with the settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
+        self.info.build_with(&self.settings, device, data)
+    }
+
+    /// As [`LearnerChoice::build`], for what only a built-in learner can do.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Trained> {
+        Trained::new(self.info, &self.settings, device, data)
+    }
+
+    /// `adapter_config.json` of PEFT.
+    ///
+    /// # Errors
+    /// `Config` if the learner has no adapters; if its model cannot be read.
+    pub fn peft_config(&self) -> anyhow::Result<serde_json::Value> {
+        if self.info.name != lora::LEARNER.name {
+            let name = self.info.name;
+            return Err(Error::Config(format!("learner `{name}` has no adapters; only `lora` has")).into());
+        }
+        lora::peft_config(&self.settings)
+    }
+
+    /// As [`LearnerInfo::initial_weights_for`], with the settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn initial_weights_for(&self, input: Input, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
+        self.info.initial_weights_with(&self.settings, input, seed)
+    }
+}
+
+impl PartialEq for LearnerChoice {
+    fn eq(&self, other: &Self) -> bool {
+        self.info.name == other.info.name && self.settings == other.settings
+    }
+}
+
+impl TryFrom<Value> for LearnerChoice {
+    type Error = Error;
+
+    fn try_from(value: Value) -> Result<Self, Error> {
+        match value {
+            Value::String(name) => Self::new(&name, Table::new()),
+            Value::Table(mut table) => match table.remove(NAME) {
+                Some(Value::String(name)) => Self::new(&name, table),
+                _ => Err(Error::Config(FORMS.to_owned())),
+            },
+            _ => Err(Error::Config(FORMS.to_owned())),
+        }
+    }
+}
+
+/// What a learner is written as.
+const FORMS: &str = "a learner is a name, or { name = \"transformer\", layers = 4 } with its settings";
+
+impl From<LearnerChoice> for Value {
+    fn from(choice: LearnerChoice) -> Self {
+        let name = Self::String(choice.info.name.to_owned());
+        if choice.settings.is_empty() {
+            return name;
+        }
+        let mut table = choice.settings;
+        table.insert(NAME.to_owned(), name);
+        Self::Table(table)
+    }
+}
+
+/// A name, or an inline table of TOML.
+impl FromStr for LearnerChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if !text.trim_start().starts_with('{') {
+            return Self::new(text, Table::new());
+        }
+        let mut table: Table = toml::from_str(&format!("learner = {text}"))
+            .map_err(|error| Error::Config(format!("learner `{text}`: {}", error.message())))?;
+        let value = table.remove("learner").filter(|_| table.is_empty());
+        value.map_or_else(|| Err(Error::Config(FORMS.to_owned())), Self::try_from)
+    }
+}
+
+impl fmt::Display for LearnerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.settings.is_empty() {
+            return f.write_str(self.info.name);
+        }
+        write!(f, "{{ {} = \"{}\"", NAME, self.info.name)?;
+        self.settings
+            .iter()
+            .try_for_each(|(key, value)| write!(f, ", {key} = {value}"))?;
+        f.write_str(" }")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_tables_are_read_and_written_alike() {
+        for text in ["mlp", "{ name = \"transformer\", layers = 2, style = \"llama\" }"] {
+            let choice: LearnerChoice = text.parse().unwrap();
+            assert_eq!(choice.to_string(), text);
+            #[derive(Serialize, Deserialize, PartialEq, Debug)]
+            struct File {
+                learner: LearnerChoice,
+            }
+            let file = File { learner: choice };
+            assert_eq!(toml::from_str::<File>(&toml::to_string(&file).unwrap()).unwrap(), file);
+        }
+    }
+
+    #[test]
+    fn what_is_no_learner_is_named() {
+        for (text, part) in [
+            ("mlpp", "no learner `mlpp`"),
+            ("{ name = 'cnn', hidden = [1, 2] }", "learner `cnn`"),
+            (
+                "{ name = 'transformer', layer = 3 }",
+                "unknown field `layer`, expected one of",
+            ),
+            ("{ name = 'transformer', layers = 0 }", "`layers` is 0"),
+            ("{ layers = 3 }", "{ name = "),
+            ("{ name = 'mlp' } \n other = 3", "{ name = "),
+            ("{ name = ", "learner `{ name = `"),
+        ] {
+            let error = text.parse::<LearnerChoice>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

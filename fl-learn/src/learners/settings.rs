@@ -1,0 +1,69 @@
+//! Settings of a model: the keys beside `name` in `learner = { name = "transformer", layers = 4 }`.
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+/// Whether all keys are in range; otherwise which key is out of which range.
+pub(super) type Checked = Result<(), String>;
+
+/// Keys of a model, each with a default.
+pub(super) trait Settings: DeserializeOwned {
+    /// # Errors
+    /// Which key is out of which range.
+    fn check(&self) -> Checked;
+}
+
+/// Settings of a model that has none.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoSettings {}
+
+impl Settings for NoSettings {
+    fn check(&self) -> Checked {
+        Ok(())
+    }
+}
+
+/// # Errors
+/// Which key is unknown, of another type, or out of range.
+pub(super) fn read<T: Settings>(table: &Table) -> Result<T, String> {
+    let settings: T = Value::Table(table.clone())
+        .try_into()
+        .map_err(|error: toml::de::Error| error.message().to_owned())?;
+    settings.check()?;
+    Ok(settings)
+}
+
+/// As [`read`], while a model is built.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of<T: Settings>(table: &Table) -> candle_core::Result<T> {
+    read(table).map_err(candle_core::Error::msg)
+}
+
+/// As [`read`], for what only needs to be right.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn check<T: Settings>(table: &Table) -> Checked {
+    read::<T>(table).map(drop)
+}
+
+/// # Errors
+/// If `value` lies outside.
+pub(super) fn within(key: &str, value: usize, low: usize, high: usize) -> Checked {
+    match (low..=high).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("`{key}` is {value}, but must be from {low} to {high}")),
+    }
+}
+
+/// # Errors
+/// If `probability` is not in [0, 1).
+pub(super) fn probability(key: &str, probability: f32) -> Checked {
+    match (0.0..1.0).contains(&probability) {
+        true => Ok(()),
+        false => Err(format!("`{key}` is {probability}, but must be at least 0 and below 1")),
+    }
+}

@@ -1,0 +1,283 @@
+//! The wrapper around a built-in learner for runs with `train.space`: z of `w = w0 + P z` is loaded, trained and returned; the
+//! learner inside computes losses and gradients of `w`, and evaluates `w`. Without a space, it is the learner inside.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use candle_core::{DType, Device, Tensor, Var};
+use fl_compress::weights::{BasePlan, TensorFile, expect_same};
+use fl_compress::{Digest, Layout, Role, Space, TensorSpec};
+
+use super::local_steps::{self, Gradients};
+use super::trained::Trained;
+use crate::ops;
+use fl_client::ClassNames;
+use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+
+/// A built-in learner that also trains in spaces.
+#[derive(Debug)]
+pub(super) struct InSpace {
+    inner: Trained,
+    /// Of the joined run.
+    bound: Option<Bound>,
+}
+
+/// The space of a run.
+#[derive(Debug)]
+struct Bound {
+    space: Space,
+    /// `[space.full().len()]`
+    w0: Vec<f32>,
+    /// The loaded or trained values, without the buffers that training has moved: `[space.layout().len()]`.
+    z: Vec<f32>,
+}
+
+impl InSpace {
+    pub(super) fn new(inner: Trained) -> Self {
+        Self { inner, bound: None }
+    }
+}
+
+impl Learner for InSpace {
+    fn layout(&self) -> Arc<Layout> {
+        self.inner.layout()
+    }
+
+    fn trains_in_spaces(&self) -> bool {
+        true
+    }
+
+    fn join(&mut self, tensors: &RunTensors) -> anyhow::Result<()> {
+        self.bound = None;
+        let Some(spec) = tensors.space else {
+            return self.inner.join(tensors);
+        };
+        let space = Space::new(self.inner.layout(), spec, tensors.seed)?;
+        expect_same(space.layout(), &tensors.layout)?;
+        let w0 = first_weights(&mut self.inner, tensors)?;
+        self.bound = Some(Bound {
+            z: space.first(&w0),
+            space,
+            w0,
+        });
+        Ok(())
+    }
+
+    fn classes(&self) -> Option<ClassNames> {
+        self.inner.classes()
+    }
+
+    fn initial(&mut self, seed: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {
+        match &self.bound {
+            Some(bound) => Some(bound.space.first(&bound.w0)),
+            None => self.inner.initial(seed, progress),
+        }
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        let Some(Bound { space, w0, z }) = &mut self.bound else {
+            return self.inner.load(weights);
+        };
+        let wanted = z.len();
+        ensure!(weights.len() == wanted, "{} weights for {wanted}", weights.len());
+        z.copy_from_slice(weights);
+        let mut w = vec![0.0; w0.len()];
+        space.expand(w0, z, &mut w);
+        self.inner.load(&w)
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        let Some(bound) = &mut self.bound else {
+            return self.inner.fit(plan);
+        };
+        let fit = bound.fit(&self.inner, plan);
+        let released = self.inner.release();
+        let fit = fit?;
+        released?;
+        Ok(fit)
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        let Some(Bound { space, w0, z }) = &self.bound else {
+            return self.inner.weights(out);
+        };
+        let wanted = z.len();
+        ensure!(out.len() == wanted, "{} weights for {wanted}", out.len());
+        let mut w = vec![0.0; w0.len()];
+        self.inner.weights(&mut w)?;
+        let trained = space.layout().trained().end;
+        out[..trained].copy_from_slice(&z[..trained]);
+        out[trained..].copy_from_slice(&w[space.full().trained().end..]);
+        Ok(())
+    }
+
+    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+        if self.bound.is_none() {
+            return self.inner.update(loaded, out);
+        }
+        self.weights(out)?;
+        out.iter_mut().zip(loaded).for_each(|(out, loaded)| *out -= loaded);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        self.inner.evaluate()
+    }
+
+    fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        self.inner.evaluate_with(plan)
+    }
+}
+
+impl Bound {
+    /// The local steps of one round, on z. `inner` has the weights of the loaded z.
+    fn fit(&mut self, inner: &Trained, plan: &FitPlan) -> anyhow::Result<Fit> {
+        let Self { space, w0, z } = self;
+        let w_vars = inner.trained_vars();
+        ensure!(
+            inner.changing(plan)?.len() == w_vars.len(),
+            "`train.space` needs a learner that trains the same tensors in every round; give `lora` the setting update = \"both\""
+        );
+        let block = space.block(plan.round);
+        let parts: Vec<Part<'_>> = (space.layout().tensors().iter())
+            .filter(|tensor| tensor.role == Role::Trained)
+            .zip(space.trained(block))
+            .map(|(tensor, values)| Part { tensor, values })
+            .collect();
+        let names: Vec<&str> = parts.iter().map(|part| part.tensor.name.as_str()).collect();
+        let vars = (parts
+            .iter()
+            .map(|part| Var::from_tensor(&part.of(z)?))
+            .collect::<candle_core::Result<Vec<_>>>())?;
+        let (of_z, of_w) = (space.layout().trained().len(), space.full().trained().len());
+        let mut others = vec![0.0; w0.len()];
+        space.expand_others(w0, z, block, &mut others);
+        let (mut w, mut g, mut projected) = (others.clone(), vec![0.0; of_w], vec![0.0; of_z]);
+        let mut fit = local_steps::train(plan, &names, &vars, inner.examples(), |positions, seed| {
+            read(&vars, &parts, z)?;
+            w.copy_from_slice(&others);
+            space.add_block(z, block, &mut w);
+            inner.load_trained(&w[..of_w])?;
+            let own = inner.gradients(w_vars, positions, seed, plan.training.precision)?;
+            gather(&own.grads, &mut g)?;
+            space.project(&g, block, &mut projected);
+            let grads = parts.iter().map(|part| part.of(&projected));
+            Ok(Gradients {
+                grads: grads.collect::<candle_core::Result<_>>()?,
+                ..own
+            })
+        })?;
+        read(&vars, &parts, z)?;
+        space.expand(w0, z, &mut w);
+        inner.load_trained(&w[..of_w])?;
+        fit.squared_gradients = fit.squared_gradients.map(|squares| scatter(&squares, &parts, of_z));
+        Ok(fit)
+    }
+}
+
+/// The values of one tensor of z that a round trains.
+struct Part<'a> {
+    tensor: &'a fl_compress::Tensor,
+    values: Range<usize>,
+}
+
+impl Part<'_> {
+    /// These values of `all`, in the tensor's shape if they are all of it. z is small: it stays on the CPU, where P is.
+    fn of(&self, all: &[f32]) -> candle_core::Result<Tensor> {
+        let values = &all[self.values.clone()];
+        match values.len() == self.tensor.len {
+            true => Tensor::from_slice(values, self.tensor.shape.as_slice(), &Device::Cpu),
+            false => Tensor::from_slice(values, values.len(), &Device::Cpu),
+        }
+    }
+}
+
+/// Reads the trained values of z.
+fn read(vars: &[Var], parts: &[Part<'_>], z: &mut [f32]) -> anyhow::Result<()> {
+    for (var, part) in vars.iter().zip(parts) {
+        gather([var.as_tensor()], &mut z[part.values.clone()])?;
+    }
+    Ok(())
+}
+
+/// `means`, one part after another, at their places among the `len` trained values of z; zero where this round trains nothing.
+fn scatter(means: &[f32], parts: &[Part<'_>], len: usize) -> Vec<f32> {
+    let (mut all, mut rest) = (vec![0.0; len], means);
+    for part in parts {
+        let (own, later) = rest.split_at(part.values.len());
+        all[part.values.clone()].copy_from_slice(own);
+        rest = later;
+    }
+    all
+}
+
+/// The values of tensors, one after another. Shapes: `out` may be longer.
+fn gather<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, out: &mut [f32]) -> anyhow::Result<()> {
+    let mut rest = out;
+    for tensor in tensors {
+        let values = ops::to_dtype(tensor, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let (now, later) = std::mem::take(&mut rest)
+            .split_at_mut_checked(values.len())
+            .context("a gradient has another shape than its tensor")?;
+        now.copy_from_slice(&values);
+        rest = later;
+    }
+    Ok(())
+}
+
+/// w0: what the learner draws by the run's seed, or else the base file, whichever has the digest of the run's base. Buffers and
+/// counters are those that the learner draws.
+fn first_weights(inner: &mut Trained, tensors: &RunTensors) -> anyhow::Result<Vec<f32>> {
+    let full = inner.layout();
+    let trained = || full.tensors().iter().filter(|tensor| tensor.role == Role::Trained);
+    let frozen = |tensor| TensorSpec {
+        role: Role::Frozen,
+        ..TensorSpec::from(tensor)
+    };
+    let expected: Vec<TensorSpec> = trained().map(frozen).collect();
+    if let Some((have, want)) = expected.iter().zip(&tensors.aside).find(|(have, want)| have != want) {
+        bail!("tensor `{}` of the run is not `{}` of the model", want.name, have.name);
+    }
+    ensure!(
+        expected.len() == tensors.aside.len(),
+        "the run has {} frozen tensors, the model {}",
+        tensors.aside.len(),
+        expected.len()
+    );
+    let plan = BasePlan::of(&expected)?.context("the model has no trained tensor")?;
+    let mut w0 = inner
+        .initial(tensors.seed, &Arc::default())
+        .context("the learner draws no first weights")?;
+    let raw = trained().map(|tensor| {
+        let values = w0[tensor.offset..][..tensor.len].iter();
+        values.flat_map(|value| value.to_le_bytes()).collect()
+    });
+    let raw: Vec<Vec<u8>> = raw.collect();
+    if Some(Digest::of(&plan.file(&raw)?)) == tensors.base {
+        return Ok(w0);
+    }
+    let Some(path) = &tensors.base_file else {
+        bail!(
+            "the run's first weights are not those that the learner draws by its seed {}; set `serve_base = true` in [model] of \
+             the run, or put the file of the first weights into the folder `models` of client.toml",
+            tensors.seed
+        );
+    };
+    let expected = trained().map(TensorSpec::from);
+    let values = base_values(path, &Layout::of(expected)?).with_context(|| path.display().to_string())?;
+    w0[..values.len()].copy_from_slice(&values);
+    Ok(w0)
+}
+
+/// The tensors of `layout` in a safetensors file, whose digest was checked.
+fn base_values(path: &Path, layout: &Layout) -> anyhow::Result<Vec<f32>> {
+    let bytes = std::fs::read(path)?;
+    let mut values = vec![0.0; layout.len()];
+    TensorFile::parse(&bytes)?.values(layout, &mut values)?;
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests;

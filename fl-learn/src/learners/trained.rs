@@ -1,0 +1,305 @@
+//! The learner behind every built-in model: local training on a client's examples.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use candle_core::{DType, Device, Result, Tensor, Var};
+use fl_compress::Layout;
+use fl_proto::{Precision, StatePolicy};
+use toml::Table;
+
+use super::device;
+use super::examples::{self, ModelBatch};
+use super::info::{LearnerInfo, Model};
+use super::init::{self, Init};
+use super::local_steps::{self, Gradients};
+use super::out_of_memory::Pieces;
+use super::params::Params;
+use crate::data::{ClientData, Examples, Input};
+use crate::ops::{Tape, release_gpu, shapes_once, with_values};
+use fl_client::ClassNames;
+use fl_client::DeviceChoice;
+use fl_client::release_buffers;
+use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
+
+/// Running statistics are measured on so many batches of so many examples, at most.
+const STATISTICS_BATCHES: usize = 16;
+const STATISTICS_BATCH: usize = 64;
+
+/// A built-in model with one client's data. Uses one core.
+#[derive(Debug)]
+pub struct Trained {
+    model: Box<dyn Model>,
+    layout: Arc<Layout>,
+    /// The model's tensors in the order of the layout; changing them changes the model.
+    vars: Vec<Var>,
+    /// The first `trained` of `vars` are trained; buffers follow.
+    trained: usize,
+    inits: Vec<Init>,
+    device: Device,
+    data: ClientData,
+}
+
+impl Trained {
+    /// The model of `learner`, shaped by `data`, with weights zero.
+    ///
+    /// # Errors
+    /// As [`LearnerInfo::build`].
+    pub fn new(
+        learner: &LearnerInfo,
+        settings: &Table,
+        device: DeviceChoice,
+        data: ClientData,
+    ) -> anyhow::Result<Self> {
+        let name = learner.name;
+        ensure!(!data.train.is_empty(), "learner `{name}` has no example to train on");
+        let input = data.train.input();
+        ensure!(
+            data.test.is_empty() || data.test.input() == input,
+            "training and test examples differ in shape"
+        );
+        let device = device::open(device)?;
+        let mut params = Params::new(&device);
+        let model = (learner.model)(input, settings, &mut params).with_context(|| format!("learner `{name}`"))?;
+        model.suits(&data.train)?;
+        let built = params.finish()?;
+        Ok(Self {
+            model,
+            layout: Arc::new(built.layout),
+            vars: built.vars,
+            trained: built.trained,
+            inits: built.inits,
+            device,
+            data,
+        })
+    }
+
+    /// Returns the memory that no tensor uses: between two rounds it is for others.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn release(&self) -> Result<()> {
+        release_buffers();
+        release_gpu(&self.device)
+    }
+
+    /// Shape of the examples, and what is predicted.
+    pub(super) fn input(&self) -> Input {
+        self.data.train.input()
+    }
+
+    pub(super) fn model(&self) -> &dyn Model {
+        self.model.as_ref()
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The examples that are trained on.
+    pub(super) fn examples(&self) -> &Examples {
+        &self.data.train
+    }
+
+    /// The trained tensors, in the order of the layout; changing them changes the model.
+    pub(super) fn trained_vars(&self) -> &[Var] {
+        &self.vars[..self.trained]
+    }
+
+    /// Replaces the trained weights and leaves the buffers. Shapes: `weights: [layout.trained().len()]`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn load_trained(&self, weights: &[f32]) -> anyhow::Result<()> {
+        for (var, tensor) in self.trained_vars().iter().zip(self.layout.tensors()) {
+            let values = &weights[tensor.offset..tensor.offset + tensor.len];
+            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
+        }
+        Ok(())
+    }
+
+    /// Places in the layout of the tensors that training changes in the plan's round.
+    ///
+    /// # Errors
+    /// If moments are to be kept for tensors that are not trained in every round.
+    pub(super) fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
+        let trains = |at: &usize, round| self.model.trains(&self.layout.tensors()[*at].name, round);
+        let (here, next): (Vec<usize>, Vec<usize>) = (
+            (0..self.trained).filter(|at| trains(at, plan.round)).collect(),
+            (0..self.trained).filter(|at| trains(at, plan.round + 1)).collect(),
+        );
+        ensure!(
+            here == next || plan.training.state == StatePolicy::Fresh,
+            "`state = \"kept\"` needs a learner that trains the same tensors in every round; give `lora` the setting \
+             update = \"both\" or \"b-only\""
+        );
+        Ok(here)
+    }
+
+    /// Sets the running statistics to those of the present weights on this client's training examples, and returns the old
+    /// ones. Those of a version are averages of its clients', exact, while its weights miss what compression left unsent: in
+    /// the first rounds they describe another model.
+    ///
+    /// # Errors
+    /// If `progress` asks to stop, or the device fails.
+    fn measure_statistics(&self, progress: &Progress) -> anyhow::Result<Vec<(Var, Tensor)>> {
+        let (examples, buffers) = (&self.data.train, &self.vars[self.trained..]);
+        if buffers.is_empty() || self.data.test.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pieces = Pieces::new(STATISTICS_BATCH, "evaluation");
+        let size = STATISTICS_BATCH.min(examples.len());
+        let batches = (examples.len() / size).min(STATISTICS_BATCHES);
+        let mut sums: Vec<(Var, Tensor)> = Vec::new();
+        for at in 0..batches {
+            ensure!(!progress.stopped(), "the evaluation was stopped");
+            // Each batch is spread over all examples, which may be sorted by class.
+            let places = (0..size).map(|k| (k * batches + at) * examples.len() / (size * batches));
+            let positions: Vec<u32> = places.map(|at| at as u32).collect();
+            // Where the device is out of memory, the first part of a batch stands for it.
+            let (measured, _) = pieces.first(&positions, |positions| {
+                let batch = ModelBatch::of(examples, positions, &self.device)?;
+                let mut tape = Tape::measuring();
+                self.model.forward(&mut tape, &batch.x)?;
+                Ok(tape.measured())
+            })?;
+            for (at, (buffer, own)) in measured.into_iter().enumerate() {
+                match sums.get_mut(at) {
+                    Some((_, sum)) => *sum = (&*sum + own)?,
+                    None => sums.push((buffer, own)),
+                }
+            }
+        }
+        let mut averaged = Vec::with_capacity(sums.len());
+        for (buffer, sum) in sums {
+            averaged.push((buffer.clone(), buffer.as_tensor().copy()?));
+            buffer.set(&(sum / batches as f64)?)?;
+        }
+        Ok(averaged)
+    }
+
+    /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
+    /// draws.
+    pub(super) fn gradients(
+        &self,
+        vars: &[Var],
+        positions: &[u32],
+        seed: u64,
+        precision: Precision,
+    ) -> anyhow::Result<Gradients> {
+        let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
+        let _shapes = shapes_once(&self.device);
+        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        });
+        let loss = batch.loss_of(&mut tape, self.model.as_ref())?;
+        let grads = tape.backward(&loss, vars)?;
+        Ok(Gradients {
+            loss: f64::from(loss.to_scalar::<f32>()?),
+            targets: batch.targets(),
+            grads,
+        })
+    }
+}
+
+impl Learner for Trained {
+    fn layout(&self) -> Arc<Layout> {
+        self.layout.clone()
+    }
+
+    fn classes(&self) -> Option<ClassNames> {
+        self.data.train.named_classes()
+    }
+
+    fn initial(&mut self, seed: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
+        Some(init::fill(&self.layout, &self.inits, seed))
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        ensure!(
+            weights.len() == self.layout.len(),
+            "{} weights for {}",
+            weights.len(),
+            self.layout.len()
+        );
+        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
+            let values = &weights[tensor.offset..tensor.offset + tensor.len];
+            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
+        }
+        Ok(())
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        let places = self.changing(plan)?;
+        let vars: Vec<Var> = places.iter().map(|&at| self.vars[at].clone()).collect();
+        let tensors = self.layout.tensors();
+        let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
+        let precision = plan.training.precision;
+        let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed, precision);
+        let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
+        let released = self.release();
+        let mut fit = fit?;
+        released?;
+        // Of tensors that this round leaves alone, the gradients count as zero.
+        fit.squared_gradients = fit.squared_gradients.map(|own| {
+            let (mut all, mut taken) = (vec![0.0; self.layout.trained().len()], 0);
+            for tensor in places.iter().map(|&at| &tensors[at]) {
+                all[tensor.offset..][..tensor.len].copy_from_slice(&own[taken..][..tensor.len]);
+                taken += tensor.len;
+            }
+            all
+        });
+        Ok(fit)
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        ensure!(
+            out.len() == self.layout.len(),
+            "{} weights for {}",
+            out.len(),
+            self.layout.len()
+        );
+        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
+            let out = &mut out[tensor.offset..tensor.offset + tensor.len];
+            with_values(var.as_tensor(), |values| out.copy_from_slice(values))?;
+        }
+        Ok(())
+    }
+
+    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+        ensure!(
+            out.len() == self.layout.len() && loaded.len() == out.len(),
+            "{} and {} weights for {}",
+            loaded.len(),
+            out.len(),
+            self.layout.len()
+        );
+        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
+            let range = tensor.offset..tensor.offset + tensor.len;
+            let (loaded, out) = (&loaded[range.clone()], &mut out[range]);
+            with_values(var.as_tensor(), |values| {
+                let updates = values.iter().zip(loaded).map(|(value, loaded)| value - loaded);
+                out.iter_mut().zip(updates).for_each(|(out, update)| *out = update);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        self.evaluate_with(&EvaluatePlan::default())
+    }
+
+    fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        let averaged = self.measure_statistics(&plan.progress)?;
+        let evaluation = examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress);
+        averaged.iter().try_for_each(|(buffer, value)| buffer.set(value))?;
+        let released = release_gpu(&self.device);
+        let evaluation = evaluation?;
+        released?;
+        Ok(evaluation)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The optimizer of local steps: what all rules share (FedProx's pull, clipping, moments that outlive a round), and one slot a
+//! variable with its rule.
+
+use candle_core::{CpuStorage, InplaceOp3, Layout, Result, Tensor, Var, bail};
+use fl_proto::{OptimizerSpec, Training};
+
+use super::adamw::Moments;
+use super::muon::Hidden;
+use super::native::on_cpu;
+use super::sgd;
+use super::slices::{self, values, values_mut};
+use super::step_size::StepSize;
+use fl_client::OptimizerState;
+
+/// The optimizer of one round, with what it carries from step to step.
+#[derive(Debug)]
+pub struct LocalOptimizer {
+    spec: OptimizerSpec,
+    /// SGD's momentum.
+    momentum: f32,
+    weight_decay: f32,
+    clip_norm: Option<f32>,
+    /// Weight mu of `mu / 2 |p - start|^2`, which is part of the loss (Li et al. 2020, eq. 2).
+    proximal: f32,
+    start: Vec<Tensor>,
+    slots: Vec<Slot>,
+    /// Steps taken, those of earlier rounds included if their moments were restored.
+    steps: u64,
+}
+
+/// What is carried for one variable; its kind is the rule of the variable's steps.
+#[derive(Debug)]
+enum Slot {
+    Plain,
+    Velocity(Tensor),
+    Adam(Moments),
+    Hidden(Hidden),
+}
+
+impl LocalOptimizer {
+    /// The optimizer of `training` for `vars`, with moments of zero. The values of `vars` are the start that the proximal term
+    /// pulls to. `names`: one for each variable.
+    ///
+    /// # Errors
+    /// If there is not one name for each variable, or the device is out of memory.
+    pub fn new(training: &Training, names: &[&str], vars: &[Var]) -> Result<Self> {
+        if names.len() != vars.len() {
+            bail!("{} names for {} variables", names.len(), vars.len());
+        }
+        let start = match training.proximal > 0.0 {
+            true => vars
+                .iter()
+                .map(|var| var.as_tensor().detach().copy())
+                .collect::<Result<_>>()?,
+            false => Vec::new(),
+        };
+        let slot = |(name, var): (&&str, &Var)| {
+            Ok(match training.optimizer {
+                OptimizerSpec::Sgd if training.momentum > 0.0 => Slot::Velocity(var.as_tensor().detach().zeros_like()?),
+                OptimizerSpec::Sgd => Slot::Plain,
+                OptimizerSpec::AdamW(_) => Slot::Adam(Moments::zeros(var)?),
+                OptimizerSpec::Muon(_) => match Hidden::of(name, names, var)? {
+                    Some(hidden) => Slot::Hidden(hidden),
+                    None => Slot::Adam(Moments::zeros(var)?),
+                },
+            })
+        };
+        Ok(Self {
+            spec: training.optimizer,
+            momentum: training.momentum,
+            weight_decay: training.weight_decay,
+            clip_norm: training.clip_norm,
+            proximal: training.proximal,
+            start,
+            slots: names.iter().zip(vars).map(slot).collect::<Result<_>>()?,
+            steps: 0,
+        })
+    }
+
+    /// Moves every variable by one step at `rate`. Shapes: one gradient per variable, in the same order and of the same shape.
+    ///
+    /// # Errors
+    /// If there is not one gradient for each variable, or the device fails.
+    pub fn step(&mut self, vars: &[Var], grads: Vec<Tensor>, rate: f32) -> Result<()> {
+        if vars.len() != grads.len() || vars.len() != self.slots.len() {
+            bail!("{} gradients for {} variables", grads.len(), vars.len());
+        }
+        let mut all = Vec::with_capacity(vars.len());
+        for (i, (var, grad)) in vars.iter().zip(grads).enumerate() {
+            all.push(match self.start.get(i) {
+                Some(start) => pull(grad, var, start, self.proximal)?,
+                None => grad,
+            });
+        }
+        let scale = match self.clip_norm {
+            Some(limit) => (limit / norm(&all)?.max(f32::MIN_POSITIVE)).min(1.0),
+            None => 1.0,
+        };
+        let size = StepSize {
+            rate,
+            scale,
+            decay: self.weight_decay,
+        };
+        self.steps = self.steps.saturating_add(1);
+        for ((slot, var), grad) in self.slots.iter_mut().zip(vars).zip(&all) {
+            match (slot, self.spec) {
+                (Slot::Plain, _) => sgd::plain(var, grad, size)?,
+                (Slot::Velocity(velocity), _) => sgd::with_momentum(var, grad, velocity, self.momentum, size)?,
+                (Slot::Adam(moments), OptimizerSpec::AdamW(adamw)) => {
+                    moments.step(var, grad, adamw, self.steps, size)?
+                }
+                (Slot::Adam(moments), OptimizerSpec::Muon(muon)) => {
+                    moments.step(var, grad, muon.adamw, self.steps, size)?;
+                }
+                (Slot::Hidden(hidden), OptimizerSpec::Muon(muon)) => hidden.step(var, grad, muon, size)?,
+                (Slot::Adam(_) | Slot::Hidden(_), _) => bail!("a slot of another optimizer"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The moments, which [`LocalOptimizer::restore`] takes.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn state(&self) -> Result<OptimizerState> {
+        let mut values = Vec::new();
+        for tensor in self.slots.iter().flat_map(Slot::moments) {
+            values.extend(tensor.flatten_all()?.to_vec1::<f32>()?);
+        }
+        Ok(OptimizerState {
+            optimizer: self.spec.name().to_owned(),
+            steps: self.steps,
+            values,
+        })
+    }
+
+    /// Continues from the moments of an earlier round.
+    ///
+    /// # Errors
+    /// If they are of another optimizer or model, or the device fails; the moments are unspecified then.
+    pub fn restore(&mut self, state: &OptimizerState) -> Result<()> {
+        if state.optimizer != self.spec.name() {
+            bail!(
+                "the kept state is of optimizer `{}`, not `{}`",
+                state.optimizer,
+                self.spec.name()
+            );
+        }
+        let wanted: usize = self
+            .slots
+            .iter()
+            .flat_map(Slot::moments)
+            .map(|tensor| tensor.elem_count())
+            .sum();
+        if state.values.len() != wanted {
+            bail!("the kept state has {} moments, not {wanted}", state.values.len());
+        }
+        let mut rest = state.values.as_slice();
+        for tensor in self.slots.iter_mut().flat_map(Slot::moments_mut) {
+            let (own, after) = rest.split_at(tensor.elem_count());
+            *tensor = Tensor::from_slice(own, tensor.shape(), tensor.device())?;
+            rest = after;
+        }
+        self.steps = state.steps;
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn moments(&self) -> Vec<&Tensor> {
+        match self {
+            Self::Plain => vec![],
+            Self::Velocity(tensor) => vec![tensor],
+            Self::Adam(Moments { mean, square }) => vec![mean, square],
+            Self::Hidden(hidden) => vec![&hidden.momentum],
+        }
+    }
+
+    fn moments_mut(&mut self) -> Vec<&mut Tensor> {
+        match self {
+            Self::Plain => vec![],
+            Self::Velocity(tensor) => vec![tensor],
+            Self::Adam(Moments { mean, square }) => vec![mean, square],
+            Self::Hidden(hidden) => vec![&mut hidden.momentum],
+        }
+    }
+}
+
+/// `grad + mu (var - start)`.
+fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
+    if on_cpu(&grad) {
+        grad.inplace_op3(&var.as_tensor().detach(), start, &Pull(mu))?;
+        return Ok(grad);
+    }
+    grad + ((var.as_tensor().detach() - start)? * f64::from(mu))?
+}
+
+/// L2 norm of all gradients together, summed in their order.
+fn norm(grads: &[Tensor]) -> Result<f32> {
+    if grads.first().is_some_and(|grad| !on_cpu(grad)) {
+        return norm_on_device(grads);
+    }
+    let mut sum = 0.0f64;
+    for grad in grads {
+        sum += slices::with(grad, |g| Ok(slices::squares(g)))?;
+    }
+    Ok(sum.sqrt() as f32)
+}
+
+/// As [`norm`], with one wait for the device, not one for each tensor.
+fn norm_on_device(grads: &[Tensor]) -> Result<f32> {
+    let sums: Vec<Tensor> = grads.iter().map(|grad| grad.sqr()?.sum_all()).collect::<Result<_>>()?;
+    let sums = Tensor::stack(&sums, 0)?.to_vec1::<f32>()?;
+    Ok(sums.into_iter().map(f64::from).sum::<f64>().sqrt() as f32)
+}
+
+/// `g += mu (p - start)`.
+struct Pull(f32);
+
+impl InplaceOp3 for Pull {
+    fn name(&self) -> &'static str {
+        "fedprox-pull"
+    }
+
+    fn cpu_fwd(
+        &self,
+        g: &mut CpuStorage,
+        g_at: &Layout,
+        p: &CpuStorage,
+        p_at: &Layout,
+        start: &CpuStorage,
+        start_at: &Layout,
+    ) -> Result<()> {
+        let (g, p, start) = (values_mut(g, g_at)?, values(p, p_at)?, values(start, start_at)?);
+        g.iter_mut()
+            .zip(p)
+            .zip(start)
+            .for_each(|((g, p), start)| *g += self.0 * (p - start));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Learners and data sets by name.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use fl_client::{Asked, Described, DeviceChoice, Error, Learner, Learners, NamedLearner, Wrong};
+use fl_compress::Layout;
+use toml::Value;
+
+use crate::data::{DataSource, Input, Target, told};
+use crate::described;
+use crate::learners::{self, LearnerChoice};
+
+/// The learners and data sets that a client.toml may name.
+#[derive(Debug)]
+pub struct Registry(());
+
+impl Registry {
+    /// Those of this crate.
+    pub fn built_in() -> Self {
+        Self(())
+    }
+
+    /// The learner and the examples of a task; a relative path in either is relative to `base`.
+    ///
+    /// # Errors
+    /// Which of the two is wrong, and how.
+    pub fn task(&self, learner: &Value, data: Option<&Value>, base: &Path) -> Result<Task, Wrong> {
+        let wrong = |key| move |why: String| Wrong { key, why };
+        let choice = LearnerChoice::try_from(learner.clone());
+        let mut learner = choice.map_err(|error| wrong("learner")(error.to_string()))?;
+        learner.relative_to(base);
+        let data = data.map(|data| data.clone().try_into::<DataSource>()).transpose();
+        let mut data = data.map_err(|error| wrong("data")(error.message().to_owned()))?;
+        if let Some(data) = &mut data {
+            data.relative_to(base);
+        }
+        Ok(Task { learner, data })
+    }
+}
+
+impl Learners for Registry {
+    fn help(&self) -> String {
+        learners::help()
+    }
+
+    fn named(&self, learner: &Value, data: Option<&Value>, base: &Path) -> Result<Arc<dyn NamedLearner>, Wrong> {
+        Ok(Arc::new(self.task(learner, data, base)?))
+    }
+
+    fn device(&self, device: DeviceChoice) -> anyhow::Result<(&'static str, Option<String>)> {
+        learners::found(device)
+    }
+}
+
+/// A learner of the registry, and where its examples come from.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The learner.
+    pub learner: LearnerChoice,
+    /// Its examples, if they are given.
+    pub data: Option<DataSource>,
+}
+
+impl Task {
+    /// Where the examples come from.
+    ///
+    /// # Errors
+    /// `Config` if that is not given.
+    pub fn data(&self) -> anyhow::Result<&DataSource> {
+        let missing = || Error::Config("give the examples, as `data` in client.toml".to_owned());
+        Ok(self.data.as_ref().ok_or_else(missing)?)
+    }
+
+    /// Shape of the examples, or else the one that is asked for.
+    fn input(&self, asked: &Asked) -> anyhow::Result<Input> {
+        if let Some(data) = &self.data {
+            return Ok(data.load()?.train.input());
+        }
+        let usual = self.learner.info().input;
+        let shape = asked.input.unwrap_or(usual.shape);
+        if let Some(count) = asked.numbers {
+            return Ok(Input::of_numbers(shape, count as usize));
+        }
+        Ok(Input {
+            shape,
+            classes: asked.classes.map_or(usual.classes, |classes| classes as usize),
+            ..usual
+        })
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.learner.fmt(f)
+    }
+}
+
+impl NamedLearner for Task {
+    fn build(&self, device: DeviceChoice) -> anyhow::Result<Box<dyn Learner>> {
+        let data = self.data()?.load().map_err(|error| told(error.into()))?;
+        // Of a table: its rows, and how many were dropped.
+        let mut rows = [&data.train, &data.test].map(|part| part.notes().first()).to_vec();
+        rows.dedup();
+        for rows in rows.into_iter().flatten() {
+            tracing::info!("{rows}");
+        }
+        self.learner.build(device, data.compact())
+    }
+
+    fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Described> {
+        let data = self.data()?.load().map_err(|error| told(error.into()))?;
+        let learner = self.learner.build(device, data.clone())?;
+        let (parameters, train, test) = (learner.layout().len(), data.train.len(), data.test.len());
+        let input = data.train.input();
+        Ok(Described {
+            learner,
+            text: format!(
+                "{}, {parameters} parameters; {train} examples to train on, {test} held out",
+                self.learner
+            ),
+            details: described::details(&self.learner, &data, task),
+            examples: train as u64,
+            classes: (input.target != Target::Numbers).then_some(input.classes),
+        })
+    }
+
+    fn first_weights(&self, asked: &Asked, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
+        let input = self.input(asked).map_err(told)?;
+        let made = self.learner.initial_weights_for(input, seed);
+        made.map_err(|error| Error::Config(format!("{error:#}")).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use fl_client::ClientFile;
+
+    use super::*;
+
+    #[test]
+    fn the_log_says_how_many_rows_of_a_table_were_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("train.csv"), "a,b,y\n1,2,0\n,3,1\n4,5,1\n2,1,0\n").unwrap();
+        fs::write(at("test.csv"), "a,b,y\n1,,0\n3,,1\n4,5,1\n2,1,0\n").unwrap();
+        let csv = "csv = { file = 'train.csv', test_file = 'test.csv', label = 'y', missing = 'drop' }";
+        let task = format!("certificate = 'mine.pem'\n[tasks.t]\nlearner = 'mlp'\ndata = {{ {csv} }}");
+        fs::write(at("client.toml"), task).unwrap();
+        let (client, _) = ClientFile::read_offline(&at("client.toml"), &Registry::built_in(), None).unwrap();
+        let log = std::sync::Arc::new(fs::File::create(at("log")).unwrap());
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+        tracing::subscriber::with_default(log, || client.named("t").unwrap().build(DeviceChoice::Cpu).map(drop))
+            .unwrap();
+        let log = fs::read_to_string(at("log")).unwrap();
+        for rows in ["train.csv: 4 rows, 1 dropped", "test.csv: 4 rows, 2 dropped"] {
+            assert_eq!(log.matches(rows).count(), 1, "{log}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_learner_and_wrong_data_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.toml");
+        for (task, why) in [
+            (
+                "learner = 'mlpp'\ndata = { builtin = {} }",
+                "`tasks.a.learner`: there is no learner `mlpp`",
+            ),
+            (
+                "learner = 'mlp'\ndata = { builtin = { trian = 3 } }",
+                "`tasks.a.data`: unknown field `trian`",
+            ),
+            (
+                "learner = 'mlp'\ndata = { builtin = { train = 0 } }",
+                "`tasks.a.data`: `train` must be 1",
+            ),
+            (
+                "learner = 'mlp'\ndata = { nothing = {} }",
+                "`tasks.a.data`: unknown variant `nothing`",
+            ),
+        ] {
+            fs::write(&path, format!("[tasks.a]\n{task}")).unwrap();
+            let error = ClientFile::read_offline(&path, &Registry::built_in(), None)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why) && error.contains("client.toml"), "{task}: {error}");
+        }
+    }
+}
