@@ -8,7 +8,7 @@ use fl_client::{Asked, Described, DeviceChoice, Error, Learner, Learners, NamedL
 use fl_compress::Layout;
 use toml::Value;
 
-use crate::data::{DataSource, Input, Target, told};
+use crate::data::{DATA_SETS, DataSource, Input, Target, told};
 use crate::described;
 use crate::learners::{self, LearnerChoice};
 
@@ -31,8 +31,8 @@ impl Registry {
         let choice = LearnerChoice::try_from(learner.clone());
         let mut learner = choice.map_err(|error| wrong("learner")(error.to_string()))?;
         learner.relative_to(base);
-        let data = data.map(|data| data.clone().try_into::<DataSource>()).transpose();
-        let mut data = data.map_err(|error| wrong("data")(error.message().to_owned()))?;
+        let data = data.map(|data| DataSource::of(data, DATA_SETS)).transpose();
+        let mut data = data.map_err(wrong("data"))?;
         if let Some(data) = &mut data {
             data.relative_to(base);
         }
@@ -76,7 +76,7 @@ impl Task {
     /// Shape of the examples, or else the one that is asked for.
     fn input(&self, asked: &Asked) -> anyhow::Result<Input> {
         if let Some(data) = &self.data {
-            return Ok(data.load()?.train.input());
+            return Ok(data.set().input()?);
         }
         let usual = self.learner.info().input;
         let shape = asked.input.unwrap_or(usual.shape);
@@ -172,15 +172,15 @@ mod tests {
             ),
             (
                 "learner = 'mlp'\ndata = { builtin = { trian = 3 } }",
-                "`tasks.a.data`: unknown field `trian`",
+                "`tasks.a.data`: `builtin`: unknown field `trian`",
             ),
             (
                 "learner = 'mlp'\ndata = { builtin = { train = 0 } }",
-                "`tasks.a.data`: `train` must be 1",
+                "`tasks.a.data`: `builtin`: `train` must be 1",
             ),
             (
                 "learner = 'mlp'\ndata = { nothing = {} }",
-                "`tasks.a.data`: unknown variant `nothing`",
+                "`tasks.a.data`: there is no data set `nothing`",
             ),
         ] {
             fs::write(&path, format!("[tasks.a]\n{task}")).unwrap();

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use fl_client::{DeviceChoice, FitPlan, Learner};
-use fl_learn::data::{DataSource, Shard, Split};
+use fl_learn::data::{DataSource, Idx, Split};
 use fl_learn::learners;
 use fl_proto::{Length, Training};
 
@@ -36,16 +36,19 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
         eprintln!("skipped: {} is not on this machine", dir.display());
         return;
     }
-    let source = DataSource::Idx(Shard {
-        dir,
-        client: 3,
-        clients: 10,
-        split: Split::Iid,
-        seed: 42,
-        limit: None,
-        test_limit: None,
-        hold_out_batch_5: false,
-    });
+    let source = DataSource::new(
+        "idx",
+        &Idx {
+            dir,
+            client: 3,
+            clients: 10,
+            split: Split::Iid,
+            seed: 42,
+            limit: None,
+            test_limit: None,
+        },
+    )
+    .unwrap();
     let build = |data| trained(learners::find("mlp").unwrap().build(DeviceChoice::Cpu, data).unwrap());
     let before = resident();
     let learner = build(source.load().unwrap().compact());

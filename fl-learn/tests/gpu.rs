@@ -67,11 +67,15 @@ fn data(learner: &LearnerChoice) -> ClientData {
                 Dataset::new(Features::Floats(values), labels, input).unwrap(),
             )))
         }
-        _ => DataSource::Builtin(Builtin {
-            train: 60,
-            test: 30,
-            ..Builtin::default()
-        })
+        _ => DataSource::new(
+            "builtin",
+            &Builtin {
+                train: 60,
+                test: 30,
+                ..Builtin::default()
+            },
+        )
+        .unwrap()
         .load()
         .unwrap(),
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use fl_cli::out;
-use fl_learn::data::{Builtin, DataSource, Shard, Split};
+use fl_learn::data::{Builtin, DataSource, Idx, Split};
 use fl_learn::learners::{self, LearnerChoice};
 use fl_proto::Issued;
 use fl_server::{Event, Live};
@@ -72,21 +72,26 @@ impl Demo {
         let table = self.data.as_ref().and_then(|data| data.to_str());
         let data = match (table.filter(|text| text.trim_start().starts_with('{')), &self.data) {
             (Some(table), _) => DataSource::from_argument(table)?,
-            (None, Some(dir)) => DataSource::Idx(Shard {
-                dir: dir.clone(),
-                client: 0,
-                clients: 1,
-                split: Split::Dirichlet(self.alpha),
-                seed: self.seed,
-                limit: self.limit,
-                test_limit: None,
-                hold_out_batch_5: false,
-            }),
-            (None, None) => DataSource::Builtin(Builtin {
-                seed: self.seed,
-                train: self.limit.unwrap_or(Builtin::default().train),
-                ..Builtin::default()
-            }),
+            (None, Some(dir)) => DataSource::new(
+                "idx",
+                &Idx {
+                    dir: dir.clone(),
+                    client: 0,
+                    clients: 1,
+                    split: Split::Dirichlet(self.alpha),
+                    seed: self.seed,
+                    limit: self.limit,
+                    test_limit: None,
+                },
+            )?,
+            (None, None) => DataSource::new(
+                "builtin",
+                &Builtin {
+                    seed: self.seed,
+                    train: self.limit.unwrap_or(Builtin::default().train),
+                    ..Builtin::default()
+                },
+            )?,
         };
         Ok(Workload {
             learner: self.learner.clone(),

@@ -104,11 +104,7 @@ impl Workload {
     /// # Errors
     /// If the data cannot be read or the learner does not suit it.
     pub fn initial(&self, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
-        let mut first = self.part(0)?;
-        if let DataSource::Builtin(builtin) = &mut first {
-            (builtin.train, builtin.test) = (1, 1);
-        }
-        let input = first.load().context("the first client's data")?.train.input();
+        let input = self.part(0)?.set().input().context("the first client's data")?;
         let made = self.learner.initial_weights_for(input, seed);
         Ok(made.map_err(|e| Error::Config(format!("{e:#}")))?)
     }

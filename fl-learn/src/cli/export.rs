@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, registry: &Registry) -> anyhow::Result<()> {
     let (task, _) = args.task.named(registry, "which exports its own model")?;
     let learner = &task.learner;
     let description = serde_json::to_vec_pretty(&learner.peft_config()?)?;
-    let (layout, _) = learner.initial_weights_for(task.data()?.load()?.train.input(), 0)?;
+    let (layout, _) = learner.initial_weights_for(task.data()?.set().input()?, 0)?;
     let values = weights::import(&args.model, &layout).map_err(|e| Error::Config(format!("{e:#}")))?;
     let context = || format!("cannot write {}", args.output.display());
     std::fs::create_dir_all(&args.output).with_context(context)?;

@@ -3,7 +3,6 @@
 //! The set needs no file and no network. Clients differ in slant, width, thickness, ink, noise and the shape of each digit. The
 //! same seed and client give the same bytes on every machine.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,7 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::input::Input;
 use super::rng::Rng;
+use super::set::{DataSet, Keys};
 use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
 
 const SIDE: usize = 28;
@@ -49,33 +49,37 @@ impl Default for Builtin {
     }
 }
 
-pub(super) fn check(builtin: &Builtin) -> Result<(), Error> {
-    if (1..=MAX_DRAWN).contains(&builtin.train) && builtin.test <= MAX_DRAWN {
-        return Ok(());
+impl DataSet for Builtin {
+    fn load(&self) -> Result<ClientData, Error> {
+        let hand = Hand::new(self.seed, self.client);
+        let (train, test) = (self.train as usize, self.test as usize);
+        let set = Arc::new(draw(&hand, train + test)?);
+        let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
+        Ok(ClientData {
+            train: part(0, train)?,
+            test: part(train, train + test)?,
+        })
     }
-    let reason = format!("must be 1 to {MAX_DRAWN}, and `test` at most that");
-    Err(Error::config("train", reason))
-}
 
-pub(super) fn relative_to(_: &mut Builtin, _: &Path) {}
+    fn check(&self) -> Result<(), Error> {
+        if (1..=MAX_DRAWN).contains(&self.train) && self.test <= MAX_DRAWN {
+            return Ok(());
+        }
+        let reason = format!("must be 1 to {MAX_DRAWN}, and `test` at most that");
+        Err(Error::config("train", reason))
+    }
 
-pub(super) fn of_client(builtin: &Builtin, client: u32, _: u32) -> Result<Builtin, Error> {
-    Ok(Builtin { client, ..*builtin })
-}
+    fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            client: Some(&mut self.client),
+            seed: Some(&mut self.seed),
+            ..Keys::default()
+        }
+    }
 
-pub(super) fn with_seed(builtin: &Builtin, seed: u64) -> Builtin {
-    Builtin { seed, ..*builtin }
-}
-
-pub(super) fn load(builtin: &Builtin) -> Result<ClientData, Error> {
-    let hand = Hand::new(builtin.seed, builtin.client);
-    let (train, test) = (builtin.train as usize, builtin.test as usize);
-    let set = Arc::new(draw(&hand, train + test)?);
-    let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
-    Ok(ClientData {
-        train: part(0, train)?,
-        test: part(train, train + test)?,
-    })
+    fn input(&self) -> Result<Input, Error> {
+        Ok(INPUT)
+    }
 }
 
 /// How one client writes.

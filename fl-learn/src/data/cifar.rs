@@ -9,8 +9,9 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
-use super::shard::Shard;
-pub(super) use super::shard::{check, of_client, relative_to, with_seed};
+use super::part::{Held, shared_set};
+use super::set::{DataSet, Keys};
+use super::shared::shared;
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
@@ -80,15 +81,36 @@ fn size(path: &Path) -> Result<u64, Error> {
     }
 }
 
-pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {
-    if shard.hold_out_batch_5 {
-        return shard.load(
-            "cifar10 without batch 5",
-            |dir| batches(dir, 1..=4),
-            |dir| batches(dir, 5..=5),
-        );
+shared_set! {
+    /// One client's share of CIFAR-10.
+    pub struct Cifar10(dir) {
+        /// Folder of the files.
+        pub dir: PathBuf,
+        /// Train on batches 1 to 4 and evaluate on batch 5, in place of the test batch.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub hold_out_batch_5: bool,
     }
-    shard.load("cifar10", |dir| batches(dir, 1..=5), test_batch)
+}
+
+impl DataSet for Cifar10 {
+    fn load(&self) -> Result<ClientData, Error> {
+        let key = |part: &str| format!("cifar10 {part} {}", self.identity());
+        let last = if self.hold_out_batch_5 { 4 } else { 5 };
+        let train = shared(key("train"), || batches(&self.dir, 1..=last))?;
+        let test = shared(key("test"), || match self.hold_out_batch_5 {
+            true => batches(&self.dir, 5..=5),
+            false => test_batch(&self.dir),
+        })?;
+        self.part().of(train, Held::Stretch(test))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.part().check()
+    }
+
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
+    }
 }
 
 fn batches(dir: &Path, numbers: RangeInclusive<u32>) -> Result<Dataset, Error> {

@@ -15,6 +15,8 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
+use super::set::{DataSet, Keys};
+use super::split::check_client;
 use super::vocabulary::utf8;
 
 /// Engine, cycle, 3 settings, 21 sensors.
@@ -84,97 +86,87 @@ fn longest() -> u32 {
     125
 }
 
-pub(super) fn check(cmapss: &Cmapss) -> Result<(), Error> {
-    let refused = |key, why: String| Err(Error::config(key, why));
-    if cmapss.set.is_empty() || !cmapss.set.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return refused("set", format!("is {:?}, but must be such as \"FD001\"", cmapss.set));
-    }
-    if cmapss.client >= cmapss.clients {
-        return refused(
-            "client",
-            format!("is {}, but must be below `clients` = {}", cmapss.client, cmapss.clients),
-        );
-    }
-    if !(1..=MAX_WINDOW).contains(&cmapss.window) {
-        return refused("window", format!("is {}, but must be 1 to {MAX_WINDOW}", cmapss.window));
-    }
-    let sensors = &cmapss.sensors;
-    if sensors.is_empty() || !sensors.iter().all(|sensor| (1..=SENSORS).contains(sensor)) {
-        return refused("sensors", format!("must be numbers from 1 to {SENSORS}"));
-    }
-    if let Some(twice) = repeated(sensors) {
-        return refused("sensors", format!("has {twice} twice"));
-    }
-    if cmapss.longest == 0 {
-        return refused("longest", "is 0, but must be at least 1".to_owned());
-    }
-    if cmapss.limit == Some(0) {
-        return refused("limit", "must be at least 1".to_owned());
-    }
-    Ok(())
-}
+impl DataSet for Cmapss {
+    fn load(&self) -> Result<ClientData, Error> {
+        let file = |part: &str| self.dir.join(format!("{part}_{}.txt", self.set));
+        let train = engines(&file("train"))?;
+        if (train.len() as u64) < u64::from(self.clients) {
+            let why = format!("is {}, more than the {} engines", self.clients, train.len());
+            return Err(Error::config("clients", why));
+        }
+        let scales = scales(&train, &self.sensors);
+        let scales = scales.map_err(|why| Error::malformed(&file("train"), why))?;
+        let every = self.clients as usize;
+        let own = |count: usize| (self.client as usize..count).step_by(every);
 
-pub(super) fn relative_to(cmapss: &mut Cmapss, base: &Path) {
-    cmapss.dir = base.join(&cmapss.dir);
-}
+        let windows: usize = own(train.len())
+            .map(|at| train[at].len() - self.window_of(&train[at]) + 1)
+            .sum();
+        if windows.saturating_mul(self.window as usize * self.sensors.len()) > MAX_VALUES {
+            let why = format!(
+                "is {}, which makes more than {MAX_VALUES} values; lower it, or raise `clients`",
+                self.window
+            );
+            return Err(Error::config("window", why));
+        }
+        let mut made = Windows::of(self, &scales);
+        for engine in own(train.len()) {
+            let rows = &train[engine];
+            // An engine of the training file runs until it fails.
+            (self.window_of(rows)..=rows.len()).for_each(|cycle| made.add(&rows[..cycle], (rows.len() - cycle) as u32));
+        }
+        let train = Examples::all(Arc::new(made.finish()?));
 
-pub(super) fn of_client(cmapss: &Cmapss, client: u32, clients: u32) -> Result<Cmapss, Error> {
-    Ok(Cmapss {
-        client,
-        clients,
-        ..cmapss.clone()
-    })
-}
-
-pub(super) fn with_seed(cmapss: &Cmapss, _: u64) -> Cmapss {
-    cmapss.clone()
-}
-
-pub(super) fn load(cmapss: &Cmapss) -> Result<ClientData, Error> {
-    let file = |part: &str| cmapss.dir.join(format!("{part}_{}.txt", cmapss.set));
-    let train = engines(&file("train"))?;
-    if (train.len() as u64) < u64::from(cmapss.clients) {
-        let why = format!("is {}, more than the {} engines", cmapss.clients, train.len());
-        return Err(Error::config("clients", why));
+        let (test, lives) = (engines(&file("test"))?, lives(&file("RUL"))?);
+        if test.len() != lives.len() {
+            let why = format!(
+                "has {} lives for the {} engines of the test file",
+                lives.len(),
+                test.len()
+            );
+            return Err(Error::malformed(&file("RUL"), why));
+        }
+        let mut made = Windows::of(self, &scales);
+        own(test.len()).for_each(|engine| made.add(&test[engine], lives[engine]));
+        Ok(ClientData {
+            train: train.take(self.limit.map_or(usize::MAX, |limit| limit as usize)),
+            test: Examples::all(Arc::new(made.finish()?)),
+        })
     }
-    let scales = scales(&train, &cmapss.sensors);
-    let scales = scales.map_err(|why| Error::malformed(&file("train"), why))?;
-    let every = cmapss.clients as usize;
-    let own = |count: usize| (cmapss.client as usize..count).step_by(every);
 
-    let windows: usize = own(train.len())
-        .map(|at| train[at].len() - cmapss.window_of(&train[at]) + 1)
-        .sum();
-    if windows.saturating_mul(cmapss.window as usize * cmapss.sensors.len()) > MAX_VALUES {
-        let why = format!(
-            "is {}, which makes more than {MAX_VALUES} values; lower it, or raise `clients`",
-            cmapss.window
-        );
-        return Err(Error::config("window", why));
+    fn check(&self) -> Result<(), Error> {
+        let refused = |key, why: String| Err(Error::config(key, why));
+        if self.set.is_empty() || !self.set.chars().all(|c| c.is_ascii_alphanumeric()) {
+            return refused("set", format!("is {:?}, but must be such as \"FD001\"", self.set));
+        }
+        check_client(self.client, self.clients)?;
+        if !(1..=MAX_WINDOW).contains(&self.window) {
+            return refused("window", format!("is {}, but must be 1 to {MAX_WINDOW}", self.window));
+        }
+        let sensors = &self.sensors;
+        if sensors.is_empty() || !sensors.iter().all(|sensor| (1..=SENSORS).contains(sensor)) {
+            return refused("sensors", format!("must be numbers from 1 to {SENSORS}"));
+        }
+        if let Some(twice) = repeated(sensors) {
+            return refused("sensors", format!("has {twice} twice"));
+        }
+        if self.longest == 0 {
+            return refused("longest", "is 0, but must be at least 1".to_owned());
+        }
+        if self.limit == Some(0) {
+            return refused("limit", "must be at least 1".to_owned());
+        }
+        Ok(())
     }
-    let mut made = Windows::of(cmapss, &scales);
-    for engine in own(train.len()) {
-        let rows = &train[engine];
-        // An engine of the training file runs until it fails.
-        (cmapss.window_of(rows)..=rows.len()).for_each(|cycle| made.add(&rows[..cycle], (rows.len() - cycle) as u32));
-    }
-    let train = Examples::all(Arc::new(made.finish()?));
 
-    let (test, lives) = (engines(&file("test"))?, lives(&file("RUL"))?);
-    if test.len() != lives.len() {
-        let why = format!(
-            "has {} lives for the {} engines of the test file",
-            lives.len(),
-            test.len()
-        );
-        return Err(Error::malformed(&file("RUL"), why));
+    fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            client: Some(&mut self.client),
+            clients: Some(&mut self.clients),
+            paths: vec![&mut self.dir],
+            ..Keys::default()
+        }
     }
-    let mut made = Windows::of(cmapss, &scales);
-    own(test.len()).for_each(|engine| made.add(&test[engine], lives[engine]));
-    Ok(ClientData {
-        train: train.take(cmapss.limit.map_or(usize::MAX, |limit| limit as usize)),
-        test: Examples::all(Arc::new(made.finish()?)),
-    })
 }
 
 /// The sensors of an engine in each of its cycles.

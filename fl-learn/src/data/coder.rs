@@ -23,11 +23,7 @@ impl Coder {
     /// # Errors
     /// Those of reading a tokenizer.
     pub(crate) fn of(source: &DataSource, names: &[String]) -> Result<Self, Error> {
-        let vocabulary = match source {
-            DataSource::Text(text) => text.vocabulary.clone(),
-            _ => Vocabulary::Characters,
-        };
-        Ok(match vocabulary {
+        Ok(match source.set().vocabulary() {
             Vocabulary::Tokenizer(path) => Self::Tokenizer(Box::new(Tokenizer::read(&path)?)),
             _ if names.is_empty() => Self::Bytes,
             Vocabulary::Bytes | Vocabulary::Characters => Self::Characters(names.to_vec()),

@@ -18,6 +18,7 @@ use super::features::Features;
 use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
+use super::set::{DataSet, Keys};
 use super::shared::shared;
 pub use classes::Classes;
 use classes::{Texts, check_classes};
@@ -38,7 +39,7 @@ pub enum Missing {
 
 shared_set! {
     /// Examples in rows of a CSV file whose first line names the columns.
-    pub struct Csv {
+    pub struct Csv(file, test_file) {
         /// The file.
         pub file: PathBuf,
         /// Column of the labels: integers from 0, or texts.
@@ -109,44 +110,6 @@ impl Csv {
     }
 }
 
-pub(super) fn check(csv: &Csv) -> Result<(), Error> {
-    check_wanted(csv)?;
-    if csv.features.is_some() && !csv.ignore.is_empty() {
-        let why = "leaves columns out; give it or `features`, not both";
-        return Err(Error::config("ignore", why));
-    }
-    if csv.features.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Error::config("features", "is empty; name at least one column"));
-    }
-    for (key, list) in [
-        ("features", csv.features.as_deref().unwrap_or_default()),
-        ("ignore", &csv.ignore),
-    ] {
-        if list.iter().any(|name| name == csv.wanted()) {
-            let why = format!("has `{}`, which is the {}", csv.wanted(), csv.what());
-            return Err(Error::config(key, why));
-        }
-        if let Some(twice) = repeated(list) {
-            return Err(Error::config(key, format!("has `{twice}` twice")));
-        }
-    }
-    if !csv.delimiter.is_ascii() || csv.delimiter.is_ascii_alphanumeric() || "\"\r\n.-+".contains(csv.delimiter) {
-        let why = format!(
-            "is {:?}, but must be one character such as \",\", \";\" or \"\\t\"",
-            csv.delimiter
-        );
-        return Err(Error::config("delimiter", why));
-    }
-    if matches!(csv.missing, Some(Missing::Value(value)) if !value.is_finite()) {
-        return Err(Error::config("missing", "must be a finite number"));
-    }
-    check_classes(csv.classes.as_ref())?;
-    check_share(csv.test, csv.test_file.as_ref().map(|_| "test_file"))?;
-    check_shape(csv.shape)?;
-    csv.scaling().check()?;
-    csv.part().check()
-}
-
 fn check_wanted(csv: &Csv) -> Result<(), Error> {
     match (&csv.label, &csv.target) {
         (None, None) => {
@@ -173,22 +136,61 @@ fn check_wanted(csv: &Csv) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn relative_to(csv: &mut Csv, base: &Path) {
-    csv.file = base.join(&csv.file);
-    csv.test_file = csv.test_file.as_ref().map(|file| base.join(file));
-    csv.split.relative_to(base);
-}
+impl DataSet for Csv {
+    fn load(&self) -> Result<ClientData, Error> {
+        let key = |part: &str| format!("csv {part} {}", self.identity());
+        let train = shared(key("train"), || read(self, &self.file, "file", None))?;
+        let test = |file| shared(key("test"), || read(self, file, "test_file", Some(&train)));
+        let held = self.test_file.as_deref().map(test).transpose()?.map(Held::Dealt);
+        let data = self.part().of(train, Held::or_share(held, self.test))?;
+        if self.missing == Some(Missing::Mean) {
+            data.filled()
+        } else {
+            Ok(data)
+        }
+    }
 
-pub(super) fn load(csv: &Csv) -> Result<ClientData, Error> {
-    let key = |part: &str| format!("csv {part} {}", csv.identity());
-    let train = shared(key("train"), || read(csv, &csv.file, "file", None))?;
-    let test = |file| shared(key("test"), || read(csv, file, "test_file", Some(&train)));
-    let held = csv.test_file.as_deref().map(test).transpose()?.map(Held::Dealt);
-    let data = csv.part().of(train, Held::or_share(held, csv.test))?;
-    if csv.missing == Some(Missing::Mean) {
-        data.filled()
-    } else {
-        Ok(data)
+    fn check(&self) -> Result<(), Error> {
+        check_wanted(self)?;
+        if self.features.is_some() && !self.ignore.is_empty() {
+            let why = "leaves columns out; give it or `features`, not both";
+            return Err(Error::config("ignore", why));
+        }
+        if self.features.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::config("features", "is empty; name at least one column"));
+        }
+        for (key, list) in [
+            ("features", self.features.as_deref().unwrap_or_default()),
+            ("ignore", &self.ignore),
+        ] {
+            if list.iter().any(|name| name == self.wanted()) {
+                let why = format!("has `{}`, which is the {}", self.wanted(), self.what());
+                return Err(Error::config(key, why));
+            }
+            if let Some(twice) = repeated(list) {
+                return Err(Error::config(key, format!("has `{twice}` twice")));
+            }
+        }
+        if !self.delimiter.is_ascii() || self.delimiter.is_ascii_alphanumeric() || "\"\r\n.-+".contains(self.delimiter)
+        {
+            let why = format!(
+                "is {:?}, but must be one character such as \",\", \";\" or \"\\t\"",
+                self.delimiter
+            );
+            return Err(Error::config("delimiter", why));
+        }
+        if matches!(self.missing, Some(Missing::Value(value)) if !value.is_finite()) {
+            return Err(Error::config("missing", "must be a finite number"));
+        }
+        check_classes(self.classes.as_ref())?;
+        check_share(self.test, self.test_file.as_ref().map(|_| "test_file"))?;
+        check_shape(self.shape)?;
+        self.scaling().check()?;
+        self.part().check()
+    }
+
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
     }
 }
 

@@ -11,6 +11,7 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
+use super::set::{DataSet, Keys};
 use super::shared::shared;
 use super::text::MAX_TEXT;
 use super::vocabulary::utf8;
@@ -132,54 +133,55 @@ fn rows(file: &mut DataFile) -> Result<u64, Error> {
     }
 }
 
-pub(super) fn check(hapt: &Hapt) -> Result<(), Error> {
-    if !(1..=PEOPLE).contains(&hapt.user) {
-        let reason = format!("is {}, but must be 1 to {PEOPLE}", hapt.user);
-        return Err(Error::config("user", reason));
+impl DataSet for Hapt {
+    fn load(&self) -> Result<ClientData, Error> {
+        let windows = read_hapt_windows(&self.dir)?;
+        let (mut train, mut test) = (Vec::new(), Vec::new());
+        for activity in 0..12 {
+            let is_one = |&i: &u32| (windows.users[i as usize], windows.labels[i as usize]) == (self.user, activity);
+            let own: Vec<u32> = (0..windows.users.len() as u32).filter(is_one).collect();
+            let (first, last) = own.split_at(own.len() - own.len() / 5);
+            train.extend_from_slice(first);
+            test.extend_from_slice(last);
+        }
+        if train.is_empty() {
+            let why = format!("is {}, of whom there are no windows", self.user);
+            return Err(Error::config("user", why));
+        }
+        let set = shared(format!("hapt {}", self.dir.display()), || read_hapt(&self.dir, windows))?;
+        let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
+        Ok(ClientData {
+            train: Examples::new(set.clone(), train)?.take(limit),
+            test: Examples::new(set, test)?,
+        })
     }
-    if hapt.limit == Some(0) {
-        return Err(Error::config("limit", "must be at least 1"));
+
+    fn check(&self) -> Result<(), Error> {
+        if !(1..=PEOPLE).contains(&self.user) {
+            let reason = format!("is {}, but must be 1 to {PEOPLE}", self.user);
+            return Err(Error::config("user", reason));
+        }
+        if self.limit == Some(0) {
+            return Err(Error::config("limit", "must be at least 1"));
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-pub(super) fn relative_to(hapt: &mut Hapt, base: &Path) {
-    hapt.dir = base.join(&hapt.dir);
-}
-
-pub(super) fn of_client(hapt: &Hapt, client: u32, _: u32) -> Result<Hapt, Error> {
-    let user = u8::try_from(client + 1).ok().filter(|user| *user <= PEOPLE);
-    let user = user.ok_or_else(|| {
-        let reason = format!("must be at most {PEOPLE}: HAPT has so many people, and each is one client");
-        Error::config("clients", reason)
-    })?;
-    Ok(Hapt { user, ..hapt.clone() })
-}
-
-pub(super) fn with_seed(hapt: &Hapt, _: u64) -> Hapt {
-    hapt.clone()
-}
-
-pub(super) fn load(hapt: &Hapt) -> Result<ClientData, Error> {
-    let windows = read_hapt_windows(&hapt.dir)?;
-    let (mut train, mut test) = (Vec::new(), Vec::new());
-    for activity in 0..12 {
-        let is_one = |&i: &u32| (windows.users[i as usize], windows.labels[i as usize]) == (hapt.user, activity);
-        let own: Vec<u32> = (0..windows.users.len() as u32).filter(is_one).collect();
-        let (first, last) = own.split_at(own.len() - own.len() / 5);
-        train.extend_from_slice(first);
-        test.extend_from_slice(last);
+    fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            paths: vec![&mut self.dir],
+            ..Keys::default()
+        }
     }
-    if train.is_empty() {
-        let why = format!("is {}, of whom there are no windows", hapt.user);
-        return Err(Error::config("user", why));
+
+    fn of_client(&mut self, client: u32, _: u32) -> Result<(), Error> {
+        let user = u8::try_from(client + 1).ok().filter(|user| *user <= PEOPLE);
+        self.user = user.ok_or_else(|| {
+            let reason = format!("must be at most {PEOPLE}: HAPT has so many people, and each is one client");
+            Error::config("clients", reason)
+        })?;
+        Ok(())
     }
-    let set = shared(format!("hapt {}", hapt.dir.display()), || read_hapt(&hapt.dir, windows))?;
-    let limit = hapt.limit.map_or(usize::MAX, |limit| limit as usize);
-    Ok(ClientData {
-        train: Examples::new(set.clone(), train)?.take(limit),
-        test: Examples::new(set, test)?,
-    })
 }
 
 #[cfg(test)]

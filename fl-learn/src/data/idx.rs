@@ -1,6 +1,6 @@
 //! The idx format of MNIST and Fashion-MNIST: a big-endian header, then bytes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::dataset::Dataset;
 use super::error::Error;
@@ -8,8 +8,9 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
-use super::shard::{self, Shard};
-pub(super) use super::shard::{of_client, relative_to, with_seed};
+use super::part::{Held, shared_set};
+use super::set::{DataSet, Keys};
+use super::shared::shared;
 
 /// Most bytes that an idx file may declare; the largest public one has 47 MB.
 pub(super) const MAX_BYTES: u64 = 1 << 31;
@@ -74,19 +75,31 @@ pub fn read_idx_pair(images: &Path, labels: &Path, classes: usize) -> Result<Dat
         .map_err(|error| Error::malformed(labels, error.to_string()))
 }
 
-pub(super) fn check(shard: &Shard) -> Result<(), Error> {
-    if shard.hold_out_batch_5 {
-        return Err(Error::config("hold_out_batch_5", "is for CIFAR-10 only"));
+shared_set! {
+    /// One client's share of images and labels in idx files.
+    pub struct Idx(dir) {
+        /// Folder of the files, under the names that MNIST and Fashion-MNIST have.
+        pub dir: PathBuf,
     }
-    shard::check(shard)
 }
 
-pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {
-    let pair = |dir: &Path, part: &str| {
-        let file = |name: &str| dir.join(format!("{part}-{name}-ubyte"));
-        read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10)
-    };
-    shard.load("idx", |dir| pair(dir, "train"), |dir| pair(dir, "t10k"))
+impl DataSet for Idx {
+    fn load(&self) -> Result<ClientData, Error> {
+        let read = |part: &str| {
+            let file = |name: &str| self.dir.join(format!("{part}-{name}-ubyte"));
+            let pair = || read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10);
+            shared(format!("idx {part} {}", self.identity()), pair)
+        };
+        self.part().of(read("train")?, Held::Stretch(read("t10k")?))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.part().check()
+    }
+
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
+    }
 }
 
 #[cfg(test)]

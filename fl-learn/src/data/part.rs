@@ -7,13 +7,13 @@ use super::error::Error;
 use super::examples::{ClientData, Examples};
 use super::input::Target;
 use super::rng::Rng;
-use super::split::{Split, share, slice};
+use super::split::{Split, check_client, share, slice};
 use super::unlabelled::share_unlabelled;
 
 /// Defines the keys of a data set that several clients may share: its own keys, each with a comma after it, then those that say
-/// which part a client takes. The module has `of_client` and `with_seed` for it.
+/// which part a client takes. Behind the name stand the keys that may hold a path; `shared_keys` is for `DataSet::keys`.
 macro_rules! shared_set {
-    ($(#[$meta:meta])* pub struct $name:ident { $($own:tt)* }) => {
+    ($(#[$meta:meta])* pub struct $name:ident($($path:ident),*) { $($own:tt)* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -65,14 +65,16 @@ macro_rules! shared_set {
                 };
                 format!("{whole:?}")
             }
-        }
 
-        pub(crate) fn of_client(set: &$name, client: u32, clients: u32) -> Result<$name, $crate::data::error::Error> {
-            Ok($name { client, clients, ..set.clone() })
-        }
-
-        pub(crate) fn with_seed(set: &$name, seed: u64) -> $name {
-            $name { seed, ..set.clone() }
+            fn shared_keys(&mut self) -> $crate::data::set::Keys<'_> {
+                use $crate::data::paths::MayBePath as _;
+                $crate::data::set::Keys {
+                    client: Some(&mut self.client),
+                    clients: Some(&mut self.clients),
+                    seed: Some(&mut self.seed),
+                    paths: [$(self.$path.path(),)* self.split.path()].into_iter().flatten().collect(),
+                }
+            }
         }
     };
 }
@@ -119,10 +121,7 @@ impl Part<'_> {
     /// # Errors
     /// `Config` if a key is out of range.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.client >= self.clients {
-            let reason = format!("is {}, but must be below `clients` = {}", self.client, self.clients);
-            return Err(Error::config("client", reason));
-        }
+        check_client(self.client, self.clients)?;
         if self.limit == Some(0) {
             return Err(Error::config("limit", "must be at least 1"));
         }

@@ -16,6 +16,8 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
 use super::part::check_share;
+use super::set::{DataSet, Keys};
+use super::split::check_client;
 use super::text::{MAX_TEXT, check_length};
 use super::tokens::cut;
 use super::vocabulary::{Vocabulary, utf8};
@@ -70,97 +72,89 @@ fn held_out() -> f64 {
     0.2
 }
 
-pub(super) fn check(roles: &Roles) -> Result<(), Error> {
-    if roles.client >= roles.clients {
-        let why = format!("is {}, but must be below `clients` = {}", roles.client, roles.clients);
-        return Err(Error::config("client", why));
-    }
-    if roles.roles == 0 {
-        return Err(Error::config("roles", "is 0, but must be at least 1"));
-    }
-    if roles.least < FEWEST {
-        let why = format!("is {}, but must be at least {FEWEST}", roles.least);
-        return Err(Error::config("least", why));
-    }
-    if roles.limit == Some(0) {
-        return Err(Error::config("limit", "must be at least 1"));
-    }
-    check_length(roles.length)?;
-    check_share(Some(roles.test), None)
-}
-
-pub(super) fn relative_to(roles: &mut Roles, base: &Path) {
-    roles.dir = base.join(&roles.dir);
-}
-
-pub(super) fn of_client(roles: &Roles, client: u32, clients: u32) -> Result<Roles, Error> {
-    Ok(Roles {
-        client,
-        clients,
-        ..roles.clone()
-    })
-}
-
-pub(super) fn with_seed(roles: &Roles, _: u64) -> Roles {
-    roles.clone()
-}
-
-pub(super) fn load(roles: &Roles) -> Result<ClientData, Error> {
-    let (bytes, path) = text_file(&roles.dir)?.all(MAX_TEXT)?;
-    let text = utf8(&bytes, &path)?;
-    if text.starts_with('\u{feff}') {
-        let why =
-            format!("begins with a byte order mark, which `{SPEECHES}` may count or not; save the text without it");
-        return Err(Error::malformed(&path, why));
-    }
-    let speeches = speeches(&roles.dir, text)?;
-    let mine = chosen(roles, &speeches)?;
-
-    let vocabulary = Vocabulary::Characters;
-    let names = vocabulary.of(&bytes, &path, None)?.0;
-    let mut own = String::new();
-    let (mut train, mut test) = (Vec::new(), Vec::new());
-    let mut begun = 0;
-    for ranges in mine {
-        let mut count = 0;
-        for (at, range) in ranges.iter().enumerate() {
-            if at > 0 {
-                own.push('\n');
-                count += 1;
-            }
-            own.push_str(&text[range.clone()]);
-            count += text[range.clone()].chars().count() as u32;
+impl DataSet for Roles {
+    fn load(&self) -> Result<ClientData, Error> {
+        let (bytes, path) = text_file(&self.dir)?.all(MAX_TEXT)?;
+        let text = utf8(&bytes, &path)?;
+        if text.starts_with('\u{feff}') {
+            let why =
+                format!("begins with a byte order mark, which `{SPEECHES}` may count or not; save the text without it");
+            return Err(Error::malformed(&path, why));
         }
-        // The first held-out token only begins the held-out text, and so nothing of it is trained on.
-        let kept = begun + (f64::from(count) * (1.0 - roles.test)) as u32;
-        train.extend(cut(begun..kept, roles.length as usize));
-        test.extend(cut(kept..begun + count, roles.length as usize));
-        begun += count;
+        let speeches = speeches(&self.dir, text)?;
+        let mine = chosen(self, &speeches)?;
+
+        let vocabulary = Vocabulary::Characters;
+        let names = vocabulary.of(&bytes, &path, None)?.0;
+        let mut own = String::new();
+        let (mut train, mut test) = (Vec::new(), Vec::new());
+        let mut begun = 0;
+        for ranges in mine {
+            let mut count = 0;
+            for (at, range) in ranges.iter().enumerate() {
+                if at > 0 {
+                    own.push('\n');
+                    count += 1;
+                }
+                own.push_str(&text[range.clone()]);
+                count += text[range.clone()].chars().count() as u32;
+            }
+            // The first held-out token only begins the held-out text, and so nothing of it is trained on.
+            let kept = begun + (f64::from(count) * (1.0 - self.test)) as u32;
+            train.extend(cut(begun..kept, self.length as usize));
+            test.extend(cut(kept..begun + count, self.length as usize));
+            begun += count;
+        }
+        if train.is_empty() {
+            let why = format!(
+                "leaves client {} no text to train on; lower it, or raise `least`",
+                self.client
+            );
+            return Err(Error::config("test", why));
+        }
+        // Speeches are joined by line ends, which a text of one line lacks.
+        let names = if names.iter().any(|name| name == "\n") {
+            names
+        } else {
+            std::iter::once("\n".to_owned()).chain(names).collect()
+        };
+        let tokens = vocabulary.tokens(&names, own.as_bytes(), &path)?;
+        let cut = train.len() as u32;
+        let all = cut + test.len() as u32;
+        train.extend(test);
+        let set = Dataset::of_text(Features::Text { tokens, pieces: train }, self.length as usize)?;
+        let set = Arc::new(set.with_class_names(names)?);
+        let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
+        Ok(ClientData {
+            train: Examples::new(set.clone(), (0..cut).collect::<Vec<_>>())?.take(limit(self.limit)),
+            test: Examples::new(set, (cut..all).collect::<Vec<_>>())?.take(limit(self.test_limit)),
+        })
     }
-    if train.is_empty() {
-        let why = format!(
-            "leaves client {} no text to train on; lower it, or raise `least`",
-            roles.client
-        );
-        return Err(Error::config("test", why));
+
+    fn check(&self) -> Result<(), Error> {
+        check_client(self.client, self.clients)?;
+        if self.roles == 0 {
+            return Err(Error::config("roles", "is 0, but must be at least 1"));
+        }
+        if self.least < FEWEST {
+            let why = format!("is {}, but must be at least {FEWEST}", self.least);
+            return Err(Error::config("least", why));
+        }
+        if self.limit == Some(0) {
+            return Err(Error::config("limit", "must be at least 1"));
+        }
+        check_length(self.length)?;
+        check_share(Some(self.test), None)
     }
-    // Speeches are joined by line ends, which a text of one line lacks.
-    let names = if names.iter().any(|name| name == "\n") {
-        names
-    } else {
-        std::iter::once("\n".to_owned()).chain(names).collect()
-    };
-    let tokens = vocabulary.tokens(&names, own.as_bytes(), &path)?;
-    let cut = train.len() as u32;
-    let all = cut + test.len() as u32;
-    train.extend(test);
-    let set = Dataset::of_text(Features::Text { tokens, pieces: train }, roles.length as usize)?;
-    let set = Arc::new(set.with_class_names(names)?);
-    let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
-    Ok(ClientData {
-        train: Examples::new(set.clone(), (0..cut).collect::<Vec<_>>())?.take(limit(roles.limit)),
-        test: Examples::new(set, (cut..all).collect::<Vec<_>>())?.take(limit(roles.test_limit)),
-    })
+
+    fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            client: Some(&mut self.client),
+            clients: Some(&mut self.clients),
+            paths: vec![&mut self.dir],
+            ..Keys::default()
+        }
+    }
 }
 
 fn text_file(dir: &Path) -> Result<DataFile, Error> {

@@ -1,121 +1,158 @@
 //! The data sets by name: the `data` table of a client's configuration.
 
+use std::fmt;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::{Table, Value};
 
-use super::array::{self, Arrays};
-use super::builtin::{self, Builtin};
-use super::cmapss::{self, Cmapss};
-use super::csv::{self, Csv};
+use super::array::Arrays;
+use super::builtin::Builtin;
+use super::cifar::Cifar10;
+use super::cmapss::Cmapss;
+use super::csv::Csv;
 use super::error::Error;
 use super::examples::ClientData;
-use super::hapt::{self, Hapt};
-use super::images::{self, Images};
-use super::roles::{self, Roles};
-use super::shard::Shard;
-use super::text::{self, Text};
-use super::{cifar, idx};
+use super::hapt::Hapt;
+use super::idx::Idx;
+use super::images::Images;
+use super::roles::Roles;
+use super::set::DataSet;
+use super::text::Text;
 
-/// Each row is a data set: its name in a configuration, its keys, and the module that has `check`, `relative_to`,
-/// `of_client`, `with_seed` and `load` for them.
-macro_rules! data_sets {
-    ($($(#[$doc:meta])* $name:ident($keys:ty) in $module:ident,)*) => {
-        /// Where a client's examples come from. Checked when it is read: a `DataSource` out of a file is in range.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case", try_from = "Raw")]
-        pub enum DataSource {
-            $($(#[$doc])* $name($keys),)*
-        }
-
-        #[derive(Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        enum Raw {
-            $($name($keys),)*
-        }
-
-        impl TryFrom<Raw> for DataSource {
-            type Error = Error;
-
-            fn try_from(raw: Raw) -> Result<Self, Error> {
-                let source = match raw {
-                    $(Raw::$name(set) => Self::$name(set),)*
-                };
-                source.check()?;
-                Ok(source)
-            }
-        }
-
-        impl DataSource {
-            /// Makes a relative folder relative to `base`, where the configuration file lies.
-            pub fn relative_to(&mut self, base: &Path) {
-                match self {
-                    $(Self::$name(set) => $module::relative_to(set, base),)*
-                }
-            }
-
-            /// The part of one of `clients` clients, counted from 0.
-            ///
-            /// # Errors
-            /// `Config` if the set cannot be shared by so many.
-            pub fn of_client(&self, client: u32, clients: u32) -> Result<Self, Error> {
-                match self {
-                    $(Self::$name(set) => $module::of_client(set, client, clients).map(Self::$name),)*
-                }
-            }
-
-            /// The same set with another seed of the split, or of the drawing; unchanged if the set has no seed.
-            #[must_use]
-            pub fn with_seed(&self, seed: u64) -> Self {
-                match self {
-                    $(Self::$name(set) => Self::$name($module::with_seed(set, seed)),)*
-                }
-            }
-
-            /// Reads or draws this client's examples. Clients of one process share one copy of a file's set.
-            ///
-            /// # Errors
-            /// `Config` if a number is out of range, otherwise those of the reader.
-            pub fn load(&self) -> Result<ClientData, Error> {
-                self.check()?;
-                match self {
-                    $(Self::$name(set) => $module::load(set),)*
-                }
-            }
-
-            fn check(&self) -> Result<(), Error> {
-                match self {
-                    $(Self::$name(set) => $module::check(set),)*
-                }
-            }
-        }
-    };
+/// A kind of data set.
+#[derive(Debug, Clone)]
+pub struct DataSetInfo {
+    /// The name that configurations use.
+    pub name: &'static str,
+    read: fn(Value) -> Result<Box<dyn AnySet>, String>,
 }
 
-data_sets! {
-    /// Handwriting-like digits drawn by the program; each client writes in its own style.
-    Builtin(Builtin) in builtin,
-    /// Images and labels in idx files, under the names that MNIST and Fashion-MNIST have.
-    Idx(Shard) in idx,
-    /// CIFAR-10's binary files.
-    Cifar10(Shard) in cifar,
-    /// One person of the HAPT recordings.
-    Hapt(Hapt) in hapt,
-    /// Arrays in npy or safetensors files.
-    Arrays(Arrays) in array,
-    /// Rows of a CSV file.
-    Csv(Csv) in csv,
-    /// A folder of images for each class.
-    Images(Images) in images,
-    /// A text file, whose tokens are predicted one after another.
-    Text(Text) in text,
-    /// Shakespeare: the speeches of one role.
-    Roles(Roles) in roles,
-    /// C-MAPSS: windows of the sensors of some engines, with their remaining lives.
-    Cmapss(Cmapss) in cmapss,
+impl DataSetInfo {
+    /// Data sets of type `T`, called `name`.
+    pub const fn of<T: DataSet + Clone + DeserializeOwned + 'static>(name: &'static str) -> Self {
+        Self { name, read: read::<T> }
+    }
+}
+
+/// Every data set of this crate.
+pub(crate) static DATA_SETS: &[DataSetInfo] = &[
+    DataSetInfo::of::<Builtin>("builtin"),
+    DataSetInfo::of::<Idx>("idx"),
+    DataSetInfo::of::<Cifar10>("cifar10"),
+    DataSetInfo::of::<Hapt>("hapt"),
+    DataSetInfo::of::<Arrays>("arrays"),
+    DataSetInfo::of::<Csv>("csv"),
+    DataSetInfo::of::<Images>("images"),
+    DataSetInfo::of::<Text>("text"),
+    DataSetInfo::of::<Roles>("roles"),
+    DataSetInfo::of::<Cmapss>("cmapss"),
+];
+
+fn read<T: DataSet + Clone + DeserializeOwned + 'static>(keys: Value) -> Result<Box<dyn AnySet>, String> {
+    let set: T = keys
+        .try_into()
+        .map_err(|error: toml::de::Error| error.message().to_owned())?;
+    set.check().map_err(|error| error.to_string())?;
+    Ok(Box::new(set))
+}
+
+/// A data set behind a pointer, which can be copied.
+trait AnySet: DataSet {
+    fn copy(&self) -> Box<dyn AnySet>;
+}
+
+impl<T: DataSet + Clone + 'static> AnySet for T {
+    fn copy(&self) -> Box<dyn AnySet> {
+        Box::new(self.clone())
+    }
+}
+
+/// Where a client's examples come from: a data set by its name, with its keys, `{ csv = { file = "a.csv", label = "b" } }`. Every key
+/// is in range.
+pub struct DataSource {
+    name: &'static str,
+    /// The keys as they were given.
+    given: Value,
+    set: Box<dyn AnySet>,
 }
 
 impl DataSource {
+    /// The set of one of `kinds` that a `data` table names.
+    ///
+    /// # Errors
+    /// Which set or key is wrong, and how.
+    pub fn of(table: &Value, kinds: &[DataSetInfo]) -> Result<Self, String> {
+        let keys = table
+            .as_table()
+            .filter(|table| table.len() == 1)
+            .and_then(|table| table.iter().next());
+        let (name, keys) =
+            keys.ok_or("must be a table with one data set, such as { csv = { file = \"a.csv\", label = \"b\" } }")?;
+        let kind = kinds.iter().find(|kind| kind.name == name);
+        let kind = kind.ok_or_else(|| {
+            let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+            format!("there is no data set `{name}`; the data sets are {}", names.join(", "))
+        })?;
+        Ok(Self {
+            name: kind.name,
+            given: keys.clone(),
+            set: (kind.read)(keys.clone()).map_err(|why| format!("`{name}`: {why}"))?,
+        })
+    }
+
+    /// A set of this crate, `name`, with the keys of `set`.
+    ///
+    /// # Errors
+    /// As [`DataSource::of`]; if a number of `set` is larger than TOML can hold.
+    pub fn new(name: &str, set: &impl Serialize) -> Result<Self, Error> {
+        let keys = Value::try_from(set).map_err(|error| error.to_string());
+        let table = keys.map(|keys| Value::Table(Table::from_iter([(name.to_owned(), keys)])));
+        let source = table.and_then(|table| Self::of(&table, DATA_SETS));
+        source.map_err(|why| Error::config("data", why))
+    }
+
+    /// The set.
+    pub fn set(&self) -> &dyn DataSet {
+        self.set.as_ref()
+    }
+
+    /// Makes relative paths relative to `base`, where the configuration file lies.
+    pub fn relative_to(&mut self, base: &Path) {
+        self.set.keys().relative_to(base);
+    }
+
+    /// The part of one of `clients` clients, counted from 0.
+    ///
+    /// # Errors
+    /// `Config` if the set cannot be shared by so many.
+    pub fn of_client(&self, client: u32, clients: u32) -> Result<Self, Error> {
+        let mut part = self.clone();
+        part.set.of_client(client, clients)?;
+        Ok(part)
+    }
+
+    /// The same set with another seed of the split, or of the drawing; unchanged if the set has no seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        let mut other = self.clone();
+        if let Some(own) = other.set.keys().seed {
+            *own = seed;
+        }
+        other
+    }
+
+    /// Reads or draws this client's examples. Clients of one process share one copy of a file's set.
+    ///
+    /// # Errors
+    /// `Config` if a number is out of range, otherwise those of the reader.
+    pub fn load(&self) -> Result<ClientData, Error> {
+        self.set.check()?;
+        self.set.load()
+    }
+
     /// The set that a command line gives, such as `{ idx = { dir = "data/fashion-mnist" } }`.
     ///
     /// # Errors
@@ -129,6 +166,46 @@ impl DataSource {
         given
             .map(|given| given.data)
             .map_err(|error| Error::config("--data", error.to_string()))
+    }
+}
+
+impl Clone for DataSource {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name,
+            given: self.given.clone(),
+            set: self.set.copy(),
+        }
+    }
+}
+
+impl fmt::Debug for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.name, self.set)
+    }
+}
+
+/// Whether both were given alike.
+impl PartialEq for DataSource {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, &self.given) == (other.name, &other.given)
+    }
+}
+
+/// As it was given.
+impl Serialize for DataSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut table = serializer.serialize_map(Some(1))?;
+        table.serialize_entry(self.name, &self.given)?;
+        table.end()
+    }
+}
+
+/// One of the sets of this crate.
+impl<'de> Deserialize<'de> for DataSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let table = Value::deserialize(deserializer)?;
+        Self::of(&table, DATA_SETS).map_err(serde::de::Error::custom)
     }
 }
 
@@ -154,15 +231,14 @@ mod tests {
 
     #[test]
     fn every_source_is_read_from_toml() {
+        let shown = |text: &str| format!("{:?}", parse(text).unwrap());
         assert_eq!(
-            parse("[data]\nbuiltin = {}").unwrap(),
-            DataSource::Builtin(Builtin::default())
+            shown("[data]\nbuiltin = {}"),
+            format!("builtin: {:?}", Builtin::default())
         );
         let text = "[data.idx]\ndir = 'fashion'\nclient = 3\nclients = 10\nsplit = { dirichlet = 0.5 }\nlimit = 60";
-        let DataSource::Idx(shard) = parse(text).unwrap() else {
-            panic!("idx")
-        };
-        assert_eq!((shard.client, shard.split, shard.seed), (3, Split::Dirichlet(0.5), 42));
+        let keys = "client: 3, clients: 10, split: Dirichlet(0.5), seed: 42, limit: Some(60)";
+        assert!(shown(text).contains(keys));
         assert!(parse("[data.cifar10]\ndir = 'c'\nsplit = 'iid'").is_ok());
         assert!(parse("[data.cifar10]\ndir = 'c'\nclients = 5\nsplit = { by-label = 2 }").is_ok());
         for (text, split) in [
@@ -174,16 +250,77 @@ mod tests {
         ] {
             let mut source = parse(&format!("[data.idx]\ndir = 'x'\nsplit = {text}")).unwrap();
             source.relative_to(Path::new("/base"));
-            let DataSource::Idx(shard) = source else { panic!("idx") };
-            assert_eq!(shard.split, split);
+            let found = format!("{source:?}");
+            assert!(
+                found.contains(&format!("split: {split:?}")) && found.contains("\"/base/x\""),
+                "{found}"
+            );
         }
         assert!(parse("data = { arrays = { x = 'x.npy', y = 'y.npy' } }").is_ok());
         assert!(parse("data = { csv = { file = 'a.csv', label = 'b', classes = ['x', 'y'] } }").is_ok());
         assert!(parse("data = { images = { dir = 'a', resize = [32, 32] } }").is_ok());
-        let mut hapt = parse("[data.hapt]\ndir = 'h'\nuser = 30").unwrap();
-        hapt.relative_to(Path::new("/base"));
-        let DataSource::Hapt(hapt) = hapt else { panic!("hapt") };
-        assert_eq!(hapt.dir, Path::new("/base/h"));
+        let text = "text = { file = 'a', test_file = 'b', vocabulary = { file = 'c' } }";
+        let mut text = parse(&format!("data = {{ {text} }}")).unwrap();
+        text.relative_to(Path::new("/base"));
+        let found = format!("{text:?}");
+        assert!(
+            ["/base/a", "/base/b", "/base/c"]
+                .iter()
+                .all(|path| found.contains(path)),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn a_part_has_its_client_and_a_copy_another_seed() {
+        let of = |text: &str| parse(&format!("data = {text}")).unwrap();
+        for (text, part, seeded) in [
+            ("{ builtin = {} }", "client: 3", "seed: 7"),
+            ("{ idx = { dir = 'x' } }", "client: 3, clients: 9", "seed: 7"),
+            (
+                "{ csv = { file = 'x', label = 'y' } }",
+                "client: 3, clients: 9",
+                "seed: 7",
+            ),
+            ("{ hapt = { dir = 'x', user = 1 } }", "user: 4", ""),
+            ("{ roles = { dir = 'x' } }", "client: 3, clients: 9", ""),
+            ("{ cmapss = { dir = 'x' } }", "client: 3, clients: 9", ""),
+        ] {
+            let found = format!("{:?}", of(text).of_client(3, 9).unwrap());
+            assert!(found.contains(part), "{text}: {found}");
+            let found = format!("{:?}", of(text).with_seed(7));
+            assert!(found.contains(seeded), "{text}: {found}");
+        }
+        let error = of("{ hapt = { dir = 'x', user = 1 } }").of_client(30, 31).unwrap_err();
+        assert!(error.to_string().contains("at most 30"), "{error}");
+    }
+
+    #[test]
+    fn a_set_without_a_client_is_not_shared_and_is_read_with_its_own_kinds() {
+        #[derive(Debug, Clone, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Echo {
+            count: usize,
+        }
+        impl DataSet for Echo {
+            fn load(&self) -> Result<ClientData, Error> {
+                Err(Error::config("count", format!("is {}", self.count)))
+            }
+        }
+        let kinds = [DataSetInfo::of::<Echo>("echo")];
+        let of = |text: &str| DataSource::of(&toml::from_str::<Table>(text).unwrap().into(), &kinds);
+        let echo = of("echo = { count = 7 }").unwrap();
+        assert_eq!(echo.load().unwrap_err().to_string(), "`count` is 7");
+        assert!(echo.of_client(0, 1).is_ok() && echo.of_client(0, 2).is_err());
+        for (text, why) in [
+            ("ehco = { count = 7 }", "no data set `ehco`; the data sets are echo"),
+            ("echo = { cuont = 7 }", "`echo`: unknown field `cuont`"),
+            ("", "one data set"),
+            ("echo = { count = 7 }\nother = 1", "one data set"),
+        ] {
+            let error = of(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 
     #[test]
@@ -219,13 +356,12 @@ mod tests {
 
     #[test]
     fn train_and_test_of_the_built_in_set_differ() {
-        let data = DataSource::Builtin(Builtin {
+        let builtin = Builtin {
             train: 30,
             test: 10,
             ..Builtin::default()
-        })
-        .load()
-        .unwrap();
+        };
+        let data = builtin.load().unwrap();
         assert_eq!((data.train.len(), data.test.len()), (30, 10));
         assert!(data.train.indices().iter().all(|i| !data.test.indices().contains(i)));
     }

@@ -9,6 +9,7 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::part::{Held, check_share, shared_set};
+use super::set::{DataSet, Keys};
 use super::shared::shared;
 use super::tokens::{MAX_VOCABULARY, cut};
 use super::vocabulary::Vocabulary;
@@ -20,7 +21,7 @@ const MAX_LENGTH: u32 = 65_535;
 
 shared_set! {
     /// A text file that all clients have: each trains on a stretch of it.
-    pub struct Text {
+    pub struct Text(file, test_file, vocabulary) {
         /// The file to train on. Its tokens are the vocabulary.
         pub file: PathBuf,
         /// File of held-out text, of which each client gets a stretch.
@@ -45,23 +46,6 @@ fn length() -> u32 {
     64
 }
 
-pub(super) fn check(text: &Text) -> Result<(), Error> {
-    check_length(text.length)?;
-    if let Some(size) = text.vocabulary_size {
-        if text.vocabulary != Vocabulary::Words {
-            return Err(Error::config("vocabulary_size", "needs `vocabulary = \"words\"`"));
-        }
-        if !(2..=MAX_VOCABULARY).contains(&(size as usize)) {
-            let why = format!("is {size}, but must be 2 to {MAX_VOCABULARY}");
-            return Err(Error::config("vocabulary_size", why));
-        }
-    }
-    check_share(text.test, text.test_file.as_ref().map(|_| "test_file"))?;
-    let part = text.part();
-    part.check()?;
-    part.split.expect_without_classes(true)
-}
-
 /// Succeeds if examples can have `length` tokens.
 ///
 /// # Errors
@@ -74,19 +58,39 @@ pub(super) fn check_length(length: u32) -> Result<(), Error> {
     Err(Error::config("length", why))
 }
 
-pub(super) fn relative_to(text: &mut Text, base: &Path) {
-    text.file = base.join(&text.file);
-    text.test_file = text.test_file.as_ref().map(|file| base.join(file));
-    text.vocabulary.relative_to(base);
-    text.split.relative_to(base);
-}
+impl DataSet for Text {
+    fn load(&self) -> Result<ClientData, Error> {
+        let key = |part: &str| format!("text {part} {}", self.identity());
+        let train = shared(key("train"), || read(self, &self.file, "`file` names it", None))?;
+        let test = |file| shared(key("test"), || read(self, file, "`test_file` names it", Some(&train)));
+        let held = self.test_file.as_deref().map(test).transpose()?.map(Held::Stretch);
+        self.part().of(train, Held::or_share(held, self.test))
+    }
 
-pub(super) fn load(text: &Text) -> Result<ClientData, Error> {
-    let key = |part: &str| format!("text {part} {}", text.identity());
-    let train = shared(key("train"), || read(text, &text.file, "`file` names it", None))?;
-    let test = |file| shared(key("test"), || read(text, file, "`test_file` names it", Some(&train)));
-    let held = text.test_file.as_deref().map(test).transpose()?.map(Held::Stretch);
-    text.part().of(train, Held::or_share(held, text.test))
+    fn check(&self) -> Result<(), Error> {
+        check_length(self.length)?;
+        if let Some(size) = self.vocabulary_size {
+            if self.vocabulary != Vocabulary::Words {
+                return Err(Error::config("vocabulary_size", "needs `vocabulary = \"words\"`"));
+            }
+            if !(2..=MAX_VOCABULARY).contains(&(size as usize)) {
+                let why = format!("is {size}, but must be 2 to {MAX_VOCABULARY}");
+                return Err(Error::config("vocabulary_size", why));
+            }
+        }
+        check_share(self.test, self.test_file.as_ref().map(|_| "test_file"))?;
+        let part = self.part();
+        part.check()?;
+        part.split.expect_without_classes(true)
+    }
+
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary.clone()
+    }
 }
 
 /// Reads the file at `path`. A held-out text has the vocabulary of the text to train on.

@@ -1,7 +1,7 @@
 //! Splits of examples without classes: texts and numbers to predict.
 
 use super::error::Error;
-use super::split::{Split, assigned, check_client, drawn, slice};
+use super::split::{Split, assigned, check_share_of, drawn, slice};
 
 /// As [`share`](super::split::share), for `len` examples without classes. `is_text`: with [`Split::Iid`], each client gets one
 /// stretch of the text in place of examples drawn from all of it.
@@ -15,7 +15,7 @@ pub(super) fn share_unlabelled(
     clients: u32,
     seed: u64,
 ) -> Result<Vec<u32>, Error> {
-    check_client(len, client, clients)?;
+    check_share_of(len, client, clients)?;
     split.check()?;
     split.expect_without_classes(is_text)?;
     let mut mine = match split {

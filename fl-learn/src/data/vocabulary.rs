@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::files::DataFile;
+use super::paths::MayBePath;
 use super::tokenizer;
 use super::tokens::{MAX_VOCABULARY, Tokens};
 
@@ -36,14 +37,16 @@ pub enum Vocabulary {
     File(PathBuf),
 }
 
-impl Vocabulary {
-    /// Makes the path of a file relative to `base`.
-    pub(super) fn relative_to(&mut self, base: &Path) {
-        if let Self::File(path) | Self::Tokenizer(path) = self {
-            *path = base.join(&*path);
+impl MayBePath for Vocabulary {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::File(path) | Self::Tokenizer(path) => Some(path),
+            _ => None,
         }
     }
+}
 
+impl Vocabulary {
     /// The tokens of the training file `text` at `path`, at most `size` words.
     ///
     /// # Errors

@@ -148,12 +148,16 @@ async fn run_on(stage: Stage, attack: Attack, compression: &str, limits: &str) -
     let workload = Workload {
         learner: "mlp".parse().unwrap(),
         clients: count,
-        data: DataSource::Builtin(Builtin {
-            seed: seed - 4,
-            client: 0,
-            train: 300,
-            test: 200,
-        }),
+        data: DataSource::new(
+            "builtin",
+            &Builtin {
+                seed: seed - 4,
+                client: 0,
+                train: 300,
+                test: 200,
+            },
+        )
+        .unwrap(),
     };
     let (layout, weights) = workload.initial(seed).unwrap();
     let found = Found::default();

@@ -1,7 +1,7 @@
 //! Non-IID Fashion-MNIST, compressed in both directions: the model learns, every byte is accounted for, frames are
 //! small, and neither randomness nor the order of arrival changes a bit of the model.
 
-use fl_learn::data::{Builtin, DataSource, Shard, Split};
+use fl_learn::data::{Builtin, DataSource, Idx, Split};
 use fl_sim::score::Score;
 use fl_sim::workload::{TASK, Workload};
 
@@ -14,22 +14,29 @@ const SEED: u64 = 42;
 /// Fashion-MNIST with a skewed class distribution per client and at most 1,000 images per client.
 fn workload() -> Workload {
     let data = match real_data("fashion-mnist", "the built-in set") {
-        Some(dir) => DataSource::Idx(Shard {
-            dir,
-            client: 0,
-            clients: CLIENTS,
-            split: Split::Dirichlet(0.5),
-            seed: SEED,
-            limit: Some(1000),
-            test_limit: Some(250),
-            hold_out_batch_5: false,
-        }),
-        None => DataSource::Builtin(Builtin {
-            seed: SEED,
-            client: 0,
-            train: 1000,
-            test: 250,
-        }),
+        Some(dir) => DataSource::new(
+            "idx",
+            &Idx {
+                dir,
+                client: 0,
+                clients: CLIENTS,
+                split: Split::Dirichlet(0.5),
+                seed: SEED,
+                limit: Some(1000),
+                test_limit: Some(250),
+            },
+        )
+        .unwrap(),
+        None => DataSource::new(
+            "builtin",
+            &Builtin {
+                seed: SEED,
+                client: 0,
+                train: 1000,
+                test: 250,
+            },
+        )
+        .unwrap(),
     };
     Workload {
         learner: "mlp".parse().unwrap(),

@@ -14,18 +14,26 @@ async fn six_people_train_a_model_of_what_they_do() {
     let (learner, data) = match real_data("hapt", "the built-in set and `mlp`") {
         Some(dir) => (
             "har",
-            DataSource::Hapt(Hapt {
-                dir,
-                user: 1,
-                limit: None,
-            }),
+            DataSource::new(
+                "hapt",
+                &Hapt {
+                    dir,
+                    user: 1,
+                    limit: None,
+                },
+            )
+            .unwrap(),
         ),
         None => (
             "mlp",
-            DataSource::Builtin(Builtin {
-                train: 300,
-                ..Builtin::default()
-            }),
+            DataSource::new(
+                "builtin",
+                &Builtin {
+                    train: 300,
+                    ..Builtin::default()
+                },
+            )
+            .unwrap(),
         ),
     };
     let workload = Workload {

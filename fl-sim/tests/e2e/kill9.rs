@@ -214,7 +214,7 @@ fn survives(seed: u64, more: &str) {
     let workload = Workload {
         learner: "mlp".parse().unwrap(),
         clients: CLIENTS as u32,
-        data: DataSource::Builtin(DATA),
+        data: DataSource::new("builtin", &DATA).unwrap(),
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let undisturbed = runtime.block_on(train(&workload, SEED, &run_toml(more), 1));

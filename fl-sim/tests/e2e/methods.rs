@@ -18,12 +18,16 @@ async fn accuracy(methods: &str) -> f64 {
     let workload = Workload {
         learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
-        data: DataSource::Builtin(Builtin {
-            seed: 3,
-            client: 0,
-            train: 200,
-            test: 100,
-        }),
+        data: DataSource::new(
+            "builtin",
+            &Builtin {
+                seed: 3,
+                client: 0,
+                train: 200,
+                test: 100,
+            },
+        )
+        .unwrap(),
     };
     let run = format!(
         "name = \"methods\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\

@@ -44,7 +44,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
     let workload = Workload {
         learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
-        data: DataSource::Builtin(builtin),
+        data: DataSource::new("builtin", &builtin).unwrap(),
     };
     let (layout, weights) = workload.initial(7).unwrap();
     let run = format!(

@@ -9,7 +9,7 @@ mod shape;
 
 pub(super) use element::Element;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::dataset::{Dataset, MAX_CLASSES};
@@ -19,6 +19,7 @@ use super::features::Features;
 use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
+use super::set::{DataSet, Keys};
 use super::shared::shared;
 use read::{Array, Labels};
 pub use shape::Order;
@@ -26,7 +27,7 @@ pub(super) use shape::check as check_shape;
 
 shared_set! {
     /// Examples in npy files, or in tensors of safetensors files: an array of values and an array of labels.
-    pub struct Arrays {
+    pub struct Arrays(dir) {
         /// Folder of the files.
         #[serde(default)]
         pub dir: PathBuf,
@@ -71,34 +72,35 @@ impl Arrays {
     }
 }
 
-pub(super) fn check(arrays: &Arrays) -> Result<(), Error> {
-    match (&arrays.test_x, &arrays.test_y) {
-        (Some(_), None) => return Err(Error::config("test_x", "needs `test_y`")),
-        (None, Some(_)) => return Err(Error::config("test_y", "needs `test_x`")),
-        _ => {}
+impl DataSet for Arrays {
+    fn load(&self) -> Result<ClientData, Error> {
+        let key = |part: &str| format!("arrays {part} {}", self.identity());
+        let train = shared(key("train"), || read(self, "x", &self.x, &self.y, None))?;
+        let test = |(x, y): (&String, &String)| shared(key("test"), || read(self, "test_x", x, y, Some(&train)));
+        let files = self.test_x.as_ref().zip(self.test_y.as_ref());
+        let held = files.map(test).transpose()?.map(Held::Dealt);
+        self.part().of(train, Held::or_share(held, self.test))
     }
-    check_share(arrays.test, arrays.test_x.as_ref().map(|_| "test_x"))?;
-    let is_bad = |classes: u16| !(1..=MAX_CLASSES).contains(&usize::from(classes));
-    if arrays.classes.is_some_and(is_bad) {
-        return Err(Error::config("classes", format!("must be 1 to {MAX_CLASSES}")));
+
+    fn check(&self) -> Result<(), Error> {
+        match (&self.test_x, &self.test_y) {
+            (Some(_), None) => return Err(Error::config("test_x", "needs `test_y`")),
+            (None, Some(_)) => return Err(Error::config("test_y", "needs `test_x`")),
+            _ => {}
+        }
+        check_share(self.test, self.test_x.as_ref().map(|_| "test_x"))?;
+        let is_bad = |classes: u16| !(1..=MAX_CLASSES).contains(&usize::from(classes));
+        if self.classes.is_some_and(is_bad) {
+            return Err(Error::config("classes", format!("must be 1 to {MAX_CLASSES}")));
+        }
+        shape::check(self.shape)?;
+        self.scaling().check()?;
+        self.part().check()
     }
-    shape::check(arrays.shape)?;
-    arrays.scaling().check()?;
-    arrays.part().check()
-}
 
-pub(super) fn relative_to(arrays: &mut Arrays, base: &Path) {
-    arrays.dir = base.join(&arrays.dir);
-    arrays.split.relative_to(base);
-}
-
-pub(super) fn load(arrays: &Arrays) -> Result<ClientData, Error> {
-    let key = |part: &str| format!("arrays {part} {}", arrays.identity());
-    let train = shared(key("train"), || read(arrays, "x", &arrays.x, &arrays.y, None))?;
-    let test = |(x, y): (&String, &String)| shared(key("test"), || read(arrays, "test_x", x, y, Some(&train)));
-    let files = arrays.test_x.as_ref().zip(arrays.test_y.as_ref());
-    let held = files.map(test).transpose()?.map(Held::Dealt);
-    arrays.part().of(train, Held::or_share(held, arrays.test))
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
+    }
 }
 
 /// Reads the values in `x`, which is the value of `key`, and the labels in `y`. A test set must have the shape and the classes of

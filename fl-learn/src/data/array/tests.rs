@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+use std::path::Path;
+
 use super::*;
 use crate::data::Split;
 
@@ -24,7 +26,7 @@ fn seen(data: &ClientData) -> (Vec<f32>, Vec<u32>) {
 }
 
 fn refused(arrays: &Arrays) -> String {
-    let checked = check(arrays).and_then(|()| load(arrays));
+    let checked = DataSet::check(arrays).and_then(|()| DataSet::load(arrays));
     checked.map(|data| data.train.len()).unwrap_err().to_string()
 }
 
@@ -49,7 +51,7 @@ fn every_type_and_version_that_numpy_writes_is_read() {
                     &format!("{name}.npy"),
                     &format!("labels_{y}.npy"),
                 );
-                let data = load(&arrays).unwrap();
+                let data = DataSet::load(&arrays).unwrap();
                 assert_eq!(data.train.input().shape, [1, 1, 4], "{name}");
                 assert_eq!((data.train.input().classes, data.test.len()), (3, 0));
                 let (have, labels) = seen(&data);
@@ -61,7 +63,7 @@ fn every_type_and_version_that_numpy_writes_is_read() {
             }
         }
     }
-    let column = load(&keys(&golden().join("npy"), "f4.npy", "labels_column.npy")).unwrap();
+    let column = DataSet::load(&keys(&golden().join("npy"), "f4.npy", "labels_column.npy")).unwrap();
     assert_eq!(seen(&column), (part, LABELS.to_vec()));
 }
 
@@ -71,12 +73,12 @@ fn tensors_of_one_safetensors_file_are_read() {
     for x in ["x", "half"] {
         let (x, y) = (format!("set.safetensors:{x}"), "set.safetensors:y");
         assert_eq!(
-            seen(&load(&keys(&golden(), &x, y)).unwrap()),
+            seen(&DataSet::load(&keys(&golden(), &x, y)).unwrap()),
             (part.clone(), LABELS.to_vec())
         );
     }
     let mixed = keys(&golden(), "npy/f4.npy", "set.safetensors:y");
-    assert_eq!(seen(&load(&mixed).unwrap()), (part, LABELS.to_vec()));
+    assert_eq!(seen(&DataSet::load(&mixed).unwrap()), (part, LABELS.to_vec()));
     for (x, part) in [
         (
             "set.safetensors:images",
@@ -172,7 +174,7 @@ proptest! {
         let labels: Vec<i64> = (0..examples).map(|_| rng.below(7) as i64).collect();
         let shape = [examples as u64, channels as u64, width as u64];
         let dir = folder(&npy_file(version, descr, &shape, &data), &label_file(&labels));
-        let data = load(&Arrays { shape: Some([channels, 1, width]), ..keys(dir.path(), "x.npy", "y.npy") }).unwrap();
+        let data = DataSet::load(&Arrays { shape: Some([channels, 1, width]), ..keys(dir.path(), "x.npy", "y.npy") }).unwrap();
         prop_assert_eq!(data.train.input().shape, [channels, 1, width]);
         let (have, classes) = seen(&data);
         prop_assert_eq!(have, want);
@@ -206,7 +208,7 @@ fn a_file_cut_short_or_changed_anywhere_is_read_or_refused() {
                 let mut changed = whole.clone();
                 changed[at] = value;
                 fs::write(&path, &changed).unwrap();
-                match load(arrays) {
+                match DataSet::load(arrays) {
                     Ok(data) => {
                         assert_eq!(data.train.len(), 6, "{name} {at} {value}");
                         read += 1;
@@ -216,7 +218,7 @@ fn a_file_cut_short_or_changed_anywhere_is_read_or_refused() {
             }
         }
         fs::write(&path, whole).unwrap();
-        assert!(load(arrays).is_ok());
+        assert!(DataSet::load(arrays).is_ok());
     }
     assert!(read > 500, "most changes of values are not noticed: {read}");
 }
@@ -236,9 +238,12 @@ fn a_shape_of_long_integers_of_python_2_is_read() {
         bytes
     };
     let dir = folder(&longs("(6, 4,)", "(6L, 4L)", &x), &longs("(6,)", "(6L,)", &y));
-    let read = load(&keys(dir.path(), "x.npy", "y.npy")).unwrap();
+    let read = DataSet::load(&keys(dir.path(), "x.npy", "y.npy")).unwrap();
     let plain = folder(&x, &y);
-    assert_eq!(seen(&read), seen(&load(&keys(plain.path(), "x.npy", "y.npy")).unwrap()));
+    assert_eq!(
+        seen(&read),
+        seen(&DataSet::load(&keys(plain.path(), "x.npy", "y.npy")).unwrap())
+    );
     for wrong in ["(6l, 4)", "(6LL, 4)", "(L6, 4)", "(6 L, 4)"] {
         let dir = folder(&longs("(6, 4,)", wrong, &x), &y);
         let error = refused(&keys(dir.path(), "x.npy", "y.npy"));
@@ -316,7 +321,11 @@ fn lengths_labels_and_values_that_do_not_suit_are_named_with_their_row() {
 
 #[test]
 fn keys_that_contradict_each_other_are_refused() {
-    let parse = |more: &str| check(&toml::from_str(&format!("x = 'x.npy'\ny = 'y.npy'\n{more}")).unwrap());
+    let parse = |more: &str| {
+        toml::from_str::<Arrays>(&format!("x = 'x.npy'\ny = 'y.npy'\n{more}"))
+            .unwrap()
+            .check()
+    };
     for (more, key) in [
         ("test_x = 'a.npy'", "test_x"),
         ("test_y = 'a.npy'", "test_y"),
@@ -353,7 +362,7 @@ fn a_test_set_has_the_shape_and_the_classes_of_the_training_set() {
         test_y: Some(y.to_owned()),
         ..keys(dir.path(), "x.npy", "y.npy")
     };
-    let data = load(&with("one.npy", "zero.npy")).unwrap();
+    let data = DataSet::load(&with("one.npy", "zero.npy")).unwrap();
     assert_eq!((data.test.len(), data.test.input()), (1, data.train.input()));
     let error = refused(&with("wide.npy", "zero.npy"));
     assert!(
@@ -374,7 +383,7 @@ fn channels_last_become_channels_first() {
     let dir = folder(&file, &label_file(&[0, 1]));
     let arrays = keys(dir.path(), "x.npy", "y.npy");
     assert!(refused(&arrays).contains("`order`"));
-    let data = load(&Arrays {
+    let data = DataSet::load(&Arrays {
         order: Some(Order::Hwc),
         mean: Some(vec![0.0, 0.5, 0.0].into()),
         std: Some(vec![1.0].into()),
@@ -407,7 +416,12 @@ fn clients_share_arrays_and_hold_out_a_share_each() {
     };
     let mut all = Vec::new();
     for client in 0..4 {
-        let data = load(&of_client(&arrays, client, 4).unwrap()).unwrap();
+        let data = DataSet::load(&Arrays {
+            client,
+            clients: 4,
+            ..arrays.clone()
+        })
+        .unwrap();
         let (train, test) = (data.train.indices(), data.test.indices());
         assert_eq!(test.len(), ((train.len() + test.len()) as f64 * 0.2).round() as usize);
         all.extend_from_slice(train);

@@ -30,7 +30,7 @@ fn folder(train: &str, test: &str, lives: &str) -> tempfile::TempDir {
 
 fn keys(dir: &Path, keys: &str) -> Cmapss {
     let mut cmapss: Cmapss = toml::from_str(&format!("dir = '.'\n{keys}")).unwrap();
-    relative_to(&mut cmapss, dir);
+    cmapss.keys().relative_to(dir);
     cmapss
 }
 
@@ -38,7 +38,7 @@ fn keys(dir: &Path, keys: &str) -> Cmapss {
 fn windows_end_with_each_cycle_and_their_target_is_the_rest_of_the_life() {
     let dir = folder(&lines(&[5, 2, 4]), &lines(&[3, 6]), "200\n3\n");
     let set = keys(dir.path(), "window = 3\nsensors = [2, 4]\nlongest = 4\nclients = 2");
-    let data = load(&set).unwrap();
+    let data = DataSet::load(&set).unwrap();
     let input = data.train.input();
     assert_eq!((input.shape, input.classes), ([2, 1, 3], 1));
     // Engines 1 and 3: 3 and 2 windows.
@@ -55,7 +55,12 @@ fn windows_end_with_each_cycle_and_their_target_is_the_rest_of_the_life() {
     // The test engine that belongs to this client lives for longer than is counted.
     assert_eq!(data.test.batch(&[0]).targets.numbers(), [1.0]);
     // Engine 2 is shorter than a window: its first cycle is repeated.
-    let other = load(&of_client(&set, 1, 2).unwrap()).unwrap();
+    let other = DataSet::load(&Cmapss {
+        client: 1,
+        clients: 2,
+        ..set.clone()
+    })
+    .unwrap();
     let batch = other.train.batch(&[0]);
     let values = batch.values.numbers();
     assert_eq!(
@@ -68,9 +73,9 @@ fn windows_end_with_each_cycle_and_their_target_is_the_rest_of_the_life() {
 #[test]
 fn all_clients_together_have_every_engine_once() {
     let dir = folder(&lines(&[5, 2, 4, 7, 3]), &lines(&[3, 6, 2]), "1\n2\n3\n");
-    let whole = load(&keys(dir.path(), "window = 2")).unwrap();
+    let whole = DataSet::load(&keys(dir.path(), "window = 2")).unwrap();
     let part = |client| {
-        load(&keys(
+        DataSet::load(&keys(
             dir.path(),
             &format!("window = 2\nclients = 3\nclient = {client}"),
         ))
@@ -79,7 +84,13 @@ fn all_clients_together_have_every_engine_once() {
     let sum = |of: fn(&ClientData) -> usize| (0..3).map(|client| of(&part(client))).sum::<usize>();
     assert_eq!(sum(|data| data.train.len()), whole.train.len());
     assert_eq!((sum(|data| data.test.len()), whole.test.len()), (3, 3));
-    assert_eq!(load(&keys(dir.path(), "window = 2\nlimit = 4")).unwrap().train.len(), 4);
+    assert_eq!(
+        DataSet::load(&keys(dir.path(), "window = 2\nlimit = 4"))
+            .unwrap()
+            .train
+            .len(),
+        4
+    );
 }
 
 #[test]
@@ -171,8 +182,8 @@ fn bad_keys_and_bad_lines_are_refused() {
     ] {
         let dir = folder(&train, &good, lives);
         let cmapss = keys(dir.path(), more);
-        let error = check(&cmapss)
-            .and_then(|()| load(&cmapss))
+        let error = DataSet::check(&cmapss)
+            .and_then(|()| DataSet::load(&cmapss))
             .map(drop)
             .unwrap_err()
             .to_string();
@@ -189,7 +200,7 @@ proptest! {
         changed.replace_range(at..at + 1, &with);
         for train in [rows, changed] {
             let dir = folder(&train, &lines(&[2]), "7\n");
-            if let Ok(data) = load(&keys(dir.path(), "window = 2")) {
+            if let Ok(data) = DataSet::load(&keys(dir.path(), "window = 2")) {
                 prop_assert!(!data.train.is_empty() && data.test.len() == 1);
             }
         }
@@ -204,7 +215,14 @@ fn fd001_has_its_known_windows() {
         return;
     }
     let parts: Vec<ClientData> = (0..10)
-        .map(|client| load(&of_client(&keys(&dir, ""), client, 10).unwrap()).unwrap())
+        .map(|client| {
+            DataSet::load(&Cmapss {
+                client,
+                clients: 10,
+                ..keys(&dir, "")
+            })
+            .unwrap()
+        })
         .collect();
     // 20,631 cycles of 100 engines, of which the first 29 of each end no window.
     assert_eq!(

@@ -24,9 +24,9 @@ fn read_both(text: &str, test: Option<&str>, more: &str) -> Result<ClientData, E
         keys.push_str("test_file = 'held.csv'\n");
     }
     let mut csv: Csv = toml::from_str(&keys).unwrap();
-    check(&csv)?;
-    relative_to(&mut csv, dir.path());
-    load(&csv)
+    DataSet::check(&csv)?;
+    csv.keys().relative_to(dir.path());
+    DataSet::load(&csv)
 }
 
 fn seen(examples: &super::super::Examples) -> (Vec<f32>, Vec<u32>) {
@@ -229,8 +229,8 @@ fn what_cannot_be_read_is_named_with_line_and_column() {
     let path = dir.path().join("latin.csv");
     fs::write(&path, b"a,y\n1,caf\xe9\n").unwrap();
     let mut csv: Csv = toml::from_str("file = 'latin.csv'\nlabel = 'y'").unwrap();
-    relative_to(&mut csv, dir.path());
-    let error = load(&csv).unwrap_err().to_string();
+    csv.keys().relative_to(dir.path());
+    let error = DataSet::load(&csv).unwrap_err().to_string();
     assert!(error.contains("latin.csv: line 2: not UTF-8"), "{error}");
 }
 
@@ -439,11 +439,11 @@ fn keys_that_contradict_each_other_are_refused() {
 fn a_file_changed_or_cut_short_anywhere_is_read_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut csv: Csv = toml::from_str("file = 'train.csv'\nlabel = 'species'\nignore = ['id']").unwrap();
-    relative_to(&mut csv, dir.path());
+    csv.keys().relative_to(dir.path());
     let path = dir.path().join("train.csv");
     let try_bytes = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
-        match load(&csv) {
+        match DataSet::load(&csv) {
             Ok(data) => assert!((1..=5).contains(&data.train.len()), "{}", data.train.len()),
             Err(error) => assert!(error.to_string().contains("train.csv"), "{error}"),
         }
@@ -467,13 +467,13 @@ fn a_compressed_file_is_read_and_its_damage_is_named() {
     gzip.write_all(FLOWERS.as_bytes()).unwrap();
     let packed = gzip.finish().unwrap();
     let mut csv: Csv = toml::from_str("file = 'train.csv'\nlabel = 'species'").unwrap();
-    relative_to(&mut csv, dir.path());
+    csv.keys().relative_to(dir.path());
     let path = dir.path().join("train.csv.gz");
     fs::write(&path, &packed).unwrap();
-    assert_eq!(load(&csv).unwrap().train.len(), 4);
+    assert_eq!(DataSet::load(&csv).unwrap().train.len(), 4);
     for len in 1..packed.len() {
         fs::write(&path, &packed[..len]).unwrap();
-        let error = load(&csv).unwrap_err().to_string();
+        let error = DataSet::load(&csv).unwrap_err().to_string();
         assert!(error.contains("train.csv.gz"), "{len}: {error}");
     }
 }

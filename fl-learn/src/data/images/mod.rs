@@ -22,13 +22,14 @@ use super::features::Features;
 use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
+use super::set::{DataSet, Keys};
 use super::shared::shared;
 use image::Image;
 use list::Listed;
 
 shared_set! {
     /// PNG and JPEG files in one folder for each class.
-    pub struct Images {
+    pub struct Images(dir, test_dir) {
         /// Folder of the classes' folders.
         pub dir: PathBuf,
         /// The same of held-out examples.
@@ -67,37 +68,37 @@ impl Images {
     }
 }
 
-pub(super) fn check(images: &Images) -> Result<(), Error> {
-    if images
-        .resize
-        .is_some_and(|size| size.iter().any(|side| !(1..=MAX_SIDE).contains(side)))
-    {
-        let why = format!("must be height and width, each 1 to {MAX_SIDE}");
-        return Err(Error::config("resize", why));
+impl DataSet for Images {
+    fn load(&self) -> Result<ClientData, Error> {
+        let key = |part: &str| format!("images {part} {}", self.identity());
+        let train = shared(key("train"), || read(self, &self.dir, "dir", None))?;
+        let test = |dir| shared(key("test"), || read(self, dir, "test_dir", Some(&train)));
+        let held = self.test_dir.as_deref().map(test).transpose()?.map(Held::Dealt);
+        self.part().of(train, Held::or_share(held, self.test))
     }
-    if !matches!(images.channels, None | Some(1 | 3)) {
-        return Err(Error::config("channels", "must be 1 (gray) or 3 (color)"));
-    }
-    if let Some(names) = &images.classes {
-        check_names(names)?;
-    }
-    check_share(images.test, images.test_dir.as_ref().map(|_| "test_dir"))?;
-    images.scaling().check()?;
-    images.part().check()
-}
 
-pub(super) fn relative_to(images: &mut Images, base: &Path) {
-    images.dir = base.join(&images.dir);
-    images.test_dir = images.test_dir.as_ref().map(|dir| base.join(dir));
-    images.split.relative_to(base);
-}
+    fn check(&self) -> Result<(), Error> {
+        if self
+            .resize
+            .is_some_and(|size| size.iter().any(|side| !(1..=MAX_SIDE).contains(side)))
+        {
+            let why = format!("must be height and width, each 1 to {MAX_SIDE}");
+            return Err(Error::config("resize", why));
+        }
+        if !matches!(self.channels, None | Some(1 | 3)) {
+            return Err(Error::config("channels", "must be 1 (gray) or 3 (color)"));
+        }
+        if let Some(names) = &self.classes {
+            check_names(names)?;
+        }
+        check_share(self.test, self.test_dir.as_ref().map(|_| "test_dir"))?;
+        self.scaling().check()?;
+        self.part().check()
+    }
 
-pub(super) fn load(images: &Images) -> Result<ClientData, Error> {
-    let key = |part: &str| format!("images {part} {}", images.identity());
-    let train = shared(key("train"), || read(images, &images.dir, "dir", None))?;
-    let test = |dir| shared(key("test"), || read(images, dir, "test_dir", Some(&train)));
-    let held = images.test_dir.as_deref().map(test).transpose()?.map(Held::Dealt);
-    images.part().of(train, Held::or_share(held, images.test))
+    fn keys(&mut self) -> Keys<'_> {
+        self.shared_keys()
+    }
 }
 
 /// What every image must have: height and width, and channels.

@@ -153,7 +153,7 @@ fn keys(dir: &Path, more: &str) -> Images {
 
 fn refused(dir: &Path, more: &str) -> String {
     let images = keys(dir, more);
-    let loaded = check(&images).and_then(|()| load(&images));
+    let loaded = DataSet::check(&images).and_then(|()| DataSet::load(&images));
     loaded.map(|data| data.train.len()).unwrap_err().to_string()
 }
 
@@ -172,7 +172,7 @@ fn folders_are_classes_and_images_become_planes() {
         ("bird", &[]),
     ]);
     fs::write(dir.path().join("README.txt"), "beside the classes").unwrap();
-    let data = load(&keys(dir.path(), "")).unwrap();
+    let data = DataSet::load(&keys(dir.path(), "")).unwrap();
     assert_eq!(data.train.class_names(), ["bird", "cat", "dog"]);
     assert_eq!(data.train.class_counts(), [0, 1, 2]);
     assert_eq!(data.train.input().shape, [3, 19, 26]);
@@ -192,7 +192,7 @@ fn folders_are_classes_and_images_become_planes() {
 fn folders_whose_names_are_numbers_are_sorted_by_value() {
     let image: &[(&str, &str)] = &[("1.png", "color.png")];
     let dir = folder(&[("10", image), ("2", image), ("1", image)]);
-    let data = load(&keys(dir.path(), "")).unwrap();
+    let data = DataSet::load(&keys(dir.path(), "")).unwrap();
     assert_eq!(data.train.class_names(), ["1", "2", "10"]);
 }
 
@@ -206,7 +206,7 @@ fn other_sizes_and_colors_are_refused_or_converted() {
     );
     for (channels, resize, shape) in [(1, [8, 8], [1, 8, 8]), (3, [40, 9], [3, 40, 9])] {
         let more = format!("channels = {channels}\nresize = {resize:?}\nmean = 0.5\nstd = 0.25");
-        let data = load(&keys(dir.path(), &more)).unwrap();
+        let data = DataSet::load(&keys(dir.path(), &more)).unwrap();
         assert_eq!((data.train.len(), data.train.input().shape), (2, shape));
     }
     fs::write(dir.path().join("a/2.png"), gray_png(25, 19)).unwrap();
@@ -252,7 +252,7 @@ fn a_test_folder_has_the_classes_of_the_training_folder() {
         ("held/b", &[("1.png", "color.jpg")]),
     ]);
     let more = format!("test_dir = '{}'", dir.path().join("held").display());
-    let data = load(&keys(&dir.path().join("train"), &more)).unwrap();
+    let data = DataSet::load(&keys(&dir.path().join("train"), &more)).unwrap();
     assert_eq!(data.test.class_counts(), [0, 1]);
     // Clients of one process share a set as long as one of them holds it.
     drop(data);

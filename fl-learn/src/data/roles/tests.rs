@@ -18,7 +18,7 @@ fn folder(text: &str, speeches: &str) -> tempfile::TempDir {
 
 fn keys(dir: &Path, keys: &str) -> Roles {
     let mut roles: Roles = toml::from_str(&format!("dir = '.'\n{keys}")).unwrap();
-    relative_to(&mut roles, dir);
+    roles.keys().relative_to(dir);
     roles
 }
 
@@ -38,16 +38,21 @@ fn seen(examples: &Examples) -> (String, String) {
 fn a_role_has_its_speeches_in_their_order_and_the_end_is_held_out() {
     let dir = folder(PLAY, "3\t23\tA\n28\t56\tB\n61\t82\tA\n");
     let first = keys(dir.path(), "clients = 2\nleast = 10\nlength = 7\ntest = 0.25");
-    let data = load(&first).unwrap();
+    let data = DataSet::load(&first).unwrap();
     // 42 characters, of which 31 are trained on.
     let (given, wanted) = seen(&data.train);
     assert_eq!(given, "to be, or not to be.\nwhether i");
     assert_eq!(wanted, "o be, or not to be.\nwhether it");
     assert_eq!(seen(&data.test), (" is nobler".to_owned(), "is nobler?".to_owned()));
-    let second = load(&of_client(&first, 1, 2).unwrap()).unwrap();
+    let second = DataSet::load(&Roles {
+        client: 1,
+        clients: 2,
+        ..first.clone()
+    })
+    .unwrap();
     assert_eq!(seen(&second.train).0, "that is the question");
     assert_eq!(second.train.class_names(), data.train.class_names());
-    let both = load(&keys(dir.path(), "roles = 2\nleast = 10\nlength = 7\ntest = 0.25")).unwrap();
+    let both = DataSet::load(&keys(dir.path(), "roles = 2\nleast = 10\nlength = 7\ntest = 0.25")).unwrap();
     assert_eq!(both.train.targets(), data.train.targets() + second.train.targets());
     let compact = data.clone().compact();
     assert_eq!(
@@ -88,8 +93,8 @@ fn bad_keys_and_bad_speeches_are_refused() {
     ] {
         let dir = folder(PLAY, speeches);
         let roles = keys(dir.path(), more);
-        let error = check(&roles)
-            .and_then(|()| load(&roles))
+        let error = DataSet::check(&roles)
+            .and_then(|()| DataSet::load(&roles))
             .map(drop)
             .unwrap_err()
             .to_string();
@@ -97,14 +102,14 @@ fn bad_keys_and_bad_speeches_are_refused() {
     }
     let dir = folder("\u{e4}bc\u{e4}bc\u{e4}bc", "1\t10\tA\n");
     assert!(
-        load(&keys(dir.path(), ""))
+        DataSet::load(&keys(dir.path(), ""))
             .unwrap_err()
             .to_string()
             .contains("are not in the text")
     );
     fs::write(dir.path().join("input.txt"), b"ab\n\xff").unwrap();
     assert!(
-        load(&keys(dir.path(), ""))
+        DataSet::load(&keys(dir.path(), ""))
             .unwrap_err()
             .to_string()
             .contains("line 2: not UTF-8")
@@ -112,14 +117,14 @@ fn bad_keys_and_bad_speeches_are_refused() {
     fs::remove_file(dir.path().join(SPEECHES)).unwrap();
     fs::write(dir.path().join("input.txt"), PLAY).unwrap();
     assert!(
-        load(&keys(dir.path(), ""))
+        DataSet::load(&keys(dir.path(), ""))
             .unwrap_err()
             .to_string()
             .contains("speeches.tsv: no such file")
     );
     fs::remove_file(dir.path().join("input.txt")).unwrap();
     assert!(
-        load(&keys(dir.path(), ""))
+        DataSet::load(&keys(dir.path(), ""))
             .unwrap_err()
             .to_string()
             .contains("give the folder that holds")
@@ -142,7 +147,7 @@ proptest! {
         }
         let dir = folder(&text, &rows);
         let more = format!("least = 10\nlength = {length}\ntest = {test}\nclients = 1");
-        let Ok(data) = load(&keys(dir.path(), &more)) else { return Ok(()) };
+        let Ok(data) = DataSet::load(&keys(dir.path(), &more)) else { return Ok(()) };
         let (trained, held) = (seen(&data.train), seen(&data.test));
         let mut whole: String = trained.0.chars().take(1).chain(trained.1.chars()).collect();
         if !held.0.is_empty() {
@@ -159,7 +164,7 @@ proptest! {
     #[test]
     fn any_speeches_are_read_or_refused(text in "[a-c\u{e4}\n]{0,60}", rows in "(([0-9]{1,2}\t){2}[AB]\n|[0-9]|\t|\n|-){0,8}") {
         let dir = folder(&text, &rows);
-        if let Ok(data) = load(&keys(dir.path(), "least = 10\nlength = 3")) {
+        if let Ok(data) = DataSet::load(&keys(dir.path(), "least = 10\nlength = 3")) {
             prop_assert!(data.train.targets() + data.test.targets() < 200 && !data.train.is_empty());
         }
     }
@@ -184,7 +189,7 @@ fn tiny_shakespeare_has_141_roles_of_at_least_1000_bytes() {
     let text = fs::read_to_string(dir.join("input.txt")).unwrap();
     assert_eq!(speeches(&dir, &text).unwrap().len(), 309);
     assert!(
-        load(&roles(1000, 142))
+        DataSet::load(&roles(1000, 142))
             .unwrap_err()
             .to_string()
             .contains("but 141 roles")
@@ -192,7 +197,12 @@ fn tiny_shakespeare_has_141_roles_of_at_least_1000_bytes() {
     let mut sets = BTreeSet::new();
     let mut sizes = Vec::new();
     for client in 0..3 {
-        let data = load(&of_client(&roles(1000, 141), client, 141).unwrap()).unwrap();
+        let data = DataSet::load(&Roles {
+            client,
+            clients: 141,
+            ..roles(1000, 141)
+        })
+        .unwrap();
         sets.insert(data.train.class_names().to_vec());
         sizes.push(data.train.targets() + data.test.targets());
         assert!(
@@ -207,8 +217,8 @@ fn tiny_shakespeare_has_141_roles_of_at_least_1000_bytes() {
 #[test]
 fn plays_are_read_with_their_role_numbers() {
     let Some(dir) = real("shakespeare-plays") else { return };
-    let data = load(&keys(&dir, "client = 133\nclients = 134\nleast = 10000")).unwrap();
+    let data = DataSet::load(&keys(&dir, "client = 133\nclients = 134\nleast = 10000")).unwrap();
     assert!(data.train.targets() > 7_900 && data.test.targets() > 1_900);
-    let error = load(&keys(&dir, "clients = 641")).unwrap_err().to_string();
+    let error = DataSet::load(&keys(&dir, "clients = 641")).unwrap_err().to_string();
     assert!(error.contains("but 640 roles"), "{error}");
 }

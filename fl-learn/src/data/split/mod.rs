@@ -8,11 +8,12 @@ mod level;
 mod members;
 mod slice;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
+use super::paths::MayBePath;
 use super::rng::Rng;
 pub(super) use assignments::read as assigned;
 pub use slice::slice;
@@ -50,7 +51,7 @@ pub enum Split {
 /// # Errors
 /// `Config` if there is no such client, fewer examples than clients, or a parameter out of range; those of reading a file.
 pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
-    check_client(labels.len(), client, clients)?;
+    check_share_of(labels.len(), client, clients)?;
     split.check()?;
     let one_of = |mut all: Vec<Vec<u32>>| {
         level::level(&mut all);
@@ -69,12 +70,19 @@ pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64)
 }
 
 /// # Errors
-/// `Config` if there is no such client, or fewer examples than clients.
-pub(super) fn check_client(len: usize, client: u32, clients: u32) -> Result<(), Error> {
+/// `Config` if there is no such client.
+pub(super) fn check_client(client: u32, clients: u32) -> Result<(), Error> {
     if client >= clients {
         let why = format!("is {client}, but must be below `clients` = {clients}");
         return Err(Error::config("client", why));
     }
+    Ok(())
+}
+
+/// # Errors
+/// `Config` if there is no such client, or fewer examples than clients.
+pub(super) fn check_share_of(len: usize, client: u32, clients: u32) -> Result<(), Error> {
+    check_client(client, clients)?;
     if clients as usize > len {
         let why = format!("is {clients}, more than the {len} examples");
         return Err(Error::config("clients", why));
@@ -108,11 +116,13 @@ impl Split {
         }
         Err(Error::config(key, format!("is {alpha}, but must be 0.001 to 1000000")))
     }
+}
 
-    /// Makes the path of a file relative to `base`, where the configuration file lies.
-    pub(super) fn relative_to(&mut self, base: &Path) {
-        if let Self::File(path) = self {
-            *path = base.join(&*path);
+impl MayBePath for Split {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::File(path) => Some(path),
+            _ => None,
         }
     }
 }
@@ -228,7 +238,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("split.csv"), text).unwrap();
         let mut split = Split::File("split.csv".into());
-        split.relative_to(dir.path());
+        if let Some(path) = split.path() {
+            *path = dir.path().join(&*path);
+        }
         share(&[0; 20], &split, client, 3, 1).map_err(|error| error.to_string())
     }
 

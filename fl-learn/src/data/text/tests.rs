@@ -10,7 +10,7 @@ use super::*;
 /// The set of a folder with the file `train.txt` and the further keys `keys`.
 fn keys(dir: &Path, keys: &str) -> Text {
     let mut text: Text = toml::from_str(&format!("file = 'train.txt'\n{keys}")).unwrap();
-    relative_to(&mut text, dir);
+    text.keys().relative_to(dir);
     text
 }
 
@@ -38,16 +38,16 @@ proptest! {
         let dir = folder(&[("train.txt", &text)]);
         let vocabulary = if words { "words" } else { "characters" };
         let set = keys(dir.path(), &format!("length = {length}\nvocabulary = '{vocabulary}'"));
-        let whole = seen(&load(&set).unwrap().train);
+        let whole = seen(&DataSet::load(&set).unwrap().train);
         // Shifted by one.
         prop_assert_eq!(&whole.0[1..], &whole.1[..whole.1.len() - 1]);
         let (mut given, mut wanted) = (Vec::new(), Vec::new());
         for client in 0..clients {
-            let Ok(data) = load(&of_client(&set, client, clients).unwrap()) else {
+            let Ok(data) = DataSet::load(&Text { client, clients, ..set.clone() }) else {
                 // Fewer examples than clients.
                 return Ok(());
             };
-            prop_assert_eq!(data.train.input(), load(&set).unwrap().train.input());
+            prop_assert_eq!(data.train.input(), DataSet::load(&set).unwrap().train.input());
             let own = seen(&data.compact().train);
             given.extend(own.0);
             wanted.extend(own.1);
@@ -61,7 +61,12 @@ fn a_held_out_text_has_the_vocabulary_of_the_text_to_train_on() {
     let dir = folder(&[("train.txt", "a b c a\n"), ("test.txt", "c d\nb\n")]);
     for client in 0..2 {
         let set = keys(dir.path(), "vocabulary = 'words'\ntest_file = 'test.txt'\nlength = 2");
-        let data = load(&of_client(&set, client, 2).unwrap()).unwrap();
+        let data = DataSet::load(&Text {
+            client,
+            clients: 2,
+            ..set.clone()
+        })
+        .unwrap();
         assert_eq!(data.train.class_names(), ["a", "<eos>", "b", "c", "<unk>"]);
         assert_eq!(data.test.class_names(), data.train.class_names());
         assert_eq!(
@@ -102,7 +107,7 @@ fn a_byte_order_mark_is_no_token() {
                 dir.path(),
                 &format!("vocabulary = {vocabulary}\ntest_file = 'test.txt'\nlength = 4"),
             );
-            let data = load(&set).unwrap();
+            let data = DataSet::load(&set).unwrap();
             (seen(&data.train), seen(&data.test), data.train.class_names().to_vec())
         };
         assert_eq!(seen("\u{feff}"), seen(""), "{vocabulary}");
@@ -118,7 +123,7 @@ fn a_text_in_utf_16_is_named_and_to_be_converted() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("train.txt"), [&mark[..], b"a\0b\0"].concat()).unwrap();
-        let why = load(&keys(dir.path(), &format!("vocabulary = '{vocabulary}'")));
+        let why = DataSet::load(&keys(dir.path(), &format!("vocabulary = '{vocabulary}'")));
         let why = why.unwrap_err().to_string();
         assert!(
             why.contains("train.txt: is UTF-16") && why.contains("convert the file to UTF-8"),
@@ -133,7 +138,12 @@ fn the_end_of_a_clients_stretch_is_held_out() {
     let dir = folder(&[("train.txt", &text)]);
     let set = keys(dir.path(), "test = 0.2\nlength = 10");
     for client in 0..2 {
-        let data = load(&of_client(&set, client, 2).unwrap()).unwrap();
+        let data = DataSet::load(&Text {
+            client,
+            clients: 2,
+            ..set.clone()
+        })
+        .unwrap();
         assert_eq!((data.train.len(), data.test.len()), (8, 2));
         let (train, test) = (data.train.indices(), data.test.indices());
         assert_eq!(train.last().unwrap() + 1, test[0]);
@@ -143,7 +153,7 @@ fn the_end_of_a_clients_stretch_is_held_out() {
 #[test]
 fn counts_are_those_of_the_tokens_to_predict() {
     let dir = folder(&[("train.txt", "abcabb")]);
-    let data = load(&keys(dir.path(), "vocabulary = 'characters'\nlength = 4")).unwrap();
+    let data = DataSet::load(&keys(dir.path(), "vocabulary = 'characters'\nlength = 4")).unwrap();
     assert_eq!(data.train.class_counts(), [1, 3, 1]);
     assert_eq!((data.train.len(), data.train.targets()), (2, 5));
 }
@@ -195,9 +205,9 @@ fn keys_out_of_range_and_bad_files_are_refused() {
             format!("file = 'train.txt'\n{more}")
         };
         let mut text: Text = toml::from_str(&more).unwrap();
-        relative_to(&mut text, dir.path());
-        let error = check(&text)
-            .and_then(|()| load(&text))
+        text.keys().relative_to(dir.path());
+        let error = DataSet::check(&text)
+            .and_then(|()| DataSet::load(&text))
             .map(|data| data.train.len())
             .unwrap_err()
             .to_string();

@@ -5,7 +5,7 @@ use fl_proto::{Length, Training};
 
 use super::super::LearnerChoice;
 use super::*;
-use crate::data::{Builtin, ClientData, DataSource};
+use crate::data::{Builtin, ClientData, DataSet as _};
 use fl_client::DeviceChoice;
 
 const SEED: u64 = 7;
@@ -16,7 +16,7 @@ fn data() -> ClientData {
         test: 50,
         ..Builtin::default()
     };
-    DataSource::Builtin(builtin).load().unwrap()
+    builtin.load().unwrap()
 }
 
 fn learner(text: &str) -> InSpace {

@@ -2,7 +2,7 @@ use fl_proto::{Length, Schedule, Training};
 
 use super::super::find;
 use super::*;
-use crate::data::{Builtin, DataSource, Dataset, Features, Rng};
+use crate::data::{Builtin, DataSet as _, Dataset, Features, Rng};
 use fl_client::Progress;
 
 fn plan(training: Training) -> FitPlan {
@@ -12,11 +12,11 @@ fn plan(training: Training) -> FitPlan {
 fn learner(name: &str) -> (Trained, Vec<f32>) {
     let data = match name {
         "har" => signals(),
-        _ => DataSource::Builtin(Builtin {
+        _ => Builtin {
             train: 200,
             test: 50,
             ..Builtin::default()
-        })
+        }
         .load()
         .unwrap(),
     };
@@ -51,10 +51,7 @@ fn an_evaluation_measures_running_statistics_and_leaves_those_of_the_model() {
         test: 50,
         ..Builtin::default()
     };
-    let (data, settings) = (
-        DataSource::Builtin(data).load().unwrap(),
-        "norm = 'batch'".parse().unwrap(),
-    );
+    let (data, settings) = (data.load().unwrap(), "norm = 'batch'".parse().unwrap());
     let mut learner = Trained::new(find("resnet8").unwrap(), &settings, DeviceChoice::Cpu, data).unwrap();
     let first = learner.initial(1, &Arc::new(Progress::default())).unwrap();
     learner.load(&first).unwrap();
