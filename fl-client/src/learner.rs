@@ -232,6 +232,16 @@ pub trait Learner: Send {
         Ok(())
     }
 
+    /// What is doubtful about the derivatives of the loaded model, a sentence each; for `check --dry-run`. `seed` determines every
+    /// draw.
+    ///
+    /// # Errors
+    /// As [`Learner::load`].
+    fn doubts(&mut self, seed: u64) -> anyhow::Result<Vec<String>> {
+        let _ = seed;
+        Ok(Vec::new())
+    }
+
     /// Evaluates the current weights on this client's held-out examples; `None`, or 0 examples, if it has none.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub(crate) fn details(learner: &LearnerChoice, data: &ClientData, task: &str) ->
     }];
     if !learner.settings().is_empty() {
         lines.push(format!("first weights: fl-client init {task} -o init.safetensors"));
-    } else if learner.info().input != input {
+    } else if learner.info().input != Some(input) {
         let outputs = if input.target == Target::Numbers {
             "numbers"
         } else {

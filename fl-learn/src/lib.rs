@@ -18,9 +18,26 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[cfg(feature = "learn")]
+pub use candle_core::{self as candle, Result, Tensor};
+#[cfg(feature = "learn")]
+pub use candle_nn as nn;
+#[cfg(feature = "learn")]
+pub use learners::{Dropout, max_pool2d};
+#[cfg(feature = "learn")]
 pub use registry::{Registry, Task};
 
-/// Runs the program `fl-client`; the first of `args` is its name. Public so that another program can contain this one.
+/// Runs the program `fl-client` with the learners and data sets of `registry`, beside trainers. Call it first in `main`, with its
+/// return value.
+#[cfg(feature = "learn")]
+pub fn main(registry: Registry) -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = fl_cli::first::as_first_process() {
+        return code;
+    }
+    cli::main(std::env::args_os(), registry)
+}
+
+/// Runs the program `fl-client` inside another one; the first of `args` is its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     #[cfg(feature = "learn")]
     return cli::main(args, Registry::built_in());

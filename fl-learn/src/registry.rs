@@ -4,22 +4,66 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use candle_nn::{ModuleT, VarBuilder};
 use fl_client::{Asked, Described, DeviceChoice, Error, Learner, Learners, NamedLearner, Wrong};
 use fl_compress::Layout;
+use serde::de::DeserializeOwned;
 use toml::Value;
 
-use crate::data::{DATA_SETS, DataSource, Input, Target, told};
+use crate::data::{DATA_SETS, DataSet, DataSetInfo, DataSource, Input, Target, told};
 use crate::described;
-use crate::learners::{self, LearnerChoice};
+use crate::learners::{self, Given, LEARNERS, LearnerChoice, LearnerInfo};
 
-/// The learners and data sets that a client.toml may name.
+/// The learners and data sets that a client.toml may name: those of this crate, and a program's own.
+///
+/// ```no_run
+/// use fl_learn::Registry;
+/// use fl_learn::nn::{linear, seq};
+///
+/// fn main() -> std::process::ExitCode {
+///     fl_learn::main(Registry::built_in().with("net", |vb, input, settings| {
+///         let hidden = settings.get("hidden", 32)?;
+///         let first = linear(input.len(), hidden, vb.pp("first"))?;
+///         let flat = |x: &fl_learn::Tensor| x.flatten_from(1);
+///         let net = seq().add_fn(flat).add(first).add_fn(|x| x.relu()).add(linear(hidden, input.classes, vb.pp("last"))?);
+///         Ok(Box::new(net))
+///     }))
+/// }
+/// ```
 #[derive(Debug)]
-pub struct Registry(());
+pub struct Registry {
+    learners: Vec<LearnerInfo>,
+    data_sets: Vec<DataSetInfo>,
+}
 
 impl Registry {
     /// Those of this crate.
     pub fn built_in() -> Self {
-        Self(())
+        Self {
+            learners: LEARNERS.to_vec(),
+            data_sets: DATA_SETS.to_vec(),
+        }
+    }
+
+    /// Also the learner `name`. `model` makes its model for examples of the given shape, with the settings of client.toml. It is called
+    /// on each thread that uses the model, and asks the `VarBuilder` for the same tensors each time; each is zero in the first call, and
+    /// none may be computed with. `forward_t` takes `[batch, channels, height, width]` of f32 and returns `[batch, classes]` before
+    /// softmax, or as many numbers; of texts, it takes `[batch, tokens]` of u32 and returns `[batch, tokens, vocabulary]`.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: &str,
+        model: impl Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync + 'static,
+    ) -> Self {
+        self.learners.push(LearnerInfo::of_graph(name, model));
+        self
+    }
+
+    /// Also data sets of type `T`, called `name` in the `data` of a task.
+    #[must_use]
+    pub fn with_data<T: DataSet + Clone + DeserializeOwned + 'static>(mut self, name: &'static str) -> Self {
+        self.data_sets.push(DataSetInfo::of::<T>(name));
+        self
     }
 
     /// The learner and the examples of a task; a relative path in either is relative to `base`.
@@ -28,10 +72,10 @@ impl Registry {
     /// Which of the two is wrong, and how.
     pub fn task(&self, learner: &Value, data: Option<&Value>, base: &Path) -> Result<Task, Wrong> {
         let wrong = |key| move |why: String| Wrong { key, why };
-        let choice = LearnerChoice::try_from(learner.clone());
+        let choice = LearnerChoice::of(learner.clone(), &self.learners);
         let mut learner = choice.map_err(|error| wrong("learner")(error.to_string()))?;
         learner.relative_to(base);
-        let data = data.map(|data| DataSource::of(data, DATA_SETS)).transpose();
+        let data = data.map(|data| DataSource::of(data, &self.data_sets)).transpose();
         let mut data = data.map_err(wrong("data"))?;
         if let Some(data) = &mut data {
             data.relative_to(base);
@@ -42,7 +86,7 @@ impl Registry {
 
 impl Learners for Registry {
     fn help(&self) -> String {
-        learners::help()
+        learners::help_of(&self.learners)
     }
 
     fn named(&self, learner: &Value, data: Option<&Value>, base: &Path) -> Result<Arc<dyn NamedLearner>, Wrong> {
@@ -78,7 +122,18 @@ impl Task {
         if let Some(data) = &self.data {
             return Ok(data.set().input()?);
         }
-        let usual = self.learner.info().input;
+        let info = self.learner.info();
+        let usual = match (info.input, asked.input, asked.classes.or(asked.numbers)) {
+            (Some(usual), ..) => usual,
+            (None, Some(shape), Some(classes)) => Input::of_classes(shape, classes as usize),
+            (None, ..) => {
+                let why = format!(
+                    "learner `{}` has no usual input: give --data, or --input with --classes or --numbers",
+                    info.name
+                );
+                return Err(Error::Config(why).into());
+            }
+        };
         let shape = asked.input.unwrap_or(usual.shape);
         if let Some(count) = asked.numbers {
             return Ok(Input::of_numbers(shape, count as usize));

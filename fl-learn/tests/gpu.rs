@@ -50,7 +50,7 @@ fn same(examples: Examples) -> ClientData {
 /// Data of a shape that suits the learner.
 fn data(learner: &LearnerChoice) -> ClientData {
     let mut rng = Rng::new(4);
-    match learner.info().name {
+    match &*learner.info().name {
         "lstm" | "transformer" | "lora" => {
             let mut tokens = Tokens::new(VOCABULARY as usize);
             (0..60 * TOKENS).for_each(|_| tokens.push((rng.bits() % u64::from(VOCABULARY)) as u32).unwrap());
@@ -60,7 +60,7 @@ fn data(learner: &LearnerChoice) -> ClientData {
             )))
         }
         "har" => {
-            let input = find("har").unwrap().input;
+            let input = find("har").unwrap().input.unwrap();
             let labels: Vec<u8> = (0..60).map(|at| (at % input.classes) as u8).collect();
             let values = (0..60 * input.len()).map(|_| rng.normal() as f32).collect();
             same(Examples::all(Arc::new(

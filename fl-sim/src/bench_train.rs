@@ -131,7 +131,8 @@ impl BenchTrain {
     }
 
     fn measure(&self, choice: &LearnerChoice, mut peer: Option<&mut Peer>) -> anyhow::Result<Speed> {
-        let (name, usual) = (choice.info().name, choice.info().input);
+        let (name, usual) = (&choice.info().name, choice.info().input);
+        let usual = usual.context("the learner has no usual input")?;
         let is_lstm = name == "lstm";
         let batch = self.batch.unwrap_or(if is_lstm { 20 } else { 32 });
         let input = match usual.target {

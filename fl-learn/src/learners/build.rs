@@ -1,14 +1,18 @@
 //! From a row of the table to a learner, and to the first weights of a run.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use candle_nn::{ModuleT, VarBuilder};
 use fl_compress::Layout;
 use toml::Table;
 
-use super::info::LearnerInfo;
+use super::info::{LearnerInfo, Make};
 use super::init;
+use super::model::Source;
 use super::params::Params;
+use super::settings::Given;
 use super::space::InSpace;
 use super::trained::Trained;
 use crate::data::{ClientData, Input};
@@ -16,6 +20,22 @@ use fl_client::DeviceChoice;
 use fl_client::Learner;
 
 impl LearnerInfo {
+    /// A program's own model.
+    pub(crate) fn of_graph(
+        name: &str,
+        make: impl Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: Cow::Owned(name.to_owned()),
+            about: "a model of this program",
+            input: None,
+            // The model reads them when it is made.
+            check: |_| Ok(()),
+            paths: &[],
+            make: Make::OnGraph(Arc::new(make)),
+        }
+    }
+
     /// Builds the learner for `data`, whose shape and classes shape the model. Its weights are zero until they are loaded.
     ///
     /// # Errors
@@ -38,7 +58,10 @@ impl LearnerInfo {
     /// # Errors
     /// If the layout passes a limit of [`Layout`].
     pub fn initial_weights(&self, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
-        self.initial_weights_for(self.input, seed)
+        let input = self
+            .input
+            .with_context(|| format!("learner `{}` has no usual input", self.name))?;
+        self.initial_weights_for(input, seed)
     }
 
     /// As [`LearnerInfo::initial_weights`], for a given input.
@@ -55,8 +78,8 @@ impl LearnerInfo {
         input: Input,
         seed: u64,
     ) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
-        let mut params = Params::new(&candle_core::Device::Cpu);
-        (self.model)(input, settings, &mut params).with_context(|| format!("model `{}` for {input:?}", self.name))?;
+        let params = Params::new(&candle_core::Device::Cpu);
+        Source::new(self, settings, input, &params).with_context(|| format!("model `{}` for {input:?}", self.name))?;
         let built = params.finish()?;
         let weights = init::fill(&built.layout, &built.inits, seed);
         Ok((Arc::new(built.layout), weights))
@@ -81,8 +104,8 @@ mod tests {
     /// The layout alone: drawing the weights of a large model takes seconds.
     fn layout(learner: &str, input: Input) -> Layout {
         let choice = choice(learner);
-        let mut params = Params::new(&Device::Cpu);
-        (choice.info().model)(input, choice.settings(), &mut params).unwrap();
+        let params = Params::new(&Device::Cpu);
+        Source::new(choice.info(), choice.settings(), input, &params).unwrap();
         params.finish().unwrap().layout
     }
 
@@ -106,13 +129,13 @@ mod tests {
         assert!(
             LEARNERS
                 .iter()
-                .map(|learner| learner.name)
+                .map(|learner| &*learner.name)
                 // Its size is that of the model it adapts.
                 .filter(|name| *name != "lora")
                 .eq(known.map(|(name, _)| name))
         );
         for (name, len) in known {
-            assert_eq!(size(name, find(name).unwrap().input), len, "{name}");
+            assert_eq!(size(name, find(name).unwrap().input.unwrap()), len, "{name}");
         }
     }
 
@@ -143,7 +166,7 @@ mod tests {
     #[test]
     fn tensors_have_the_usual_names_and_shapes() {
         let shapes = |learner: &str| {
-            let layout = layout(learner, choice(learner).info().input);
+            let layout = layout(learner, choice(learner).info().input.unwrap());
             let tensors = layout.tensors().iter();
             tensors.map(|t| (t.name.clone(), t.shape.clone())).collect::<Vec<_>>()
         };
@@ -218,7 +241,8 @@ mod tests {
             let error = text.parse::<LearnerChoice>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
-        let error = choice("{ name = 'resnet8', groups = 3 }").initial_weights_for(find("resnet8").unwrap().input, 1);
+        let error =
+            choice("{ name = 'resnet8', groups = 3 }").initial_weights_for(find("resnet8").unwrap().input.unwrap(), 1);
         assert!(format!("{:#}", error.unwrap_err()).contains("`groups` is 3, but must divide 16 channels"));
         // A model that no layout can hold is refused before its memory is taken.
         let huge = choice("{ name = 'transformer', layers = 256, width = 65536, heads = 4 }");
@@ -247,7 +271,7 @@ mod tests {
     ];
 
     struct Toy {
-        model: Box<dyn super::super::info::Model>,
+        model: super::super::info::BoxedModel,
         vars: Vec<Var>,
         names: Vec<String>,
         x: Tensor,
@@ -257,12 +281,14 @@ mod tests {
     /// A model with its first weights, and four examples.
     fn toy(text: &str) -> Toy {
         let choice = choice(text);
-        let mut input = choice.info().input;
+        let mut input = choice.info().input.unwrap();
         if input.target == Target::NextToken {
             input = Input::of_text(12, 20);
         }
-        let mut params = Params::new(&Device::Cpu);
-        let model = (choice.info().model)(input, choice.settings(), &mut params).unwrap();
+        let params = Params::new(&Device::Cpu);
+        let Source::Kept(model) = Source::new(choice.info(), choice.settings(), input, &params).unwrap() else {
+            panic!("{text}")
+        };
         let built = params.finish().unwrap();
         let weights = init::fill(&built.layout, &built.inits, 3);
         let names = built
@@ -271,11 +297,7 @@ mod tests {
             .iter()
             .map(|tensor| tensor.name.clone())
             .collect();
-        for (var, tensor) in built.vars.iter().zip(built.layout.tensors()) {
-            let values = &weights[tensor.offset..][..tensor.len];
-            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &Device::Cpu).unwrap())
-                .unwrap();
-        }
+        built.load(&weights).unwrap();
         let mut rng = Rng::new(4);
         let (x, rows) = if input.target == Target::NextToken {
             let tokens: Vec<u32> = (0..48).map(|_| rng.below(20) as u32).collect();

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use super::info::LearnerInfo;
 use super::trained::Trained;
-use super::{find, lora};
+use super::{LEARNERS, among, lora};
 use crate::data::{ClientData, Input};
 use fl_client::DeviceChoice;
 use fl_client::Error;
@@ -22,7 +22,7 @@ use fl_client::NAME;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub struct LearnerChoice {
-    info: &'static LearnerInfo,
+    info: LearnerInfo,
     /// Checked when they were read.
     settings: Table,
 }
@@ -33,7 +33,12 @@ impl LearnerChoice {
     /// # Errors
     /// `Config` if there is no such learner, or it has no such setting.
     pub fn new(name: &str, settings: Table) -> Result<Self, Error> {
-        let info = find(name)?;
+        Self::among(LEARNERS, name, settings)
+    }
+
+    /// As [`LearnerChoice::new`], of one of `learners`.
+    fn among(learners: &[LearnerInfo], name: &str, settings: Table) -> Result<Self, Error> {
+        let info = among(learners, name)?.clone();
         (info.check)(&settings).map_err(|why| Error::Config(format!("learner `{name}`: {why}")))?;
         Ok(Self { info, settings })
     }
@@ -48,8 +53,8 @@ impl LearnerChoice {
     }
 
     /// The learner's row.
-    pub fn info(&self) -> &'static LearnerInfo {
-        self.info
+    pub fn info(&self) -> &LearnerInfo {
+        &self.info
     }
 
     /// The settings of its model.
@@ -70,7 +75,7 @@ impl LearnerChoice {
     /// # Errors
     /// As there.
     pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Trained> {
-        Trained::new(self.info, &self.settings, device, data)
+        Trained::new(&self.info, &self.settings, device, data)
     }
 
     /// `adapter_config.json` of PEFT.
@@ -79,7 +84,7 @@ impl LearnerChoice {
     /// `Config` if the learner has no adapters; if its model cannot be read.
     pub fn peft_config(&self) -> anyhow::Result<serde_json::Value> {
         if self.info.name != lora::LEARNER.name {
-            let name = self.info.name;
+            let name = &self.info.name;
             return Err(Error::Config(format!("learner `{name}` has no adapters; only `lora` has")).into());
         }
         lora::peft_config(&self.settings)
@@ -100,18 +105,28 @@ impl PartialEq for LearnerChoice {
     }
 }
 
-impl TryFrom<Value> for LearnerChoice {
-    type Error = Error;
-
-    fn try_from(value: Value) -> Result<Self, Error> {
+impl LearnerChoice {
+    /// One of `learners`, as a configuration names it.
+    ///
+    /// # Errors
+    /// As [`LearnerChoice::new`].
+    pub fn of(value: Value, learners: &[LearnerInfo]) -> Result<Self, Error> {
         match value {
-            Value::String(name) => Self::new(&name, Table::new()),
+            Value::String(name) => Self::among(learners, &name, Table::new()),
             Value::Table(mut table) => match table.remove(NAME) {
-                Some(Value::String(name)) => Self::new(&name, table),
+                Some(Value::String(name)) => Self::among(learners, &name, table),
                 _ => Err(Error::Config(FORMS.to_owned())),
             },
             _ => Err(Error::Config(FORMS.to_owned())),
         }
+    }
+}
+
+impl TryFrom<Value> for LearnerChoice {
+    type Error = Error;
+
+    fn try_from(value: Value) -> Result<Self, Error> {
+        Self::of(value, LEARNERS)
     }
 }
 
@@ -120,7 +135,7 @@ const FORMS: &str = "a learner is a name, or { name = \"transformer\", layers = 
 
 impl From<LearnerChoice> for Value {
     fn from(choice: LearnerChoice) -> Self {
-        let name = Self::String(choice.info.name.to_owned());
+        let name = Self::String(choice.info.name.into_owned());
         if choice.settings.is_empty() {
             return name;
         }
@@ -148,7 +163,7 @@ impl FromStr for LearnerChoice {
 impl fmt::Display for LearnerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.settings.is_empty() {
-            return f.write_str(self.info.name);
+            return f.write_str(&self.info.name);
         }
         write!(f, "{{ {} = \"{}\"", NAME, self.info.name)?;
         self.settings

@@ -1,25 +1,27 @@
 //! `cnn`: the convolutional network of the federated-averaging paper (McMahan et al. 2017).
 
-use candle_core::Result;
+use std::borrow::Cow;
 
-use super::info::{DIGITS, LearnerInfo};
+use candle_core::Result;
+use candle_nn::VarBuilder;
+
+use super::info::{DIGITS, LearnerInfo, Make};
 use super::layers::{Conv, FeedForward, left};
-use super::params::Params;
 use super::settings::{self, NoSettings};
 use crate::data::Input;
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "cnn",
+    name: Cow::Borrowed("cnn"),
     about: "the convolutional network of McMahan et al. 2017",
-    input: DIGITS,
+    input: Some(DIGITS),
     check: settings::check::<NoSettings>,
     paths: &[],
-    model: |input, _, params| Ok(Box::new(model(input, params)?)),
+    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
 };
 
 /// Two 5x5 convolutions of 32 and 64 filters without padding, each with a 2x2 max-pool, then 512 and the classes:
 /// 582,026 parameters on 28x28 images.
-fn model(input: Input, p: &mut Params) -> Result<FeedForward> {
+fn model(input: Input, p: &VarBuilder<'_>) -> Result<FeedForward> {
     let [channels, height, width] = input.shape;
     let after = |len| left(left(len, 5, 2)?, 5, 2);
     let inputs = 64 * after(height)? * after(width)?;

@@ -1,10 +1,11 @@
 //! The decoder behind `transformer` and `lora`: blocks of causal attention and feed-forward layers.
 
 use candle_core::{Result, Tensor, bail};
+use candle_nn::init::{ONE, ZERO};
+use candle_nn::{Init, VarBuilder};
 use serde::Deserialize;
 
-use super::init::Init;
-use super::params::Params;
+use super::init::normal;
 use super::projection::Projection;
 use crate::ops::{self, Angles, Heads, Tape};
 
@@ -63,10 +64,10 @@ pub(super) trait Tensors {
         } else {
             [outputs, inputs]
         };
-        let weight = self.tensor(&format!("{name}.weight"), &shape, Init::Bell(layer.deviation))?;
+        let weight = self.tensor(&format!("{name}.weight"), &shape, normal(layer.deviation))?;
         let bias = layer
             .bias
-            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], Init::ZEROS));
+            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], ZERO));
         Ok(Projection::new(weight, bias.transpose()?, layer.inputs_first))
     }
 }
@@ -82,9 +83,9 @@ pub(super) struct LayerShape {
     pub(super) deviation: f64,
 }
 
-impl Tensors for Params {
+impl Tensors for VarBuilder<'_> {
     fn tensor(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
-        Params::tensor(self, name, shape, init)
+        self.get_with_hints(shape, name, init)
     }
 }
 
@@ -108,7 +109,7 @@ impl Decoder {
     /// As [`Tensors::tensor`].
     pub(super) fn new(shape: Shape, tensors: &mut dyn Tensors) -> Result<Self> {
         let table = [shape.vocabulary, shape.width];
-        let init = Init::Bell(DEVIATION);
+        let init = normal(DEVIATION);
         let (embedding, positions, angles) = match shape.style {
             Style::Gpt2 => (
                 tensors.tensor("transformer.wte.weight", &table, init)?,
@@ -363,8 +364,8 @@ impl Norm {
         let bias = shape.style == Style::Gpt2;
         let mut tensor = |part: &str, init| tensors.tensor(&format!("{name}.{part}"), &[shape.width], init);
         Ok(Self {
-            weight: tensor("weight", Init::ONES)?,
-            bias: bias.then(|| tensor("bias", Init::ZEROS)).transpose()?,
+            weight: tensor("weight", ONE)?,
+            bias: bias.then(|| tensor("bias", ZERO)).transpose()?,
         })
     }
 

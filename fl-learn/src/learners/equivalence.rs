@@ -7,6 +7,7 @@ use fl_proto::Training;
 use serde::Deserialize;
 
 use super::LearnerChoice;
+use super::model::Source;
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::{LocalOptimizer, Tape, cross_entropy};
@@ -100,8 +101,10 @@ fn every_learner_trains_as_in_pytorch() {
             [_, tokens] => Input::of_text(tokens, case.classes),
             _ => Input::of_classes([case.shape[1], case.shape[2], case.shape[3]], case.classes),
         };
-        let mut params = Params::new(&Device::Cpu);
-        let model = (choice.info().model)(input, choice.settings(), &mut params).unwrap();
+        let params = Params::new(&Device::Cpu);
+        let Source::Kept(model) = Source::new(choice.info(), choice.settings(), input, &params).unwrap() else {
+            panic!("{}", case.learner)
+        };
         let built = params.finish().unwrap();
         let names: Vec<String> = built
             .layout
@@ -110,11 +113,7 @@ fn every_learner_trains_as_in_pytorch() {
             .map(|tensor| tensor.name.clone())
             .collect();
         let weights = super::init::fill(&built.layout, &built.inits, 1);
-        for (var, tensor) in built.vars.iter().zip(built.layout.tensors()) {
-            let values = &weights[tensor.offset..][..tensor.len];
-            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &Device::Cpu).unwrap())
-                .unwrap();
-        }
+        built.load(&weights).unwrap();
         let trained = &built.vars[..built.trained];
         fill(trained, &names);
         let training = Training {

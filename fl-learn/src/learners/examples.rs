@@ -251,7 +251,7 @@ mod tests {
     fn an_evaluation_stops_when_told_and_needs_examples() {
         let progress = Progress::default();
         let none = Examples::new(
-            Arc::new(Dataset::new(Features::Floats(vec![]), vec![], find("mlp").unwrap().input).unwrap()),
+            Arc::new(Dataset::new(Features::Floats(vec![]), vec![], find("mlp").unwrap().input.unwrap()).unwrap()),
             vec![],
         );
         let model = Successor { sure: 1.0 };

@@ -30,10 +30,11 @@ impl Trained {
         ensure!(!prompt.is_empty(), "the prompt is empty; give at least one token");
         let window = input.shape[2];
         let (mut tokens, mut rng) = (prompt.to_vec(), Rng::new(sampling.seed));
+        let opened = self.open_untracked()?;
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(window)..];
             let x = Tensor::from_slice(seen, (1, seen.len()), self.device())?;
-            let logits = self.model().forward(&mut Tape::default(), &x)?;
+            let logits = opened.model().forward(&mut Tape::default(), &x)?;
             let last = logits.get(seen.len() - 1)?.to_vec1::<f32>()?;
             // The model's vocabulary may be padded beyond that of the data.
             let last = &last[..input.classes.min(last.len())];

@@ -1,25 +1,27 @@
 //! `har`: a small one-dimensional convolutional network for windows of sensor signals.
 
-use candle_core::Result;
+use std::borrow::Cow;
 
-use super::info::LearnerInfo;
+use candle_core::Result;
+use candle_nn::VarBuilder;
+
+use super::info::{LearnerInfo, Make};
 use super::layers::{Conv, FeedForward, left};
-use super::params::Params;
 use super::settings::{self, NoSettings};
 use crate::data::Input;
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "har",
+    name: Cow::Borrowed("har"),
     about: "one-dimensional convolutions over sensor signals",
-    input: Input::of_classes([6, 1, 128], 12),
+    input: Some(Input::of_classes([6, 1, 128], 12)),
     check: settings::check::<NoSettings>,
     paths: &[],
-    model: |input, _, params| Ok(Box::new(model(input, params)?)),
+    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
 };
 
 /// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,740
 /// parameters on windows of 6 channels and 128 samples with 12 activities.
-fn model(input: Input, p: &mut Params) -> Result<FeedForward> {
+fn model(input: Input, p: &VarBuilder<'_>) -> Result<FeedForward> {
     let [channels, height, samples] = input.shape;
     if height != 1 {
         candle_core::bail!(

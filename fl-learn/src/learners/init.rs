@@ -2,45 +2,53 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+use candle_core::Shape;
+use candle_nn::Init;
+use candle_nn::init::NormalOrUniform;
 use fl_compress::Layout;
 
 use crate::data::Rng;
 
-/// How the first values of a tensor are drawn.
+/// Uniform within `1 / sqrt(inputs)`, as PyTorch draws weights and biases of convolutions and linear layers (He et al. 2015 with
+/// `a = sqrt(5)`).
+pub(super) fn fan_in(inputs: usize) -> Init {
+    uniform(1.0 / (inputs.max(1) as f64).sqrt())
+}
+
+/// Uniform between the bound and its negative.
+pub(super) fn uniform(bound: f64) -> Init {
+    Init::Uniform { lo: -bound, up: bound }
+}
+
+/// Normal with mean 0.
+pub(super) fn normal(stdev: f64) -> Init {
+    Init::Randn { mean: 0.0, stdev }
+}
+
+/// A number as `init` says, for a tensor of this shape.
 ///
 /// Server and clients make these weights independently and compare digests, so every machine must get the same bits. Only
 /// integers, `+ - * /`, square roots and conversions of IEEE 754 are used, which round exactly: no `ln`, `cos`, `powf` or
-/// `mul_add`, and therefore no normal draws.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Init {
-    /// Uniform between the bound and its negative.
-    Uniform(f64),
-    /// Nearly normal with mean 0 and this standard deviation: a sum of twelve uniform numbers, within 6 deviations.
-    Bell(f64),
-    /// All values are this.
-    Constant(f32),
-}
-
-impl Init {
-    /// All zeros.
-    pub(super) const ZEROS: Self = Self::Constant(0.0);
-    /// All ones.
-    pub(super) const ONES: Self = Self::Constant(1.0);
-
-    /// Uniform within `1 / sqrt(inputs)`, as PyTorch draws weights and biases of convolutions and linear layers (He et al.
-    /// 2015 with `a = sqrt(5)`).
-    pub(super) fn fan_in(inputs: usize) -> Self {
-        Self::Uniform(1.0 / (inputs.max(1) as f64).sqrt())
-    }
-
-    fn draw(self, rng: &mut Rng) -> f32 {
-        match self {
-            Self::Uniform(bound) => rng.between(-bound, bound) as f32,
-            Self::Bell(deviation) => {
-                let sum: f64 = (0..12).map(|_| rng.unit()).sum();
-                ((sum - 6.0) * deviation) as f32
-            }
-            Self::Constant(value) => value,
+/// `mul_add`. A normal number is therefore nearly one: a sum of twelve uniform numbers, within 6 deviations.
+fn draw(init: Init, shape: &Shape, rng: &mut Rng) -> f32 {
+    match init {
+        Init::Const(value) => value as f32,
+        Init::Uniform { lo, up } => rng.between(lo, up) as f32,
+        Init::Randn { mean, stdev } => {
+            let sum: f64 = (0..12).map(|_| rng.unit()).sum();
+            ((sum - 6.0) * stdev + mean) as f32
+        }
+        Init::Kaiming {
+            dist,
+            fan,
+            non_linearity,
+        } => {
+            let stdev = non_linearity.gain() / (fan.for_shape(shape).max(1) as f64).sqrt();
+            let drawn = match dist {
+                NormalOrUniform::Normal => normal(stdev),
+                NormalOrUniform::Uniform => uniform(3f64.sqrt() * stdev),
+            };
+            draw(drawn, shape, rng)
         }
     }
 }
@@ -54,14 +62,15 @@ pub(super) fn fill(layout: &Layout, inits: &[Init], seed: u64) -> Vec<f32> {
             .name
             .bytes()
             .fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
-        let mut rng = Rng::of(&[seed, name]);
-        weights.extend((0..tensor.len).map(|_| init.draw(&mut rng)));
+        let (mut rng, shape) = (Rng::of(&[seed, name]), Shape::from(tensor.shape.as_slice()));
+        weights.extend((0..tensor.len).map(|_| draw(*init, &shape, &mut rng)));
     }
     weights
 }
 
 #[cfg(test)]
 mod tests {
+    use candle_nn::init::{FanInOut, NonLinearity, ONE, ZERO};
     use fl_compress::Digest;
 
     use super::super::{LEARNERS, find};
@@ -110,7 +119,7 @@ mod tests {
         assert!(
             LEARNERS
                 .iter()
-                .map(|learner| learner.name)
+                .map(|learner| &*learner.name)
                 // Its size is that of the model it adapts.
                 .filter(|name| *name != "lora")
                 .eq(golden.map(|(name, _)| name))
@@ -127,7 +136,7 @@ mod tests {
     #[test]
     fn weights_lie_within_their_bound_and_depend_on_the_seed() {
         let layout = Layout::new([("a.weight", vec![50, 100]), ("a.bias", vec![50])]).unwrap();
-        for init in [Init::fan_in(100), Init::Bell(0.1 / 3.0f64.sqrt())] {
+        for init in [fan_in(100), normal(0.1 / 3.0f64.sqrt())] {
             let fill = |seed| fill(&layout, &[init; 2], seed);
             let weights = fill(1);
             assert!(weights.iter().all(|w| w.abs() <= 0.35));
@@ -140,6 +149,23 @@ mod tests {
             assert_eq!(weights, fill(1));
             assert_ne!(weights, fill(2));
         }
-        assert_eq!(fill(&layout, &[Init::ONES, Init::ZEROS], 1)[49..51], [1.0, 0.0]);
+        assert_eq!(fill(&layout, &[ONE, ZERO], 1)[49..51], [1.0, 0.0]);
+    }
+
+    #[test]
+    fn kaiming_is_uniform_or_normal_by_the_inputs() {
+        let layout = Layout::new([("a.weight", vec![50, 100])]).unwrap();
+        for (dist, same) in [
+            (NormalOrUniform::Uniform, fan_in(100)),
+            (NormalOrUniform::Normal, normal(0.1 / 3f64.sqrt())),
+        ] {
+            let kaiming = Init::Kaiming {
+                dist,
+                fan: FanInOut::FanIn,
+                non_linearity: NonLinearity::ExplicitGain((1.0f64 / 3.0).sqrt()),
+            };
+            let (found, wanted) = (fill(&layout, &[kaiming], 1), fill(&layout, &[same], 1));
+            assert!(found.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-7));
+        }
     }
 }

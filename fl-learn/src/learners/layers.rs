@@ -1,10 +1,10 @@
 //! Layers: named parameters and their operation.
 
 use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
 
 use super::info::Model;
-use super::init::Init;
-use super::params::Params;
+use super::init::fan_in;
 use crate::ops::{self, Tape, Window};
 
 /// Convolution, bias, relu and max-pool. Parameters: `name.weight: [filters, channels, rows, columns]` of images,
@@ -17,21 +17,27 @@ pub(super) struct Conv {
 }
 
 impl Conv {
-    pub(super) fn image(p: &mut Params, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
+    pub(super) fn image(p: &VarBuilder<'_>, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
         let (pad, pool) = ([pad, pad], [pool, pool]);
         Self::new(p, name, &shape, Window { stride: 1, pad, pool })
     }
 
-    pub(super) fn signal(p: &mut Params, name: &str, shape: [usize; 3], stride: usize, pool: usize) -> Result<Self> {
+    pub(super) fn signal(
+        p: &VarBuilder<'_>,
+        name: &str,
+        shape: [usize; 3],
+        stride: usize,
+        pool: usize,
+    ) -> Result<Self> {
         let (pad, pool) = ([0, 0], [1, pool]);
         Self::new(p, name, &shape, Window { stride, pad, pool })
     }
 
-    fn new(p: &mut Params, name: &str, shape: &[usize], window: Window) -> Result<Self> {
-        let init = Init::fan_in(shape[1..].iter().product());
+    fn new(p: &VarBuilder<'_>, name: &str, shape: &[usize], window: Window) -> Result<Self> {
+        let (p, init) = (p.pp(name), fan_in(shape[1..].iter().product()));
         Ok(Self {
-            weight: p.tensor(format!("{name}.weight"), shape, init)?,
-            bias: p.tensor(format!("{name}.bias"), &shape[..1], init)?,
+            weight: p.get_with_hints(shape, "weight", init)?,
+            bias: p.get_with_hints(shape[0], "bias", init)?,
             window,
         })
     }
@@ -54,11 +60,11 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    pub(super) fn new(p: &mut Params, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
-        let init = Init::fan_in(inputs);
+    pub(super) fn new(p: &VarBuilder<'_>, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
+        let (p, init) = (p.pp(name), fan_in(inputs));
         Ok(Self {
-            weight: p.tensor(format!("{name}.weight"), &[outputs, inputs], init)?,
-            bias: p.tensor(format!("{name}.bias"), &[outputs], init)?,
+            weight: p.get_with_hints((outputs, inputs), "weight", init)?,
+            bias: p.get_with_hints(outputs, "bias", init)?,
         })
     }
 
@@ -82,7 +88,7 @@ pub(super) struct FeedForward {
 
 impl FeedForward {
     /// Adds linear layers `fc1`, `fc2` and so on, of so many outputs each. `inputs`: values of an example behind the convolutions.
-    pub(super) fn new(p: &mut Params, convolutions: Vec<Conv>, inputs: usize, outputs: &[usize]) -> Result<Self> {
+    pub(super) fn new(p: &VarBuilder<'_>, convolutions: Vec<Conv>, inputs: usize, outputs: &[usize]) -> Result<Self> {
         let before = std::iter::once(&inputs).chain(outputs);
         let sizes = before.zip(outputs).zip(1..);
         let linear = sizes.map(|((&from, &to), number)| Linear::new(p, &format!("fc{number}"), from, to));

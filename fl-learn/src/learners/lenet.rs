@@ -1,25 +1,27 @@
 //! `lenet`: LeNet-5 (LeCun et al. 1998) with relu and max-pooling.
 
-use candle_core::Result;
+use std::borrow::Cow;
 
-use super::info::{DIGITS, LearnerInfo};
+use candle_core::Result;
+use candle_nn::VarBuilder;
+
+use super::info::{DIGITS, LearnerInfo, Make};
 use super::layers::{Conv, FeedForward, left};
-use super::params::Params;
 use super::settings::{self, NoSettings};
 use crate::data::Input;
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "lenet",
+    name: Cow::Borrowed("lenet"),
     about: "LeNet-5",
-    input: DIGITS,
+    input: Some(DIGITS),
     check: settings::check::<NoSettings>,
     paths: &[],
-    model: |input, _, params| Ok(Box::new(model(input, params)?)),
+    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
 };
 
 /// Two 5x5 convolutions of 6 and 16 filters, each with a 2x2 max-pool, then 120, 84 and the classes. Images below
 /// 32x32 are padded by 2, as in the paper: 61,706 parameters on 28x28 images.
-fn model(input: Input, p: &mut Params) -> Result<FeedForward> {
+fn model(input: Input, p: &VarBuilder<'_>) -> Result<FeedForward> {
     let [channels, height, width] = input.shape;
     let pad = if height < 32 && width < 32 { 2 } else { 0 };
     let after = |len: usize| left(left(len + 2 * pad, 5, 2)?, 5, 2);

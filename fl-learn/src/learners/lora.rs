@@ -1,29 +1,31 @@
 //! `lora`: a language model of Hugging Face whose weights stay as they are, with adapters of low rank that are trained
 //! (Hu et al. 2021). Only the adapters travel; their names are those of PEFT.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_nn::init::ZERO;
+use candle_nn::{Init, VarBuilder};
 use serde::Deserialize;
 
 use super::decoder::{Decoder, LayerShape, Style, Tensors};
 use super::hugging_face::{self, Weights};
-use super::info::{LearnerInfo, Model, TEXT};
-use super::init::Init;
-use super::params::Params;
+use super::info::{LearnerInfo, Make, Model, TEXT};
+use super::init::fan_in;
 use super::projection::{Adapter, Projection};
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Examples, Input, Target, Tokenizer};
 use crate::ops::{self, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "lora",
+    name: Cow::Borrowed("lora"),
     about: "adapters of low rank on a language model of Hugging Face",
-    input: TEXT,
+    input: Some(TEXT),
     check: settings::check::<LoraSettings>,
     paths: &["model"],
-    model: |input, table, params| Ok(Box::new(Lora::new(input, &settings::of(table)?, params)?)),
+    make: Make::OnTape(|input, table, params| Ok(Box::new(Lora::new(input, &settings::of(table)?, params)?))),
 };
 
 #[derive(Debug, Clone, Deserialize)]
@@ -122,14 +124,14 @@ struct Lora {
 }
 
 impl Lora {
-    fn new(input: Input, settings: &LoraSettings, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, settings: &LoraSettings, p: &VarBuilder<'_>) -> Result<Self> {
         if input.target != Target::NextToken {
             bail!("expects texts, not examples of {:?}", input.shape);
         }
         Self::read(input, settings, p).map_err(|why| candle_core::Error::msg(format!("{why:#}")))
     }
 
-    fn read(input: Input, settings: &LoraSettings, p: &mut Params) -> anyhow::Result<Self> {
+    fn read(input: Input, settings: &LoraSettings, p: &VarBuilder<'_>) -> anyhow::Result<Self> {
         let folder = &settings.model;
         let shape = hugging_face::shape(folder, input.shape[2])?;
         anyhow::ensure!(
@@ -218,7 +220,7 @@ struct BaseAndAdapters<'a> {
     device: Device,
     targets: Vec<String>,
     settings: &'a LoraSettings,
-    params: &'a mut Params,
+    params: &'a VarBuilder<'a>,
     adapted: usize,
 }
 
@@ -246,10 +248,10 @@ impl Tensors for BaseAndAdapters<'_> {
         } else {
             [outputs, inputs]
         };
-        let weight = self.tensor(&format!("{name}.weight"), &shape, Init::ZEROS)?;
+        let weight = self.tensor(&format!("{name}.weight"), &shape, ZERO)?;
         let bias = layer
             .bias
-            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], Init::ZEROS));
+            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], ZERO));
         let projection = Projection::new(weight, bias.transpose()?, inputs_first);
         let is_target = |target: &String| name == target || name.ends_with(&format!(".{target}"));
         if !self.targets.iter().any(is_target) {
@@ -260,14 +262,12 @@ impl Tensors for BaseAndAdapters<'_> {
             bail!("`rank` is {rank}, but layer `{name}` has only {inputs} inputs and {outputs} outputs");
         }
         self.adapted += 1;
-        let a = self.params.tensor(
-            format!("{PREFIX}{name}{A}weight"),
-            &[rank, inputs],
-            Init::fan_in(inputs),
-        )?;
-        let b = self
-            .params
-            .tensor(format!("{PREFIX}{name}{B}weight"), &[outputs, rank], Init::ZEROS)?;
+        let adapter = |matrix: &str, shape, init| {
+            let name = format!("{PREFIX}{name}{matrix}weight");
+            self.params.get_with_hints::<(usize, usize)>(shape, &name, init)
+        };
+        let a = adapter(A, (rank, inputs), fan_in(inputs))?;
+        let b = adapter(B, (outputs, rank), ZERO)?;
         Ok(projection.adapted(Adapter {
             a,
             b,

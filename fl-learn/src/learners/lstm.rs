@@ -1,22 +1,25 @@
 //! `lstm`: a language model of recurrent layers, with the tensor names of PyTorch's word language model.
 
+use std::borrow::Cow;
+
 use candle_core::{Result, Tensor, bail};
+use candle_nn::VarBuilder;
+use candle_nn::init::ZERO;
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, Model, TEXT};
-use super::init::Init;
-use super::params::Params;
+use super::info::{LearnerInfo, Make, Model, TEXT};
+use super::init::{fan_in, uniform};
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, LstmWeights, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "lstm",
+    name: Cow::Borrowed("lstm"),
     about: "two recurrent layers of 200 on texts",
-    input: TEXT,
+    input: Some(TEXT),
     check: settings::check::<LstmSettings>,
     paths: &[],
-    model: |input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?)),
+    make: Make::OnTape(|input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?))),
 };
 
 #[derive(Debug, Deserialize)]
@@ -78,18 +81,18 @@ struct Lstm {
 }
 
 impl Lstm {
-    fn new(input: Input, settings: &LstmSettings, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, settings: &LstmSettings, p: &VarBuilder<'_>) -> Result<Self> {
         if input.target != Target::NextToken {
             bail!("expects texts, not examples of {:?}", input.shape);
         }
         let (vocabulary, hidden) = (input.classes, settings.hidden);
-        let near_zero = Init::Uniform(0.1);
-        let embedding = p.tensor("encoder.weight", &[vocabulary, settings.embedding()], near_zero)?;
+        let near_zero = uniform(0.1);
+        let embedding = p.get_with_hints((vocabulary, settings.embedding()), "encoder.weight", near_zero)?;
         let mut layers = Vec::with_capacity(settings.layers);
         for at in 0..settings.layers {
             let inputs = if at == 0 { settings.embedding() } else { hidden };
-            let mut tensor =
-                |name: &str, shape: &[usize]| p.tensor(format!("rnn.{name}_l{at}"), shape, Init::fan_in(hidden));
+            let tensor =
+                |name: &str, shape: &[usize]| p.get_with_hints(shape, &format!("rnn.{name}_l{at}"), fan_in(hidden));
             layers.push([
                 tensor("weight_ih", &[4 * hidden, inputs])?,
                 tensor("weight_hh", &[4 * hidden, hidden])?,
@@ -99,12 +102,12 @@ impl Lstm {
         }
         let weight = match settings.tied {
             true => embedding.clone(),
-            false => p.tensor("decoder.weight", &[vocabulary, hidden], near_zero)?,
+            false => p.get_with_hints((vocabulary, hidden), "decoder.weight", near_zero)?,
         };
         Ok(Self {
             embedding,
             layers,
-            decoder: [weight, p.tensor("decoder.bias", &[vocabulary], Init::ZEROS)?],
+            decoder: [weight, p.get_with_hints(vocabulary, "decoder.bias", ZERO)?],
             dropout: settings.dropout,
         })
     }

@@ -1,21 +1,23 @@
 //! `mlp`: hidden layers with relu, on any input but texts.
 
+use std::borrow::Cow;
+
 use candle_core::{Result, bail};
+use candle_nn::VarBuilder;
 use serde::Deserialize;
 
-use super::info::{DIGITS, LearnerInfo};
+use super::info::{DIGITS, LearnerInfo, Make};
 use super::layers::FeedForward;
-use super::params::Params;
 use super::settings::{self, Checked, Settings, within};
 use crate::data::{Input, Target};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "mlp",
+    name: Cow::Borrowed("mlp"),
     about: "hidden layers, by default one of 200",
-    input: DIGITS,
+    input: Some(DIGITS),
     check: settings::check::<MlpSettings>,
     paths: &[],
-    model: |input, table, params| Ok(Box::new(model(input, &settings::of(table)?, params)?)),
+    make: Make::OnTape(|input, table, params| Ok(Box::new(model(input, &settings::of(table)?, params)?))),
 };
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +43,7 @@ impl Settings for MlpSettings {
 }
 
 /// Layers `fc1`, `fc2` and so on. 784-200-10 on 28x28 images: 159,010 parameters.
-fn model(input: Input, settings: &MlpSettings, p: &mut Params) -> Result<FeedForward> {
+fn model(input: Input, settings: &MlpSettings, p: &VarBuilder<'_>) -> Result<FeedForward> {
     if input.target == Target::NextToken {
         bail!("expects numbers or images, not texts; use `lstm` or `transformer`");
     }

@@ -7,11 +7,13 @@ mod build;
 mod choice;
 mod cnn;
 mod decoder;
+mod derivatives;
 mod device;
 #[cfg(test)]
 mod equivalence;
 mod examples;
 mod generate;
+mod graph;
 mod har;
 mod hugging_face;
 mod info;
@@ -22,6 +24,7 @@ mod local_steps;
 mod lora;
 mod lstm;
 mod mlp;
+mod model;
 mod out_of_memory;
 mod params;
 mod projection;
@@ -34,7 +37,9 @@ mod transformer;
 pub use choice::LearnerChoice;
 pub(crate) use device::found;
 pub use generate::Sampling;
+pub use graph::{Dropout, max_pool2d};
 pub use info::LearnerInfo;
+pub use settings::Given;
 pub use trained::Trained;
 
 use fl_client::Error;
@@ -58,18 +63,36 @@ pub static LEARNERS: &[LearnerInfo] = &[
 /// # Errors
 /// `Config` if there is none; the error lists those there are.
 pub fn find(name: &str) -> Result<&'static LearnerInfo, Error> {
-    let found = LEARNERS.iter().find(|learner| learner.name == name);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = LEARNERS.iter().map(|learner| learner.name).collect();
-        Error::Config(format!(
-            "there is no learner `{name}`; the learners are {}",
-            names.join(", ")
-        ))
-    })
+    among(LEARNERS, name)
 }
 
-/// Name and description of every learner, for a help text.
+/// The learner called `name` among `learners`.
+///
+/// # Errors
+/// `Config` if there is none, or more than one.
+pub(crate) fn among<'a>(learners: &'a [LearnerInfo], name: &str) -> Result<&'a LearnerInfo, Error> {
+    let mut found = learners.iter().filter(|learner| learner.name == name);
+    match (found.next(), found.next()) {
+        (Some(learner), None) => Ok(learner),
+        (Some(_), Some(_)) => Err(Error::Config(format!(
+            "two learners of this program are called `{name}`; give one of them another name"
+        ))),
+        (None, _) => {
+            let names: Vec<&str> = learners.iter().map(|learner| &*learner.name).collect();
+            Err(Error::Config(format!(
+                "there is no learner `{name}`; the learners are {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Name and description of every learner of this crate, for a help text.
 pub fn help() -> String {
-    let list: Vec<String> = LEARNERS.iter().map(|l| format!("{} ({})", l.name, l.about)).collect();
+    help_of(LEARNERS)
+}
+
+pub(crate) fn help_of(learners: &[LearnerInfo]) -> String {
+    let list: Vec<String> = learners.iter().map(|l| format!("{} ({})", l.name, l.about)).collect();
     format!("Name of the learner: {}", list.join(", "))
 }

@@ -3,13 +3,16 @@
 //! Group norm by default: batch norm's statistics differ from client to client, and accuracy falls on non-IID data (Hsieh
 //! et al. 2020). Batch norm's running statistics are buffers.
 
-use candle_core::{Result, Tensor, bail};
+use std::borrow::Cow;
+
+use candle_core::{Result, Tensor, Var, bail};
+use candle_nn::VarBuilder;
+use candle_nn::init::{ONE, ZERO};
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, Model};
-use super::init::Init;
+use super::info::{BoxedModel, LearnerInfo, Make, Model};
+use super::init::normal;
 use super::layers::Linear;
-use super::params::Params;
 use super::settings::{self, Checked, Settings, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, Running, Tape};
@@ -18,30 +21,30 @@ use crate::ops::{self, Running, Tape};
 const COLOR: Input = Input::of_classes([3, 32, 32], 10);
 
 pub(super) const RESNET8: LearnerInfo = LearnerInfo {
-    name: "resnet8",
+    name: Cow::Borrowed("resnet8"),
     about: "three residual blocks of 16, 32 and 64 channels",
-    input: COLOR,
+    input: Some(COLOR),
     check: settings::check::<ResNetSettings>,
     paths: &[],
-    model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET8),
+    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET8)),
 };
 
 pub(super) const RESNET18: LearnerInfo = LearnerInfo {
-    name: "resnet18",
+    name: Cow::Borrowed("resnet18"),
     about: "the residual network of 18 layers",
-    input: COLOR,
+    input: Some(COLOR),
     check: settings::check::<ResNetSettings>,
     paths: &[],
-    model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET18),
+    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET18)),
 };
 
 pub(super) const RESNET50: LearnerInfo = LearnerInfo {
-    name: "resnet50",
+    name: Cow::Borrowed("resnet50"),
     about: "the residual network of 50 layers, with bottlenecks",
-    input: COLOR,
+    input: Some(COLOR),
     check: settings::check::<ResNetSettings>,
     paths: &[],
-    model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET50),
+    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET50)),
 };
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -119,11 +122,11 @@ struct ResNet {
 }
 
 impl ResNet {
-    fn boxed(input: Input, table: &toml::Table, p: &mut Params, plan: &Plan) -> Result<Box<dyn Model>> {
+    fn boxed(input: Input, table: &toml::Table, p: &VarBuilder<'_>, plan: &Plan) -> Result<BoxedModel> {
         Ok(Box::new(Self::new(input, &settings::of(table)?, p, plan)?))
     }
 
-    fn new(input: Input, settings: &ResNetSettings, p: &mut Params, plan: &Plan) -> Result<Self> {
+    fn new(input: Input, settings: &ResNetSettings, p: &VarBuilder<'_>, plan: &Plan) -> Result<Self> {
         let [channels, height, width] = input.shape;
         if input.target == Target::NextToken || height < 8 || width < 8 {
             bail!("expects images of at least 8x8, not {:?}", input.shape);
@@ -188,7 +191,7 @@ struct Block {
 
 impl Block {
     fn new(
-        p: &mut Params,
+        p: &VarBuilder<'_>,
         name: &str,
         inputs: usize,
         width: usize,
@@ -197,7 +200,7 @@ impl Block {
         norm: NormChoice,
     ) -> Result<Self> {
         let outputs = if bottleneck { 4 * width } else { width };
-        let mut conv = |at: usize, filters, channels, kernel, stride| {
+        let conv = |at: usize, filters, channels, kernel, stride| {
             let names = [format!("{name}.conv{at}"), format!("{name}.bn{at}")];
             ConvNorm::new(p, [&names[0], &names[1]], [filters, channels, kernel], stride, norm)
         };
@@ -254,27 +257,28 @@ enum Norm {
 impl ConvNorm {
     /// `names`: of the convolution and of the norm; `shape`: filters, channels, kernel.
     fn new(
-        p: &mut Params,
+        p: &VarBuilder<'_>,
         [conv, norm]: [&str; 2],
         [filters, channels, kernel]: [usize; 3],
         stride: usize,
         choice: NormChoice,
     ) -> Result<Self> {
         // Normal with variance 2 / fan out, as torchvision draws it (He et al. 2015).
-        let init = Init::Bell((2.0 / (filters * kernel * kernel) as f64).sqrt());
-        let buffer = |p: &mut Params, name: &str, init| p.buffer(format!("{norm}.{name}"), &[filters], init);
+        let init = normal((2.0 / (filters * kernel * kernel) as f64).sqrt());
+        let (conv, norm) = (p.pp(conv), p.pp(norm));
+        let buffer = |name: &str, init| Var::from_tensor(&norm.get_with_hints(filters, name, init)?);
         Ok(Self {
-            weight: p.tensor(format!("{conv}.weight"), &[filters, channels, kernel, kernel], init)?,
+            weight: conv.get_with_hints((filters, channels, kernel, kernel), "weight", init)?,
             stride,
             pad: kernel / 2,
-            scale: p.tensor(format!("{norm}.weight"), &[filters], Init::ONES)?,
-            shift: p.tensor(format!("{norm}.bias"), &[filters], Init::ZEROS)?,
+            scale: norm.get_with_hints(filters, "weight", ONE)?,
+            shift: norm.get_with_hints(filters, "bias", ZERO)?,
             norm: match choice {
                 NormChoice::Group(groups) if filters.is_multiple_of(groups) => Norm::Group(groups),
                 NormChoice::Group(groups) => bail!("`groups` is {groups}, but must divide {filters} channels"),
                 NormChoice::Batch => Norm::Batch(Running {
-                    mean: buffer(p, "running_mean", Init::ZEROS)?,
-                    variance: buffer(p, "running_var", Init::ONES)?,
+                    mean: buffer("running_mean", ZERO)?,
+                    variance: buffer("running_var", ONE)?,
                     momentum: 0.1,
                 }),
             },

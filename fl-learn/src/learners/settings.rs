@@ -1,10 +1,58 @@
 //! Settings of a model: the keys beside `name` in `learner = { name = "transformer", layers = 4 }`.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// Whether all keys are in range; otherwise which key is out of which range.
 pub(super) type Checked = Result<(), String>;
+
+/// The settings of a program's own model, each read by its name.
+#[derive(Debug)]
+pub struct Given<'a> {
+    table: &'a Table,
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Given<'a> {
+    pub(super) fn new(table: &'a Table) -> Self {
+        Self {
+            table,
+            read: RefCell::default(),
+        }
+    }
+
+    /// The setting `key`, or `default` if it is not given.
+    ///
+    /// # Errors
+    /// If the setting is of another type; the error names it.
+    pub fn get<T: DeserializeOwned>(&self, key: &str, default: T) -> anyhow::Result<T> {
+        self.read.borrow_mut().insert(key.to_owned());
+        let Some(value) = self.table.get(key) else {
+            return Ok(default);
+        };
+        let value = value.clone().try_into();
+        value.map_err(|error: toml::de::Error| anyhow::anyhow!("setting `{key}`: {}", error.message()))
+    }
+
+    /// Succeeds if every setting was read.
+    ///
+    /// # Errors
+    /// Which one was not, and which ones there are.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        let read = self.read.into_inner();
+        let Some(unread) = self.table.keys().find(|key| !read.contains(*key)) else {
+            return Ok(());
+        };
+        let known: Vec<String> = read.into_iter().collect();
+        match known.is_empty() {
+            true => anyhow::bail!("there is no setting `{unread}`; the learner has none"),
+            false => anyhow::bail!("there is no setting `{unread}`; the settings are {}", known.join(", ")),
+        }
+    }
+}
 
 /// Keys of a model, each with a default.
 pub(super) trait Settings: DeserializeOwned {

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{Device, Result, Tensor, Var};
+use candle_nn::Init;
 use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
 
+use super::derivatives;
 use super::device;
 use super::examples::{self, ModelBatch};
-use super::info::{LearnerInfo, Model};
-use super::init::{self, Init};
+use super::graph;
+use super::info::LearnerInfo;
+use super::init;
 use super::local_steps::{self, Gradients};
+use super::model::{Opened, Source};
 use super::out_of_memory::Pieces;
-use super::params::Params;
+use super::params::{self, Params};
 use crate::data::{ClientData, Examples, Input};
 use crate::ops::{Tape, release_gpu, shapes_once, with_values};
 use fl_client::ClassNames;
@@ -25,11 +29,15 @@ use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 /// Running statistics are measured on so many batches of so many examples, at most.
 const STATISTICS_BATCHES: usize = 16;
 const STATISTICS_BATCH: usize = 64;
+/// Derivatives are checked on so many examples, at most.
+const DOUBTFUL_BATCH: usize = 16;
 
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
 pub struct Trained {
-    model: Box<dyn Model>,
+    source: Source,
+    /// What the source is opened with.
+    params: Params,
     layout: Arc<Layout>,
     /// The model's tensors in the order of the layout; changing them changes the model.
     vars: Vec<Var>,
@@ -51,7 +59,7 @@ impl Trained {
         device: DeviceChoice,
         data: ClientData,
     ) -> anyhow::Result<Self> {
-        let name = learner.name;
+        let name = &learner.name;
         ensure!(!data.train.is_empty(), "learner `{name}` has no example to train on");
         let input = data.train.input();
         ensure!(
@@ -59,19 +67,103 @@ impl Trained {
             "training and test examples differ in shape"
         );
         let device = device::open(device)?;
-        let mut params = Params::new(&device);
-        let model = (learner.model)(input, settings, &mut params).with_context(|| format!("learner `{name}`"))?;
-        model.suits(&data.train)?;
+        let params = Params::new(&device);
+        let source = Source::new(learner, settings, input, &params).with_context(|| format!("learner `{name}`"))?;
+        source.open(&params, true)?.model().suits(&data.train)?;
         let built = params.finish()?;
-        Ok(Self {
-            model,
+        let trained = Self {
+            source,
+            params,
             layout: Arc::new(built.layout),
             vars: built.vars,
             trained: built.trained,
             inits: built.inits,
             device,
             data,
-        })
+        };
+        if let Source::Made(_) = trained.source {
+            trained.try_out().with_context(|| format!("learner `{name}`"))?;
+        }
+        Ok(trained)
+    }
+
+    /// Finds out what is wrong with a program's own model before a round does. The weights are zero again afterwards.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do.
+    fn try_out(&self) -> anyhow::Result<()> {
+        let examples = &self.data.train;
+        let positions: Vec<u32> = (0..examples.len().min(2) as u32).collect();
+        let batch = ModelBatch::of(examples, &positions, &self.device)?;
+        let draw = |seed| {
+            params::load(
+                &self.vars,
+                self.layout.tensors(),
+                &init::fill(&self.layout, &self.inits, seed),
+            )
+        };
+        let predictions = |opened: &Opened<'_>| {
+            opened
+                .model()
+                .forward(&mut Tape::default(), &batch.x)?
+                .flatten_all()?
+                .to_vec1::<f32>()
+        };
+        draw(1)?;
+        let early = self.source.open(&self.params, true)?;
+        draw(2)?;
+        let late = self.source.open(&self.params, true)?;
+        ensure!(
+            predictions(&early)? == predictions(&late)?,
+            "its constructor computes with weights, and so would go on with the first ones; compute in `forward`"
+        );
+        let loss = |opened: &Opened<'_>| -> anyhow::Result<f32> {
+            let (_, buffers) = self.vars.split_at(self.trained);
+            let (loss, grads) = opened.gradients(&batch, (self.trained_vars(), buffers), 1, Precision::F32)?;
+            self.expect_all(self.trained_vars(), grads)?;
+            Ok(loss.to_scalar()?)
+        };
+        let (first, second) = (loss(&late)?, loss(&late)?);
+        ensure!(
+            first.to_bits() == second.to_bits() || first.is_nan(),
+            "two steps with the same seed have the losses {first} and {second}: the model draws from a generator that nothing seeds; \
+             use `fl_learn::Dropout` in place of the one of candle-nn"
+        );
+        Ok(params::load(
+            &self.vars,
+            self.layout.tensors(),
+            &vec![0.0; self.layout.len()],
+        )?)
+    }
+
+    /// The gradient of each of `vars`.
+    ///
+    /// # Errors
+    /// Which have none.
+    fn expect_all(&self, vars: &[Var], grads: Vec<Option<Tensor>>) -> anyhow::Result<Vec<Tensor>> {
+        let mut missing = Vec::new();
+        for (var, _) in vars.iter().zip(&grads).filter(|(_, grad)| grad.is_none()) {
+            let at = self.vars.iter().position(|own| own.id() == var.id());
+            missing.extend(at.map(|at| self.layout.tensors()[at].name.as_str()));
+        }
+        ensure!(missing.is_empty(), "{}", graph::without_gradient(&missing));
+        Ok(grads.into_iter().flatten().collect())
+    }
+
+    /// The model, to be used on this thread.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(super) fn open(&self) -> anyhow::Result<Opened<'_>> {
+        self.source.open(&self.params, true)
+    }
+
+    /// As [`Trained::open`], where no gradients are wanted.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn open_untracked(&self) -> anyhow::Result<Opened<'_>> {
+        self.source.open(&self.params, false)
     }
 
     /// Returns the memory that no tensor uses: between two rounds it is for others.
@@ -86,10 +178,6 @@ impl Trained {
     /// Shape of the examples, and what is predicted.
     pub(super) fn input(&self) -> Input {
         self.data.train.input()
-    }
-
-    pub(super) fn model(&self) -> &dyn Model {
-        self.model.as_ref()
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -111,11 +199,7 @@ impl Trained {
     /// # Errors
     /// If the device fails.
     pub(super) fn load_trained(&self, weights: &[f32]) -> anyhow::Result<()> {
-        for (var, tensor) in self.trained_vars().iter().zip(self.layout.tensors()) {
-            let values = &weights[tensor.offset..tensor.offset + tensor.len];
-            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
-        }
-        Ok(())
+        Ok(params::load(self.trained_vars(), self.layout.tensors(), weights)?)
     }
 
     /// Places in the layout of the tensors that training changes in the plan's round.
@@ -123,7 +207,8 @@ impl Trained {
     /// # Errors
     /// If moments are to be kept for tensors that are not trained in every round.
     pub(super) fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
-        let trains = |at: &usize, round| self.model.trains(&self.layout.tensors()[*at].name, round);
+        let opened = self.open()?;
+        let trains = |at: &usize, round| opened.model().trains(&self.layout.tensors()[*at].name, round);
         let (here, next): (Vec<usize>, Vec<usize>) = (
             (0..self.trained).filter(|at| trains(at, plan.round)).collect(),
             (0..self.trained).filter(|at| trains(at, plan.round + 1)).collect(),
@@ -147,7 +232,7 @@ impl Trained {
         if buffers.is_empty() || self.data.test.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pieces = Pieces::new(STATISTICS_BATCH, "evaluation");
+        let (opened, mut pieces) = (self.open()?, Pieces::new(STATISTICS_BATCH, "evaluation"));
         let size = STATISTICS_BATCH.min(examples.len());
         let batches = (examples.len() / size).min(STATISTICS_BATCHES);
         let mut sums: Vec<(Var, Tensor)> = Vec::new();
@@ -159,9 +244,7 @@ impl Trained {
             // Where the device is out of memory, the first part of a batch stands for it.
             let (measured, _) = pieces.first(&positions, |positions| {
                 let batch = ModelBatch::of(examples, positions, &self.device)?;
-                let mut tape = Tape::measuring();
-                self.model.forward(&mut tape, &batch.x)?;
-                Ok(tape.measured())
+                Ok(opened.measured(&batch.x, buffers)?)
             })?;
             for (at, (buffer, own)) in measured.into_iter().enumerate() {
                 match sums.get_mut(at) {
@@ -178,10 +261,27 @@ impl Trained {
         Ok(averaged)
     }
 
+    /// Succeeds if the plan may split a batch: running statistics of a program's own model move with each piece.
+    ///
+    /// # Errors
+    /// If `micro_batch` splits batches and the model has running statistics.
+    pub(super) fn expect_whole_batches(&self, plan: &FitPlan, opened: &Opened<'_>) -> anyhow::Result<()> {
+        let training = &plan.training;
+        let splits = training.micro_batch.is_some_and(|micro| micro < training.batch_size);
+        let moves = matches!(opened, Opened::Made(_)) && self.trained < self.vars.len();
+        ensure!(
+            !(splits && moves),
+            "`micro_batch` with `{}`: the running statistics would be those of the pieces; delete `micro_batch`, or use a group norm",
+            self.layout.tensors()[self.trained].name
+        );
+        Ok(())
+    }
+
     /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
     /// draws.
     pub(super) fn gradients(
         &self,
+        opened: &Opened<'_>,
         vars: &[Var],
         positions: &[u32],
         seed: u64,
@@ -189,16 +289,11 @@ impl Trained {
     ) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let _shapes = shapes_once(&self.device);
-        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
-            Precision::F32 => DType::F32,
-            Precision::Bf16 => DType::BF16,
-        });
-        let loss = batch.loss_of(&mut tape, self.model.as_ref())?;
-        let grads = tape.backward(&loss, vars)?;
+        let (loss, grads) = opened.gradients(&batch, (vars, &self.vars[self.trained..]), seed, precision)?;
         Ok(Gradients {
             loss: f64::from(loss.to_scalar::<f32>()?),
             targets: batch.targets(),
-            grads,
+            grads: self.expect_all(vars, grads)?,
         })
     }
 }
@@ -223,11 +318,7 @@ impl Learner for Trained {
             weights.len(),
             self.layout.len()
         );
-        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
-            let values = &weights[tensor.offset..tensor.offset + tensor.len];
-            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
-        }
-        Ok(())
+        Ok(params::load(&self.vars, self.layout.tensors(), weights)?)
     }
 
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
@@ -236,7 +327,9 @@ impl Learner for Trained {
         let tensors = self.layout.tensors();
         let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
         let precision = plan.training.precision;
-        let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed, precision);
+        let opened = self.open()?;
+        self.expect_whole_batches(plan, &opened)?;
+        let gradients = |positions: &[u32], seed| self.gradients(&opened, &vars, positions, seed, precision);
         let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
         let released = self.release();
         let mut fit = fit?;
@@ -286,13 +379,48 @@ impl Learner for Trained {
         Ok(())
     }
 
+    fn doubts(&mut self, seed: u64) -> anyhow::Result<Vec<String>> {
+        let opened = self.open()?;
+        let Opened::Made(_) = &opened else {
+            return Ok(Vec::new());
+        };
+        let count = DOUBTFUL_BATCH.min(self.data.train.len()) as u32;
+        let positions: Vec<u32> = (0..count).collect();
+        let gradients = || self.gradients(&opened, self.trained_vars(), &positions, seed, Precision::F32);
+        let buffers = &self.vars[self.trained..];
+        let before = buffers
+            .iter()
+            .map(|var| var.as_detached_tensor().copy())
+            .collect::<Result<Vec<_>>>()?;
+        let claimed = gradients()?.grads;
+        let loss = || {
+            gradients()
+                .map(|found| found.loss)
+                .map_err(|error| candle_core::Error::msg(format!("{error:#}")))
+        };
+        let wrong = derivatives::wrong(self.trained_vars(), &claimed, loss);
+        buffers
+            .iter()
+            .zip(&before)
+            .try_for_each(|(var, value)| var.set(value))?;
+        let wrong = wrong?.into_iter().map(|(at, ratio)| {
+            let name = &self.layout.tensors()[at].name;
+            format!(
+                "the gradient of `{name}` is {ratio:.2} times what differences of the loss say: an operation behind it has a wrong \
+                 derivative, such as `max_pool2d` of candle, in place of which `fl_learn::max_pool2d` is right"
+            )
+        });
+        Ok(wrong.collect())
+    }
+
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
         self.evaluate_with(&EvaluatePlan::default())
     }
 
     fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
         let averaged = self.measure_statistics(&plan.progress)?;
-        let evaluation = examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress);
+        let opened = self.open_untracked()?;
+        let evaluation = examples::evaluate(opened.model(), &self.data.test, &self.device, &plan.progress);
         averaged.iter().try_for_each(|(buffer, value)| buffer.set(value))?;
         let released = release_gpu(&self.device);
         let evaluation = evaluation?;

@@ -1,22 +1,24 @@
 //! `transformer`: a decoder of causal attention, in the style of GPT-2 or of Llama, with the tensor names of Hugging Face.
 
+use std::borrow::Cow;
+
 use candle_core::{Result, Tensor, bail};
+use candle_nn::VarBuilder;
 use serde::Deserialize;
 
 use super::decoder::{Decoder, Shape, Style};
-use super::info::{LearnerInfo, Model, TEXT};
-use super::params::Params;
+use super::info::{LearnerInfo, Make, Model, TEXT};
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::Tape;
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: "transformer",
+    name: Cow::Borrowed("transformer"),
     about: "four layers of causal attention of width 128 on texts",
-    input: TEXT,
+    input: Some(TEXT),
     check: settings::check::<TransformerSettings>,
     paths: &[],
-    model: |input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?)),
+    make: Make::OnTape(|input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?))),
 };
 
 #[derive(Debug, Deserialize)]
@@ -97,7 +99,7 @@ impl Settings for TransformerSettings {
 struct Transformer(Decoder);
 
 impl Transformer {
-    fn new(input: Input, settings: &TransformerSettings, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, settings: &TransformerSettings, p: &VarBuilder<'_>) -> Result<Self> {
         if input.target != Target::NextToken {
             bail!("expects texts, not examples of {:?}", input.shape);
         }
@@ -120,7 +122,7 @@ impl Transformer {
             frequencies: crate::ops::frequencies(settings.width / settings.heads, 10_000.0),
             dropout: settings.dropout,
         };
-        Ok(Self(Decoder::new(shape, p)?))
+        Ok(Self(Decoder::new(shape, &mut p.clone())?))
     }
 }
 

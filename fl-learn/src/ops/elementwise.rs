@@ -331,9 +331,7 @@ pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> 
         return Ok(x.clone());
     };
     if !tape.is_native(x) {
-        let mut mask = vec![1.0; x.elem_count()];
-        drop_out(&mut mask, seed, probability);
-        let mask = upload(mask, x.shape(), x.device())?;
+        let mask = upload(dropout_mask(x.elem_count(), seed, probability), x.shape(), x.device())?;
         let out = (x.detach() * &mask)?;
         return composed(tape, x, out, move |grad| grad * mask);
     }
@@ -349,6 +347,13 @@ pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> 
         });
     }
     Ok(out)
+}
+
+/// What dropout multiplies `count` values by.
+pub(crate) fn dropout_mask(count: usize, seed: u64, probability: f32) -> Vec<f32> {
+    let mut mask = vec![1.0; count];
+    drop_out(&mut mask, seed, probability);
+    mask
 }
 
 /// Forward and backward are the same product with the mask of this seed.

@@ -48,6 +48,7 @@ pub use conv::conv_relu_pool;
 pub use conv2d::conv2d;
 pub(crate) use convert::to_dtype;
 pub(crate) use cuda::{open as open_gpu, release as release_gpu, shapes_once};
+pub(crate) use elementwise::dropout_mask;
 pub use elementwise::{add, add_scaled, dropout, gelu, mean_of_positions, relu, silu, silu_gate};
 pub use embedding::embedding;
 pub use geometry::Window;

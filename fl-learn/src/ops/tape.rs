@@ -132,7 +132,7 @@ impl Tape {
     }
 
     /// A seed for an op that draws, different for each call.
-    pub(super) fn draw(&self) -> Option<u64> {
+    pub(crate) fn draw(&self) -> Option<u64> {
         self.training.as_ref().map(|rng| rng.borrow_mut().bits())
     }
 

@@ -13,12 +13,12 @@ use fl_client::{Learner, Progress};
 /// Noise around a value of each class.
 fn data(info: &LearnerInfo, examples: usize) -> ClientData {
     let mut rng = Rng::new(7);
-    let labels: Vec<u8> = (0..examples).map(|i| (i % info.input.classes) as u8).collect();
+    let labels: Vec<u8> = (0..examples).map(|i| (i % info.input.unwrap().classes) as u8).collect();
     let values = labels
         .iter()
-        .flat_map(|label| vec![f64::from(*label) / 10.0; info.input.len()]);
+        .flat_map(|label| vec![f64::from(*label) / 10.0; info.input.unwrap().len()]);
     let values = values.map(|value| (value + 0.3 * rng.normal()) as f32).collect();
-    let all = Dataset::new(Features::Floats(values), labels, info.input).unwrap();
+    let all = Dataset::new(Features::Floats(values), labels, info.input.unwrap()).unwrap();
     let train = Examples::all(Arc::new(all));
     ClientData {
         test: train.clone().take(1),

@@ -6,8 +6,10 @@ use fl_compress::weights::Weights as WeightsFile;
 use serde::Deserialize;
 use toml::Table;
 
+use super::super::info::BoxedModel;
 use super::super::init;
-use super::super::params::Built;
+use super::super::model::Source;
+use super::super::params::{Built, Params};
 use super::*;
 use crate::data::{Dataset, Features, Tokens};
 use crate::learners::LearnerChoice;
@@ -45,18 +47,16 @@ fn settings(folder: &Path, figures: &Figures, rest: &str) -> Table {
     text.parse().unwrap()
 }
 
-fn build(settings: &Table) -> anyhow::Result<(Box<dyn Model>, Built)> {
-    let mut params = Params::new(&Device::Cpu);
-    let model = (LEARNER.model)(Input::of_text(8, 24), settings, &mut params)?;
-    Ok((model, params.finish()?))
+fn build(settings: &Table) -> anyhow::Result<(BoxedModel, Built)> {
+    let params = Params::new(&Device::Cpu);
+    match Source::new(&LEARNER, settings, Input::of_text(8, 24), &params)? {
+        Source::Kept(model) => Ok((model, params.finish()?)),
+        Source::Made(_) => anyhow::bail!("lora is kept"),
+    }
 }
 
 fn load(built: &Built, weights: &[f32]) {
-    for (var, tensor) in built.vars.iter().zip(built.layout.tensors()) {
-        let values = &weights[tensor.offset..][..tensor.len];
-        var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &Device::Cpu).unwrap())
-            .unwrap();
-    }
+    built.load(weights).unwrap();
 }
 
 fn logits(model: &dyn Model, tokens: &[u32]) -> Vec<f32> {

@@ -82,7 +82,7 @@ fn signals() -> ClientData {
         }
     }
     let labels = (0..240).map(|i| (i % 12) as u8).collect();
-    let input = find("har").unwrap().input;
+    let input = find("har").unwrap().input.unwrap();
     let all = Examples::all(Arc::new(Dataset::new(Features::Floats(values), labels, input).unwrap()));
     ClientData {
         train: all.clone(),

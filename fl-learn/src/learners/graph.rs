@@ -1,0 +1,246 @@
+//! Models of a program's own, made of candle-nn's modules: they run on candle's graph. What such a model needs and candle-nn does not
+//! have is here: dropout that a seed determines, and a max-pool with the right gradient.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use candle_core::{DType, Result, Tensor, Var, bail};
+use candle_nn::ModuleT;
+
+use super::examples::ModelBatch;
+use super::info::Model;
+use crate::data::{Input, Rng, Target};
+use crate::ops::{self, Tape};
+
+/// A module, and the shape of what it must return.
+pub(super) struct Graph {
+    module: Box<dyn ModuleT>,
+    input: Input,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("input", &self.input)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Graph {
+    pub(super) fn new(module: Box<dyn ModuleT>, input: Input) -> Self {
+        Self { module, input }
+    }
+
+    /// What the module predicts, tracked. `seed`: of a training step. Shapes: as [`Model::forward`]; of a text, the module may return
+    /// `[batch, tokens, vocabulary]`, too.
+    fn predict(&self, x: &Tensor, seed: Option<u64>) -> Result<Tensor> {
+        let drawing = Drawing::begin(seed);
+        let out = self.module.forward_t(x, seed.is_some())?;
+        drop(drawing);
+        let (batch, tokens) = (x.dim(0)?, self.input.shape[2].min(x.dim(1)?));
+        let wanted = match self.input.target {
+            Target::NextToken => [batch * tokens, self.input.classes],
+            Target::Class | Target::Numbers => [batch, self.input.classes],
+        };
+        let flat = match (self.input.target, out.dims()) {
+            (Target::NextToken, &[first, second, _]) if [first, second] == [batch, tokens] => out.flatten(0, 1)?,
+            _ => out,
+        };
+        if flat.dims() != wanted || flat.dtype() != DType::F32 {
+            let (dtype, found, given) = (flat.dtype(), flat.dims(), x.dims());
+            bail!("the model returns {dtype:?} {found:?} for examples of {given:?}; the data needs F32 {wanted:?}");
+        }
+        Ok(flat)
+    }
+
+    /// As [`Opened::gradients`](super::model::Opened::gradients). The loss and its slope are those of every learner; from there,
+    /// candle's graph leads back.
+    pub(super) fn gradients(
+        &self,
+        batch: &ModelBatch,
+        vars: &[Var],
+        buffers: &[Var],
+        seed: u64,
+    ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+        let before = copies(buffers)?;
+        let step = || {
+            let out = self.predict(&batch.x, Some(seed))?;
+            let top = Var::from_tensor(&out.detach().contiguous()?)?;
+            let mut tape = Tape::training(std::slice::from_ref(&top), seed);
+            let loss = batch.loss(&mut tape, top.as_tensor())?;
+            let slope = tape.backward(&loss, std::slice::from_ref(&top))?;
+            let mut found = (out * &slope[0])?.sum_all()?.backward()?;
+            let grads = vars.iter().map(|var| found.remove(var.as_tensor()));
+            Ok((
+                loss,
+                grads
+                    .map(|grad| grad.map(|grad| grad.contiguous()).transpose())
+                    .collect::<Result<_>>()?,
+            ))
+        };
+        step().inspect_err(|_| {
+            // The error of the step is the one to report.
+            let _ = set(buffers, &before);
+        })
+    }
+
+    /// As [`Opened::measured`](super::model::Opened::measured). A module moves a running statistic `s` to `a + b s` with numbers that
+    /// only it knows: from zeros and from ones they are found, and the batch's own statistic is the `s` that stays what it is.
+    pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
+        let before = copies(buffers)?;
+        let moved = |from: f64| -> Result<Vec<Tensor>> {
+            for buffer in buffers {
+                buffer.set(&buffer.as_tensor().affine(0.0, from)?)?;
+            }
+            self.predict(x, Some(0))?;
+            copies(buffers)
+        };
+        let both = moved(0.0).and_then(|zeros| Ok((zeros, moved(1.0)?)));
+        set(buffers, &before)?;
+        let (zeros, ones) = both?;
+        let mut measured = Vec::with_capacity(buffers.len());
+        for (((buffer, a), one), old) in buffers.iter().zip(zeros).zip(ones).zip(before) {
+            let (a, one, old) = (values(&a)?, values(&one)?, values(&old)?);
+            let own = a
+                .iter()
+                .zip(&one)
+                .zip(old)
+                .map(|((a, one), old)| match 1.0 - (one - a) {
+                    // The module left it alone.
+                    0.0 => old,
+                    share => a / share,
+                });
+            let own = Tensor::from_vec(own.collect::<Vec<_>>(), buffer.shape(), buffer.device())?;
+            measured.push((buffer.clone(), own));
+        }
+        Ok(measured)
+    }
+}
+
+impl Model for Graph {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        self.predict(x, tape.draw())?.detach().contiguous()
+    }
+}
+
+fn values(x: &Tensor) -> Result<Vec<f32>> {
+    x.flatten_all()?.to_vec1()
+}
+
+fn copies(vars: &[Var]) -> Result<Vec<Tensor>> {
+    vars.iter().map(|var| var.as_detached_tensor().copy()).collect()
+}
+
+fn set(vars: &[Var], values: &[Tensor]) -> Result<()> {
+    vars.iter().zip(values).try_for_each(|(var, value)| var.set(value))
+}
+
+/// The likely reasons why some tensors get no gradient. `names`: theirs; not empty.
+pub(super) fn without_gradient(names: &[&str]) -> String {
+    let shown = names
+        .iter()
+        .take(4)
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let more = match names.len() {
+        0..=4 => String::new(),
+        all => format!(" and {} more", all - 4),
+    };
+    let has = |parts: &[&str]| names.iter().any(|name| parts.iter().any(|part| name.contains(part)));
+    let likely = match (has(&["attn", "attention", "query", "q_proj"]), has(&["norm", "ln"])) {
+        (_, true) => {
+            "a `LayerNorm` or `RmsNorm` of candle-nn, which has no gradient: call `ops::layer_norm_slow`, or `forward_diff` of an RMS norm"
+        }
+        (true, false) => {
+            "`softmax_last_dim`, `rope` or `sdpa` of candle-nn, which have no gradient: call `ops::softmax`, `rope_slow`"
+        }
+        (false, false) => {
+            "`layer_norm`, `rms_norm`, `softmax_last_dim`, `rope` or `sdpa` of candle-nn, which have no gradient, or a `detach`"
+        }
+    };
+    format!(
+        "no gradient reaches {shown}{more}: the loss does not depend on them, or on the way is an operation without one; likely {likely}"
+    )
+}
+
+thread_local! {
+    /// What dropout draws from in the training step of this thread.
+    static DRAWS: RefCell<Option<Rng>> = const { RefCell::new(None) };
+}
+
+/// A training step whose draws a seed determines.
+struct Drawing;
+
+impl Drawing {
+    fn begin(seed: Option<u64>) -> Self {
+        DRAWS.set(seed.map(Rng::new));
+        Self
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        DRAWS.set(None);
+    }
+}
+
+/// Dropout (Srivastava et al. 2014) that the seed of the step determines, for a candle-nn model: the `Dropout` of candle-nn draws
+/// from a generator that nobody can seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Dropout {
+    probability: f32,
+}
+
+impl Dropout {
+    /// Sets each value to 0 with this `probability`, in [0, 1), and divides the others by the probability of being kept.
+    pub fn new(probability: f32) -> Self {
+        Self { probability }
+    }
+}
+
+impl ModuleT for Dropout {
+    fn forward_t(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        if !(0.0..1.0).contains(&self.probability) {
+            bail!("a dropout of {}", self.probability);
+        }
+        if !train || self.probability == 0.0 {
+            return Ok(x.clone());
+        }
+        let Some(seed) = DRAWS.with_borrow_mut(|draws| draws.as_mut().map(Rng::bits)) else {
+            bail!("dropout outside of a learner's training step: nothing seeds it");
+        };
+        let mask = ops::dropout_mask(x.elem_count(), seed, self.probability);
+        x * Tensor::from_vec(mask, x.shape(), x.device())?
+    }
+}
+
+/// The largest value of each window of `size` x `size` every `stride` positions, for a candle-nn model; equal ones share the
+/// gradient. (The gradient of candle's own max-pool is divided by the size of the window.) Shapes:
+/// `x: [batch, channels, rows, columns]`; returns `[batch, channels, (rows - size) / stride + 1, (columns - size) / stride + 1]`.
+///
+/// # Errors
+/// If no window fits.
+pub fn max_pool2d(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
+    let (_, _, rows, columns) = x.dims4()?;
+    if size == 0 || stride == 0 || rows < size || columns < size {
+        bail!("a pool of {size} every {stride} of {:?}", x.dims());
+    }
+    let every = |x: &Tensor, dim: usize, first: usize, len: usize| {
+        let places = (0..(len - size) / stride + 1).map(|at| (at * stride + first) as u32);
+        x.contiguous()?
+            .index_select(&Tensor::from_iter(places, x.device())?, dim)
+    };
+    let mut largest: Option<Tensor> = None;
+    for row in 0..size {
+        let band = every(x, 2, row, rows)?;
+        for column in 0..size {
+            let part = every(&band, 3, column, columns)?;
+            largest = Some(match largest {
+                Some(largest) => largest.maximum(&part)?,
+                None => part,
+            });
+        }
+    }
+    largest.map_or_else(|| x.zeros_like(), Ok)
+}
