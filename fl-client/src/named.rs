@@ -45,11 +45,12 @@ pub struct Wrong {
 
 /// One learner, and the examples that it trains on. Displays as client.toml has the learner.
 pub trait NamedLearner: fmt::Debug + fmt::Display + Send + Sync {
-    /// Reads the examples and makes the learner. It keeps its own examples only, not the whole data files.
+    /// Reads the examples and makes the learner. It keeps its own examples only, not the whole data files. `state`: the client's
+    /// folder, where it may store what stays on this device.
     ///
     /// # Errors
     /// If there are none, or they do not suit the learner; if the device cannot be used.
-    fn build(&self, device: DeviceChoice) -> anyhow::Result<Box<dyn Learner>>;
+    fn build(&self, device: DeviceChoice, state: Option<&Path>) -> anyhow::Result<Box<dyn Learner>>;
 
     /// As [`NamedLearner::build`], with what `check` says of it. `task`: the options of a command that name the task.
     ///

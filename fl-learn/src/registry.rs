@@ -153,7 +153,7 @@ impl fmt::Display for Task {
 }
 
 impl NamedLearner for Task {
-    fn build(&self, device: DeviceChoice) -> anyhow::Result<Box<dyn Learner>> {
+    fn build(&self, device: DeviceChoice, state: Option<&Path>) -> anyhow::Result<Box<dyn Learner>> {
         let data = self.data()?.load().map_err(|error| told(error.into()))?;
         // Of a table: its rows, and how many were dropped.
         let mut rows = [&data.train, &data.test].map(|part| part.notes().first()).to_vec();
@@ -161,7 +161,7 @@ impl NamedLearner for Task {
         for rows in rows.into_iter().flatten() {
             tracing::info!("{rows}");
         }
-        self.learner.build(device, data.compact())
+        self.learner.build_in(device, data.compact(), state)
     }
 
     fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Described> {
@@ -208,8 +208,10 @@ mod tests {
         let (client, _) = ClientFile::read_offline(&at("client.toml"), &Registry::built_in(), None).unwrap();
         let log = std::sync::Arc::new(fs::File::create(at("log")).unwrap());
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
-        tracing::subscriber::with_default(log, || client.named("t").unwrap().build(DeviceChoice::Cpu).map(drop))
-            .unwrap();
+        tracing::subscriber::with_default(log, || {
+            client.named("t").unwrap().build(DeviceChoice::Cpu, None).map(drop)
+        })
+        .unwrap();
         let log = fs::read_to_string(at("log")).unwrap();
         for rows in ["train.csv: 4 rows, 1 dropped", "test.csv: 4 rows, 2 dropped"] {
             assert_eq!(log.matches(rows).count(), 1, "{log}");

@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
 }
 
 fn named(args: &Args, learner: &dyn NamedLearner) -> anyhow::Result<Option<Evaluation>> {
-    let mut learner = learner.build(args.device)?;
+    let mut learner = learner.build(args.device, None)?;
     let weights = weights::import(&args.model, &learner.layout());
     let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
     learner.load(&weights)?;

@@ -212,8 +212,9 @@ impl ClientFile {
     pub fn learners(&self) -> Tasks {
         self.tasks.keys().fold(Tasks::new(), |tasks, name| {
             let (named, device, trainer) = (self.named.get(name).cloned(), self.device, self.trainer(name));
+            let state = self.config.state.clone();
             tasks.with_lazy(name, move || match (named, trainer?) {
-                (Some(named), _) => named.build(device),
+                (Some(named), _) => named.build(device, Some(&state)),
                 (None, Some(trainer)) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
                 (None, None) => anyhow::bail!("it has neither a learner nor a trainer"),
             })

@@ -11,13 +11,14 @@ use fl_proto::open_regular;
 
 use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
-use super::local::{LocalFile, path_of};
+use super::local::LocalFile;
 use super::message::{Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE};
 use super::replaced::replaced;
 use super::request::{Answer, Bound, Request};
 use super::supervisor::Supervisor;
 use super::tensors::{Marks, Tensors};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+use crate::local_path::local_path;
 
 /// A program that trains, started once and kept for the run.
 #[derive(Debug)]
@@ -193,7 +194,7 @@ impl Learner for TrainerLearner {
                 .config
                 .state
                 .as_deref()
-                .map(|state| path_of(state, run, "kept"))
+                .map(|state| local_path(state, run, "kept"))
                 .transpose()?,
         });
         self.bound = Some(Arc::clone(&bound));

@@ -6,18 +6,8 @@ use anyhow::Context as _;
 
 use super::tensors::Tensors;
 use crate::learner::RunTensors;
+use crate::local_path::local_path;
 use crate::state::Disk;
-
-/// A path of one run in the state folder, such as for what the trainer itself keeps there.
-///
-/// # Errors
-/// If its folder cannot be created.
-pub(super) fn path_of(state: &Path, run: &RunTensors, extension: &str) -> anyhow::Result<PathBuf> {
-    let folder = std::path::absolute(state)?.join("local");
-    let context = || format!("cannot create {}", folder.display());
-    fl_proto::make_private_folder(&folder).with_context(context)?;
-    Ok(folder.join(format!("{}-{}.{extension}", run.run, run.instance)))
-}
 
 /// The file of one run.
 #[derive(Debug)]
@@ -33,7 +23,7 @@ impl LocalFile {
     /// If its folder cannot be created.
     pub(super) fn new(state: &Path, sync: bool, run: &RunTensors) -> anyhow::Result<Self> {
         Ok(Self {
-            path: path_of(state, run, "safetensors")?,
+            path: local_path(state, run, "safetensors")?,
             disk: Disk { sync },
         })
     }

@@ -41,16 +41,7 @@ impl LearnerInfo {
     /// # Errors
     /// If the model does not suit the data's shape, there is nothing to train on, or the device cannot be used.
     pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
-        self.build_with(&Table::new(), device, data)
-    }
-
-    pub(super) fn build_with(
-        &self,
-        settings: &Table,
-        device: DeviceChoice,
-        data: ClientData,
-    ) -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(InSpace::new(Trained::new(self, settings, device, data)?)))
+        Ok(Box::new(InSpace::new(Trained::new(self, &Table::new(), device, data)?)))
     }
 
     /// Layout and seeded first weights of the model for its usual input. The same on every machine.
@@ -82,7 +73,7 @@ impl LearnerInfo {
         Source::new(self, settings, input, &params).with_context(|| format!("model `{}` for {input:?}", self.name))?;
         let built = params.finish()?;
         let weights = init::fill(&built.layout, &built.inits, seed);
-        Ok((Arc::new(built.layout), weights))
+        Ok((built.layout, weights))
     }
 }
 
@@ -102,7 +93,7 @@ mod tests {
     }
 
     /// The layout alone: drawing the weights of a large model takes seconds.
-    fn layout(learner: &str, input: Input) -> Layout {
+    fn layout(learner: &str, input: Input) -> Arc<Layout> {
         let choice = choice(learner);
         let params = Params::new(&Device::Cpu);
         Source::new(choice.info(), choice.settings(), input, &params).unwrap();

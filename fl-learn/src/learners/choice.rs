@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::info::LearnerInfo;
+use super::space::InSpace;
 use super::trained::Trained;
 use super::{LEARNERS, among, lora};
 use crate::data::{ClientData, Input};
@@ -67,7 +68,18 @@ impl LearnerChoice {
     /// # Errors
     /// As there.
     pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
-        self.info.build_with(&self.settings, device, data)
+        self.build_in(device, data, None)
+    }
+
+    /// As [`LearnerChoice::build`]; local tensors are stored in the client's folder `state`.
+    pub(crate) fn build_in(
+        &self,
+        device: DeviceChoice,
+        data: ClientData,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Box<dyn Learner>> {
+        let trained = self.build_trained(device, data)?;
+        Ok(Box::new(InSpace::new(trained.storing_in(state))))
     }
 
     /// As [`LearnerChoice::build`], for what only a built-in learner can do.

@@ -29,6 +29,7 @@ mod out_of_memory;
 mod params;
 mod projection;
 mod resnet;
+mod roles;
 mod settings;
 mod space;
 mod trained;

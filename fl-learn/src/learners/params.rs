@@ -36,7 +36,7 @@ struct Param {
 /// The tensors of a finished model, in the order of its layout.
 #[derive(Debug)]
 pub(super) struct Built {
-    pub(super) layout: Layout,
+    pub(super) layout: Arc<Layout>,
     /// One for each tensor of the layout; the first `trained` of them are trained.
     pub(super) vars: Vec<Var>,
     pub(super) trained: usize,
@@ -107,7 +107,7 @@ impl Params {
         let (vars, inits) = params.iter().map(|param| (param.var.clone(), param.init)).unzip();
         let trained = params.iter().filter(|param| param.role == Role::Trained).count();
         Ok(Built {
-            layout,
+            layout: Arc::new(layout),
             vars,
             trained,
             inits,
@@ -203,6 +203,22 @@ pub(super) fn load(vars: &[Var], tensors: &[fl_compress::Tensor], weights: &[f32
     for (var, tensor) in vars.iter().zip(tensors) {
         let values = &weights[tensor.offset..][..tensor.len];
         var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), var.device())?)?;
+    }
+    Ok(())
+}
+
+/// Replaces the values of single tensors. `var`: finds one by its name.
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn set<'a>(
+    values: impl Iterator<Item = (&'a TensorSpec, &'a Vec<f32>)>,
+    var: impl Fn(&str) -> Option<&'a Var>,
+) -> Result<()> {
+    for (spec, values) in values {
+        if let Some(var) = var(&spec.name) {
+            var.set(&Tensor::from_slice(values, spec.shape.as_slice(), var.device())?)?;
+        }
     }
     Ok(())
 }

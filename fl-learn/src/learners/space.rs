@@ -2,15 +2,15 @@
 //! learner inside computes losses and gradients of `w`, and evaluates `w`. Without a space, it is the learner inside.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use candle_core::{DType, Device, Tensor, Var};
-use fl_compress::weights::{BasePlan, TensorFile, expect_same};
-use fl_compress::{Digest, Layout, Role, Space, TensorSpec};
+use fl_compress::weights::expect_same;
+use fl_compress::{Layout, Role, Space, TensorSpec};
 
 use super::local_steps::{self, Gradients};
+use super::roles::frozen_values;
 use super::trained::Trained;
 use crate::ops;
 use fl_client::ClassNames;
@@ -54,6 +54,7 @@ impl Learner for InSpace {
         let Some(spec) = tensors.space else {
             return self.inner.join(tensors);
         };
+        self.inner.undivide();
         let space = Space::new(self.inner.layout(), spec, tensors.seed)?;
         expect_same(space.layout(), &tensors.layout)?;
         let w0 = first_weights(&mut self.inner, tensors)?;
@@ -252,37 +253,16 @@ fn first_weights(inner: &mut Trained, tensors: &RunTensors) -> anyhow::Result<Ve
         tensors.aside.len(),
         expected.len()
     );
-    let plan = BasePlan::of(&expected)?.context("the model has no trained tensor")?;
     let mut w0 = inner
         .initial(tensors.seed, &Arc::default())
         .context("the learner draws no first weights")?;
-    let raw = trained().map(|tensor| {
-        let values = w0[tensor.offset..][..tensor.len].iter();
-        values.flat_map(|value| value.to_le_bytes()).collect()
-    });
-    let raw: Vec<Vec<u8>> = raw.collect();
-    if Some(Digest::of(&plan.file(&raw)?)) == tensors.base {
-        return Ok(w0);
-    }
-    let Some(path) = &tensors.base_file else {
-        bail!(
-            "the run's first weights are not those that the learner draws by its seed {}; set `serve_base = true` in [model] of \
-             the run, or put the file of the first weights into the folder `models` of client.toml",
-            tensors.seed
-        );
+    let drawn = |name: &str| {
+        let tensor = trained().find(|tensor| tensor.name == name);
+        tensor.map_or(&[][..], |tensor| &w0[tensor.offset..][..tensor.len])
     };
-    let expected = trained().map(TensorSpec::from);
-    let values = base_values(path, &Layout::of(expected)?).with_context(|| path.display().to_string())?;
+    let values = frozen_values(&expected, drawn, tensors)?.concat();
     w0[..values.len()].copy_from_slice(&values);
     Ok(w0)
-}
-
-/// The tensors of `layout` in a safetensors file, whose digest was checked.
-fn base_values(path: &Path, layout: &Layout) -> anyhow::Result<Vec<f32>> {
-    let bytes = std::fs::read(path)?;
-    let mut values = vec![0.0; layout.len()];
-    TensorFile::parse(&bytes)?.values(layout, &mut values)?;
-    Ok(values)
 }
 
 #[cfg(test)]

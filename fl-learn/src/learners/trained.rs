@@ -1,10 +1,10 @@
 //! The learner behind every built-in model: local training on a client's examples.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use candle_core::{Device, Result, Tensor, Var};
-use candle_nn::Init;
 use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
@@ -18,13 +18,14 @@ use super::init;
 use super::local_steps::{self, Gradients};
 use super::model::{Opened, Source};
 use super::out_of_memory::Pieces;
-use super::params::{self, Params};
+use super::params::{self, Built, Params};
+use super::roles::Divided;
 use crate::data::{ClientData, Examples, Input};
 use crate::ops::{Tape, release_gpu, shapes_once, with_values};
 use fl_client::ClassNames;
 use fl_client::DeviceChoice;
 use fl_client::release_buffers;
-use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
+use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 
 /// Running statistics are measured on so many batches of so many examples, at most.
 const STATISTICS_BATCHES: usize = 16;
@@ -38,14 +39,13 @@ pub struct Trained {
     source: Source,
     /// What the source is opened with.
     params: Params,
-    layout: Arc<Layout>,
-    /// The model's tensors in the order of the layout; changing them changes the model.
-    vars: Vec<Var>,
-    /// The first `trained` of `vars` are trained; buffers follow.
-    trained: usize,
-    inits: Vec<Init>,
+    own: Built,
+    /// The tensors as the joined run divides them.
+    divided: Divided,
     device: Device,
     data: ClientData,
+    /// Where local tensors are stored.
+    state: Option<PathBuf>,
 }
 
 impl Trained {
@@ -70,21 +70,34 @@ impl Trained {
         let params = Params::new(&device);
         let source = Source::new(learner, settings, input, &params).with_context(|| format!("learner `{name}`"))?;
         source.open(&params, true)?.model().suits(&data.train)?;
-        let built = params.finish()?;
+        let own = params.finish()?;
         let trained = Self {
             source,
             params,
-            layout: Arc::new(built.layout),
-            vars: built.vars,
-            trained: built.trained,
-            inits: built.inits,
+            divided: Divided::own(&own),
+            own,
             device,
             data,
+            state: None,
         };
         if let Source::Made(_) = trained.source {
             trained.try_out().with_context(|| format!("learner `{name}`"))?;
         }
         Ok(trained)
+    }
+
+    /// The same learner, which stores local tensors in the client's folder `state`.
+    #[must_use]
+    pub(crate) fn storing_in(self, state: Option<&Path>) -> Self {
+        Self {
+            state: state.map(Path::to_owned),
+            ..self
+        }
+    }
+
+    /// Divides the tensors as the model itself does.
+    pub(super) fn undivide(&mut self) {
+        self.divided = Divided::own(&self.own);
     }
 
     /// Finds out what is wrong with a program's own model before a round does. The weights are zero again afterwards.
@@ -97,9 +110,9 @@ impl Trained {
         let batch = ModelBatch::of(examples, &positions, &self.device)?;
         let draw = |seed| {
             params::load(
-                &self.vars,
-                self.layout.tensors(),
-                &init::fill(&self.layout, &self.inits, seed),
+                &self.divided.vars,
+                self.divided.layout.tensors(),
+                &init::fill(&self.divided.layout, &self.divided.inits, seed),
             )
         };
         let predictions = |opened: &Opened<'_>| {
@@ -118,8 +131,8 @@ impl Trained {
             "its constructor computes with weights, and so would go on with the first ones; compute in `forward`"
         );
         let loss = |opened: &Opened<'_>| -> anyhow::Result<f32> {
-            let (_, buffers) = self.vars.split_at(self.trained);
-            let (loss, grads) = opened.gradients(&batch, (self.trained_vars(), buffers), 1, Precision::F32)?;
+            let (loss, grads) =
+                opened.gradients(&batch, (self.trained_vars(), &self.divided.buffers), 1, Precision::F32)?;
             self.expect_all(self.trained_vars(), grads)?;
             Ok(loss.to_scalar()?)
         };
@@ -130,9 +143,9 @@ impl Trained {
              use `fl_learn::Dropout` in place of the one of candle-nn"
         );
         Ok(params::load(
-            &self.vars,
-            self.layout.tensors(),
-            &vec![0.0; self.layout.len()],
+            &self.divided.vars,
+            self.divided.layout.tensors(),
+            &vec![0.0; self.divided.layout.len()],
         )?)
     }
 
@@ -143,8 +156,8 @@ impl Trained {
     fn expect_all(&self, vars: &[Var], grads: Vec<Option<Tensor>>) -> anyhow::Result<Vec<Tensor>> {
         let mut missing = Vec::new();
         for (var, _) in vars.iter().zip(&grads).filter(|(_, grad)| grad.is_none()) {
-            let at = self.vars.iter().position(|own| own.id() == var.id());
-            missing.extend(at.map(|at| self.layout.tensors()[at].name.as_str()));
+            let at = self.own.vars.iter().position(|own| own.id() == var.id());
+            missing.extend(at.map(|at| self.own.layout.tensors()[at].name.as_str()));
         }
         ensure!(missing.is_empty(), "{}", graph::without_gradient(&missing));
         Ok(grads.into_iter().flatten().collect())
@@ -191,7 +204,7 @@ impl Trained {
 
     /// The trained tensors, in the order of the layout; changing them changes the model.
     pub(super) fn trained_vars(&self) -> &[Var] {
-        &self.vars[..self.trained]
+        &self.divided.vars[..self.divided.trained]
     }
 
     /// Replaces the trained weights and leaves the buffers. Shapes: `weights: [layout.trained().len()]`.
@@ -199,7 +212,11 @@ impl Trained {
     /// # Errors
     /// If the device fails.
     pub(super) fn load_trained(&self, weights: &[f32]) -> anyhow::Result<()> {
-        Ok(params::load(self.trained_vars(), self.layout.tensors(), weights)?)
+        Ok(params::load(
+            self.trained_vars(),
+            self.divided.layout.tensors(),
+            weights,
+        )?)
     }
 
     /// Places in the layout of the tensors that training changes in the plan's round.
@@ -208,10 +225,12 @@ impl Trained {
     /// If moments are to be kept for tensors that are not trained in every round.
     pub(super) fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
         let opened = self.open()?;
-        let trains = |at: &usize, round| opened.model().trains(&self.layout.tensors()[*at].name, round);
+        let trains = |at: &usize, round| opened.model().trains(&self.divided.layout.tensors()[*at].name, round);
         let (here, next): (Vec<usize>, Vec<usize>) = (
-            (0..self.trained).filter(|at| trains(at, plan.round)).collect(),
-            (0..self.trained).filter(|at| trains(at, plan.round + 1)).collect(),
+            (0..self.divided.trained).filter(|at| trains(at, plan.round)).collect(),
+            (0..self.divided.trained)
+                .filter(|at| trains(at, plan.round + 1))
+                .collect(),
         );
         ensure!(
             here == next || plan.training.state == StatePolicy::Fresh,
@@ -228,7 +247,7 @@ impl Trained {
     /// # Errors
     /// If `progress` asks to stop, or the device fails.
     fn measure_statistics(&self, progress: &Progress) -> anyhow::Result<Vec<(Var, Tensor)>> {
-        let (examples, buffers) = (&self.data.train, &self.vars[self.trained..]);
+        let (examples, buffers) = (&self.data.train, &self.divided.buffers);
         if buffers.is_empty() || self.data.test.is_empty() {
             return Ok(Vec::new());
         }
@@ -268,11 +287,11 @@ impl Trained {
     pub(super) fn expect_whole_batches(&self, plan: &FitPlan, opened: &Opened<'_>) -> anyhow::Result<()> {
         let training = &plan.training;
         let splits = training.micro_batch.is_some_and(|micro| micro < training.batch_size);
-        let moves = matches!(opened, Opened::Made(_)) && self.trained < self.vars.len();
+        let moves = matches!(opened, Opened::Made(_)) && !self.divided.buffers.is_empty();
         ensure!(
             !(splits && moves),
-            "`micro_batch` with `{}`: the running statistics would be those of the pieces; delete `micro_batch`, or use a group norm",
-            self.layout.tensors()[self.trained].name
+            "`micro_batch` with batch norm: the running statistics would be those of the pieces; delete `micro_batch`, or use a \
+             group norm"
         );
         Ok(())
     }
@@ -289,7 +308,7 @@ impl Trained {
     ) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let _shapes = shapes_once(&self.device);
-        let (loss, grads) = opened.gradients(&batch, (vars, &self.vars[self.trained..]), seed, precision)?;
+        let (loss, grads) = opened.gradients(&batch, (vars, &self.divided.buffers), seed, precision)?;
         Ok(Gradients {
             loss: f64::from(loss.to_scalar::<f32>()?),
             targets: batch.targets(),
@@ -300,7 +319,7 @@ impl Trained {
 
 impl Learner for Trained {
     fn layout(&self) -> Arc<Layout> {
-        self.layout.clone()
+        self.divided.layout.clone()
     }
 
     fn classes(&self) -> Option<ClassNames> {
@@ -308,24 +327,41 @@ impl Learner for Trained {
     }
 
     fn initial(&mut self, seed: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
-        Some(init::fill(&self.layout, &self.inits, seed))
+        Some(init::fill(&self.divided.layout, &self.divided.inits, seed))
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
         ensure!(
-            weights.len() == self.layout.len(),
+            weights.len() == self.divided.layout.len(),
             "{} weights for {}",
             weights.len(),
-            self.layout.len()
+            self.divided.layout.len()
         );
-        Ok(params::load(&self.vars, self.layout.tensors(), weights)?)
+        self.divided.reset()?;
+        Ok(params::load(
+            &self.divided.vars,
+            self.divided.layout.tensors(),
+            weights,
+        )?)
+    }
+
+    fn join(&mut self, run: &RunTensors) -> anyhow::Result<()> {
+        self.undivide();
+        if !run.aside.is_empty() || *run.layout != *self.own.layout {
+            self.divided = Divided::of(&self.own, run, self.state.as_deref())?;
+        }
+        Ok(())
     }
 
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
         let places = self.changing(plan)?;
-        let vars: Vec<Var> = places.iter().map(|&at| self.vars[at].clone()).collect();
-        let tensors = self.layout.tensors();
-        let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
+        let layout = self.divided.layout.clone();
+        let tensors = layout.tensors();
+        let names = places.iter().map(|&at| tensors[at].name.as_str());
+        let (names, vars): (Vec<&str>, Vec<Var>) = (names.zip(places.iter().map(|&at| &self.divided.vars[at])))
+            .chain(self.divided.trained_here())
+            .map(|(name, var)| (name, var.clone()))
+            .unzip();
         let precision = plan.training.precision;
         let opened = self.open()?;
         self.expect_whole_batches(plan, &opened)?;
@@ -334,9 +370,10 @@ impl Learner for Trained {
         let released = self.release();
         let mut fit = fit?;
         released?;
+        self.divided.keep()?;
         // Of tensors that this round leaves alone, the gradients count as zero.
         fit.squared_gradients = fit.squared_gradients.map(|own| {
-            let (mut all, mut taken) = (vec![0.0; self.layout.trained().len()], 0);
+            let (mut all, mut taken) = (vec![0.0; self.divided.layout.trained().len()], 0);
             for tensor in places.iter().map(|&at| &tensors[at]) {
                 all[tensor.offset..][..tensor.len].copy_from_slice(&own[taken..][..tensor.len]);
                 taken += tensor.len;
@@ -348,12 +385,12 @@ impl Learner for Trained {
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
         ensure!(
-            out.len() == self.layout.len(),
+            out.len() == self.divided.layout.len(),
             "{} weights for {}",
             out.len(),
-            self.layout.len()
+            self.divided.layout.len()
         );
-        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
+        for (var, tensor) in self.divided.vars.iter().zip(self.divided.layout.tensors()) {
             let out = &mut out[tensor.offset..tensor.offset + tensor.len];
             with_values(var.as_tensor(), |values| out.copy_from_slice(values))?;
         }
@@ -362,13 +399,13 @@ impl Learner for Trained {
 
     fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
         ensure!(
-            out.len() == self.layout.len() && loaded.len() == out.len(),
+            out.len() == self.divided.layout.len() && loaded.len() == out.len(),
             "{} and {} weights for {}",
             loaded.len(),
             out.len(),
-            self.layout.len()
+            self.divided.layout.len()
         );
-        for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
+        for (var, tensor) in self.divided.vars.iter().zip(self.divided.layout.tensors()) {
             let range = tensor.offset..tensor.offset + tensor.len;
             let (loaded, out) = (&loaded[range.clone()], &mut out[range]);
             with_values(var.as_tensor(), |values| {
@@ -387,7 +424,7 @@ impl Learner for Trained {
         let count = DOUBTFUL_BATCH.min(self.data.train.len()) as u32;
         let positions: Vec<u32> = (0..count).collect();
         let gradients = || self.gradients(&opened, self.trained_vars(), &positions, seed, Precision::F32);
-        let buffers = &self.vars[self.trained..];
+        let buffers = &self.divided.buffers;
         let before = buffers
             .iter()
             .map(|var| var.as_detached_tensor().copy())
@@ -404,7 +441,7 @@ impl Learner for Trained {
             .zip(&before)
             .try_for_each(|(var, value)| var.set(value))?;
         let wrong = wrong?.into_iter().map(|(at, ratio)| {
-            let name = &self.layout.tensors()[at].name;
+            let name = &self.divided.layout.tensors()[at].name;
             format!(
                 "the gradient of `{name}` is {ratio:.2} times what differences of the loss say: an operation behind it has a wrong \
                  derivative, such as `max_pool2d` of candle, in place of which `fl_learn::max_pool2d` is right"

@@ -26,13 +26,21 @@ pub(super) fn named(
     learner: &mut dyn Learner,
     classes: Option<usize>,
     dry_run: &DryRun,
-) -> anyhow::Result<Line> {
+) -> anyhow::Result<Vec<Line>> {
     let first = learner.initial(SEED, &Arc::default());
     learner.load(&first.unwrap_or_else(|| vec![0.0; learner.layout().len()]))?;
+    let doubts = learner.doubts(SEED)?.into_iter();
+    let doubts = doubts.map(|doubt| {
+        Line::warning(
+            format!("task {task}"),
+            doubt,
+            "training would go astray: mend the model",
+        )
+    });
     let begun = Instant::now();
     let fit = learner.fit(&plan(dry_run, SEED))?;
     let line = trained(task, dry_run, begun.elapsed().as_secs_f64(), &fit);
-    Ok(judged(line, fit.loss, classes))
+    Ok(std::iter::once(judged(line, fit.loss, classes)).chain(doubts).collect())
 }
 
 /// Starts the trainer of `task`, trains `steps` steps from its own first weights, and evaluates.

@@ -57,7 +57,7 @@ fn named(
     let mut lines = vec![line.with_details(described.details)];
     lines.extend(limits::lines(&file.config.limits, parameters));
     if let Some(steps) = steps {
-        lines.push(dry_run::named(
+        lines.extend(dry_run::named(
             name,
             described.learner.as_mut(),
             described.classes,

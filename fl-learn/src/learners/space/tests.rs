@@ -3,6 +3,9 @@ use std::path::PathBuf;
 use fl_compress::{Basis, SpaceSpec};
 use fl_proto::{Length, Training};
 
+use fl_compress::Digest;
+use fl_compress::weights::BasePlan;
+
 use super::super::LearnerChoice;
 use super::*;
 use crate::data::{Builtin, ClientData, DataSet as _};

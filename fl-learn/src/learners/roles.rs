@@ -1,0 +1,271 @@
+//! The roles that a run gives to the tensors of a model: which travel, and which stay.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use candle_core::{Tensor, Var};
+use candle_nn::Init;
+use fl_client::{RunTensors, local_path, weights};
+use fl_compress::weights::{BasePlan, TensorFile};
+use fl_compress::{Digest, Layout, Role, TensorSpec};
+
+use super::init;
+use super::params::{self, Built};
+
+/// The tensors of a model, divided as a run asks.
+#[derive(Debug)]
+pub(super) struct Divided {
+    /// The tensors that travel.
+    pub(super) layout: Arc<Layout>,
+    /// One for each tensor of the layout; changing them changes the model.
+    pub(super) vars: Vec<Var>,
+    pub(super) inits: Vec<Init>,
+    /// The first `trained` of `vars` are trained; buffers follow.
+    pub(super) trained: usize,
+    /// Running statistics that training moves, whether they travel or not.
+    pub(super) buffers: Vec<Var>,
+    aside: Vec<Aside>,
+    /// Where the local tensors are stored.
+    file: Option<PathBuf>,
+}
+
+/// A tensor that stays.
+#[derive(Debug)]
+struct Aside {
+    spec: TensorSpec,
+    /// Whether training changes it by a gradient.
+    is_trained: bool,
+    var: Var,
+    /// What a training begins with.
+    value: Tensor,
+}
+
+impl Divided {
+    /// As the model itself divides them: all travel.
+    pub(super) fn own(own: &Built) -> Self {
+        Self {
+            layout: own.layout.clone(),
+            vars: own.vars.clone(),
+            inits: own.inits.clone(),
+            trained: own.trained,
+            buffers: own.vars[own.trained..].to_vec(),
+            aside: Vec::new(),
+            file: None,
+        }
+    }
+
+    /// As `run` divides them. Frozen tensors get their values: those that the model draws by the run's seed, or else those of the base
+    /// file. Local ones have those of the last training, in a file of `state`, or else those that the model draws.
+    ///
+    /// # Errors
+    /// If the run's tensors are not the model's; if the base or the file cannot be read.
+    pub(super) fn of(own: &Built, run: &RunTensors, state: Option<&Path>) -> anyhow::Result<Self> {
+        let travel = run.layout.tensors().iter().map(TensorSpec::from);
+        let all: Vec<TensorSpec> = travel.chain(run.aside.iter().cloned()).collect();
+        let find = |name: &str| own.layout.tensors().iter().position(|tensor| tensor.name == name);
+        let mut places = Vec::with_capacity(all.len());
+        for spec in &all {
+            let (at, tensor) = (find(&spec.name), |at: usize| &own.layout.tensors()[at]);
+            let is_same = |at: &usize| (&tensor(*at).shape, tensor(*at).dtype) == (&spec.shape, spec.dtype);
+            let Some(at) = at.filter(is_same) else {
+                let own = at.map_or("not in the model".to_owned(), |at| {
+                    format!("{:?} of {} in the model", tensor(at).shape, tensor(at).dtype.name())
+                });
+                bail!(
+                    "tensor `{}` of the run, {:?} of {}, is {own}",
+                    spec.name,
+                    spec.shape,
+                    spec.dtype.name()
+                );
+            };
+            let is_statistic = tensor(at).role == Role::Buffer;
+            ensure!(
+                !(is_statistic && spec.role == Role::Trained) && spec.role != Role::Counter,
+                "tensor `{}` is `{}` in the run, and running statistics in the model; name it in `buffer`, `local` or `frozen` of \
+                 [model] in run.toml",
+                spec.name,
+                spec.role.name()
+            );
+            places.push(at);
+        }
+        if let Some(missing) = own
+            .layout
+            .tensors()
+            .iter()
+            .find(|own| !all.iter().any(|spec| spec.name == own.name))
+        {
+            bail!("tensor `{}` of the model is not in the run", missing.name);
+        }
+        let (travel, stay) = places.split_at(run.layout.tensors().len());
+        let vars = |places: &[usize]| -> Vec<Var> { places.iter().map(|&at| own.vars[at].clone()).collect() };
+        let role = |at: usize| own.layout.tensors()[at].role;
+        let frozen: Vec<TensorSpec> = run
+            .aside
+            .iter()
+            .filter(|spec| spec.role == Role::Frozen)
+            .cloned()
+            .collect();
+        let drawn = init::fill(&own.layout, &own.inits, run.seed);
+        let drawn = |name: &str| {
+            find(name).map_or(&[][..], |at| {
+                let tensor = &own.layout.tensors()[at];
+                &drawn[tensor.offset..][..tensor.len]
+            })
+        };
+        params::set(frozen.iter().zip(&frozen_values(&frozen, drawn, run)?), |name| {
+            find(name).map(|at| &own.vars[at])
+        })?;
+        let local: Vec<&TensorSpec> = run.aside.iter().filter(|spec| spec.role == Role::Local).collect();
+        let first: Vec<Vec<f32>> = local.iter().map(|spec| drawn(&spec.name).to_vec()).collect();
+        params::set(local.iter().copied().zip(&first), |name| {
+            find(name).map(|at| &own.vars[at])
+        })?;
+        let is_frozen = |at: &usize| {
+            stay.iter()
+                .zip(&run.aside)
+                .any(|(own, spec)| own == at && spec.role == Role::Frozen)
+        };
+        let buffers: Vec<usize> = (0..own.vars.len())
+            .filter(|at| role(*at) == Role::Buffer && !is_frozen(at))
+            .collect();
+        let mut divided = Self {
+            layout: run.layout.clone(),
+            vars: vars(travel),
+            inits: travel.iter().map(|&at| own.inits[at]).collect(),
+            trained: run
+                .layout
+                .tensors()
+                .iter()
+                .filter(|tensor| tensor.role == Role::Trained)
+                .count(),
+            buffers: vars(&buffers),
+            aside: Vec::with_capacity(stay.len()),
+            file: None,
+        };
+        for (&at, spec) in stay.iter().zip(&run.aside) {
+            let var = own.vars[at].clone();
+            divided.aside.push(Aside {
+                spec: spec.clone(),
+                is_trained: spec.role == Role::Local && role(at) == Role::Trained,
+                value: var.as_detached_tensor().copy()?,
+                var,
+            });
+        }
+        if let Some(state) = state.filter(|_| !local.is_empty()) {
+            let file = local_path(state, run, "safetensors")?;
+            if file.exists() {
+                divided.read_local(&file).with_context(|| {
+                    format!(
+                        "{}: restore it from a backup, or delete it to start with first local tensors",
+                        file.display()
+                    )
+                })?;
+            }
+            divided.file = Some(file);
+        }
+        Ok(divided)
+    }
+
+    /// Local tensors that training changes by a gradient: names and variables.
+    pub(super) fn trained_here(&self) -> impl Iterator<Item = (&str, &Var)> {
+        let here = self.aside.iter().filter(|aside| aside.is_trained);
+        here.map(|aside| (aside.spec.name.as_str(), &aside.var))
+    }
+
+    /// Sets the tensors that stay to what a training begins with.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn reset(&self) -> candle_core::Result<()> {
+        self.aside.iter().try_for_each(|aside| aside.var.set(&aside.value))
+    }
+
+    /// Keeps the local tensors as a training has left them, and stores them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn keep(&mut self) -> anyhow::Result<()> {
+        let local = self.aside.iter_mut().filter(|aside| aside.spec.role == Role::Local);
+        for aside in local {
+            aside.value = aside.var.as_detached_tensor().copy()?;
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let (layout, mut values) = (self.local_layout()?, Vec::new());
+        for tensor in layout.tensors() {
+            let aside = self.aside.iter().find(|aside| aside.spec.name == tensor.name);
+            let aside = aside.context("a local tensor without a value")?;
+            values.extend(aside.value.flatten_all()?.to_vec1::<f32>()?);
+        }
+        weights::export(file, &layout, &values)
+    }
+
+    fn read_local(&mut self, file: &Path) -> anyhow::Result<()> {
+        let layout = self.local_layout()?;
+        let values = weights::import(file, &layout)?;
+        for tensor in layout.tensors() {
+            let aside = self.aside.iter_mut().find(|aside| aside.spec.name == tensor.name);
+            let aside = aside.context("a local tensor without a place")?;
+            let stored = &values[tensor.offset..][..tensor.len];
+            aside.value = Tensor::from_slice(stored, tensor.shape.as_slice(), aside.var.device())?;
+        }
+        Ok(self.reset()?)
+    }
+
+    /// The local tensors as a file has them.
+    fn local_layout(&self) -> anyhow::Result<Layout> {
+        let local = self.aside.iter().filter(|aside| aside.spec.role == Role::Local);
+        let plain = local.map(|aside| TensorSpec {
+            role: Role::Trained,
+            ..aside.spec.clone()
+        });
+        Ok(Layout::of(plain)?)
+    }
+}
+
+/// The values of the run's frozen tensors: what `drawn` returns for their names, or else what the base file holds, whichever has the
+/// digest of the run's base.
+///
+/// # Errors
+/// If neither has; if the file cannot be read.
+pub(super) fn frozen_values<'a>(
+    frozen: &[TensorSpec],
+    drawn: impl Fn(&str) -> &'a [f32],
+    run: &RunTensors,
+) -> anyhow::Result<Vec<Vec<f32>>> {
+    let Some(plan) = BasePlan::of(frozen)? else {
+        return Ok(Vec::new());
+    };
+    let values: Vec<Vec<f32>> = frozen.iter().map(|spec| drawn(&spec.name).to_vec()).collect();
+    let raw = values
+        .iter()
+        .map(|values| values.iter().flat_map(|value| value.to_le_bytes()).collect());
+    let raw: Vec<Vec<u8>> = raw.collect();
+    if Some(Digest::of(&plan.file(&raw)?)) == run.base {
+        return Ok(values);
+    }
+    let Some(path) = &run.base_file else {
+        bail!(
+            "the run's frozen tensors are not those that the learner draws by its seed {}; set `serve_base = true` in [model] of \
+             the run, or put the file of the first weights into the folder `models` of client.toml",
+            run.seed
+        );
+    };
+    let plain = frozen.iter().map(|spec| TensorSpec {
+        role: Role::Trained,
+        ..spec.clone()
+    });
+    let layout = Layout::of(plain)?;
+    let read = || -> anyhow::Result<Vec<f32>> {
+        let bytes = std::fs::read(path)?;
+        let mut values = vec![0.0; layout.len()];
+        TensorFile::parse(&bytes)?.values(&layout, &mut values)?;
+        Ok(values)
+    };
+    let all = read().with_context(|| path.display().to_string())?;
+    let of = |spec: &TensorSpec| {
+        let tensor = layout.tensors().iter().find(|tensor| tensor.name == spec.name);
+        tensor.map_or_else(Vec::new, |tensor| all[tensor.offset..][..tensor.len].to_vec())
+    };
+    Ok(frozen.iter().map(of).collect())
+}
