@@ -244,3 +244,6 @@ pub fn max_pool2d(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
     }
     largest.map_or_else(|| x.zeros_like(), Ok)
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,7 +184,6 @@ fn role_of(name: &str) -> Role {
     }
 }
 
-#[cfg(test)]
 impl Built {
     /// Replaces the values of all tensors. Shapes: `weights: [layout.len()]`.
     ///

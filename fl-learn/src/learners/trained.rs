@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use candle_core::{Device, Result, Tensor, Var};
+use candle_nn::Init;
 use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
@@ -108,13 +109,24 @@ impl Trained {
         let examples = &self.data.train;
         let positions: Vec<u32> = (0..examples.len().min(2) as u32).collect();
         let batch = ModelBatch::of(examples, &positions, &self.device)?;
-        let draw = |seed| {
-            params::load(
-                &self.divided.vars,
-                self.divided.layout.tensors(),
-                &init::fill(&self.divided.layout, &self.divided.inits, seed),
+        let fails = || {
+            format!(
+                "its model fails on examples of {:?} {:?}",
+                batch.x.dtype(),
+                batch.x.dims()
             )
         };
+        // Tensors that begin as constants, too, must differ between the two.
+        let inits: Vec<Init> = (self.own.inits.iter())
+            .map(|init| match *init {
+                Init::Const(value) => Init::Uniform {
+                    lo: value - 0.1,
+                    up: value + 0.1,
+                },
+                other => other,
+            })
+            .collect();
+        let draw = |seed| self.own.load(&init::fill(&self.own.layout, &inits, seed));
         let predictions = |opened: &Opened<'_>| {
             opened
                 .model()
@@ -127,7 +139,7 @@ impl Trained {
         draw(2)?;
         let late = self.source.open(&self.params, true)?;
         ensure!(
-            predictions(&early)? == predictions(&late)?,
+            predictions(&early).with_context(fails)? == predictions(&late)?,
             "its constructor computes with weights, and so would go on with the first ones; compute in `forward`"
         );
         let loss = |opened: &Opened<'_>| -> anyhow::Result<f32> {
@@ -142,11 +154,7 @@ impl Trained {
             "two steps with the same seed have the losses {first} and {second}: the model draws from a generator that nothing seeds; \
              use `fl_learn::Dropout` in place of the one of candle-nn"
         );
-        Ok(params::load(
-            &self.divided.vars,
-            self.divided.layout.tensors(),
-            &vec![0.0; self.divided.layout.len()],
-        )?)
+        Ok(self.own.load(&vec![0.0; self.own.layout.len()])?)
     }
 
     /// The gradient of each of `vars`.
@@ -314,6 +322,22 @@ impl Trained {
             targets: batch.targets(),
             grads: self.expect_all(vars, grads)?,
         })
+    }
+}
+
+#[cfg(test)]
+impl Trained {
+    pub(super) fn buffers(&self) -> &[Var] {
+        &self.divided.buffers
+    }
+
+    pub(super) fn inits(&self) -> Vec<candle_nn::Init> {
+        self.own.inits.clone()
+    }
+
+    pub(super) fn var_of(&self, name: &str) -> &Var {
+        let at = self.own.layout.tensors().iter().position(|tensor| tensor.name == name);
+        &self.own.vars[at.unwrap()]
     }
 }
 
