@@ -273,6 +273,13 @@ fn expect_values(features: &Features, examples: usize, input: Input, target: Tar
     if input.target != target || matches!(features, Features::Text { .. }) != (target == Target::NextToken) {
         return Err(Error::config("features", format!("do not suit the target {target:?}")));
     }
+    if examples > u32::MAX as usize {
+        let why = format!(
+            "hold {examples} examples, more than the {} that a set can have",
+            u32::MAX
+        );
+        return Err(Error::config("features", why));
+    }
     if examples.checked_mul(input.len()) != Some(len) {
         let want = format!(
             "{examples} labels of {:?} need as many values, found {len}",
@@ -294,6 +301,10 @@ mod tests {
     fn labels_numbers_and_lengths_are_checked() {
         let floats = |count: usize| Features::Floats(vec![0.0; count]);
         assert!(Dataset::new(floats(7), vec![0, 1], INPUT).is_err());
+        let endless = Dataset::new(floats(4), vec![0; 1 << 32], INPUT)
+            .unwrap_err()
+            .to_string();
+        assert!(endless.contains("hold 4294967296 examples, more than"), "{endless}");
         assert!(Dataset::new(floats(8), vec![0, 3], INPUT).is_err());
         let two = Input::of_numbers([2, 1, 2], 2);
         assert!(Dataset::new(floats(8), vec![0, 1], two).is_err());

@@ -612,7 +612,7 @@ fn a_run_with_other_tensors_or_roles_is_refused_by_name() {
 }
 
 #[test]
-fn moments_are_kept_and_a_space_is_trained() {
+fn moments_are_kept() {
     let training = Training {
         optimizer: OptimizerSpec::ALL[1](),
         state: StatePolicy::Kept,

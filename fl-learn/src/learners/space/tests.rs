@@ -7,8 +7,10 @@ use fl_compress::Digest;
 use fl_compress::weights::BasePlan;
 
 use super::super::LearnerChoice;
+use super::super::info::LearnerInfo;
 use super::*;
 use crate::data::{Builtin, ClientData, DataSet as _};
+use candle_nn::{linear, seq};
 use fl_client::DeviceChoice;
 
 const SEED: u64 = 7;
@@ -239,4 +241,44 @@ fn tensors_of_another_model_are_named() {
         error.contains("`train.space.shared` is 200000, but must be 4 to 159010"),
         "{error}"
     );
+}
+
+#[test]
+fn a_programs_own_model_trains_in_a_space_as_the_built_in_one() {
+    let info = LearnerInfo::of_graph("net", |vb, input, _| {
+        let (first, last) = (
+            linear(input.len(), 20, vb.pp("fc1"))?,
+            linear(20, input.classes, vb.pp("fc2"))?,
+        );
+        let net = seq()
+            .add_fn(|x| x.flatten_from(1))
+            .add(first)
+            .add_fn(candle_core::Tensor::relu);
+        Ok(Box::new(net.add(last)))
+    });
+    let theirs = Trained::new(&info, &toml::Table::new(), DeviceChoice::Cpu, data()).unwrap();
+    let mut learners = [learner("{ name = 'mlp', hidden = [20] }"), InSpace::new(theirs)];
+    let spec = SpaceSpec::Shared { values: 40, blocks: 1 };
+    let (tensors, space, w0) = run(&mut learners[0], spec, SEED);
+    let path = tempfile::tempdir().unwrap();
+    let file = path.path().join("base.safetensors");
+    let plain = Layout::of(space.full().tensors().iter().map(TensorSpec::from)).unwrap();
+    fl_client::weights::export(&file, &plain, &w0).unwrap();
+    let tensors = RunTensors {
+        base_file: Some(file),
+        ..tensors
+    };
+    let training = Training {
+        length: Length::Epochs(1),
+        ..Training::default()
+    };
+    let z = learners.each_mut().map(|learner| {
+        learner.join(&tensors).unwrap();
+        let first = learner.initial(SEED, &Arc::default()).unwrap();
+        learner.load(&first).unwrap();
+        learner.fit(&FitPlan::new(training, 1, 3, 5)).unwrap();
+        weights(learner, first.len())
+    });
+    let apart = z[0].iter().zip(&z[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4, "{apart}");
 }
