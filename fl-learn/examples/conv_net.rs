@@ -49,8 +49,13 @@ impl ModuleT for ConvNet {
     }
 }
 
-fn main() -> ExitCode {
-    fl_learn::main(Registry::built_in().with("conv-net", |vb, input, settings| {
+/// The learners of this crate, and this one.
+pub fn registry() -> Registry {
+    Registry::built_in().with("conv-net", |vb, input, settings| {
         Ok(Box::new(ConvNet::new(&vb, input, settings.get("channels", 8)?)?))
-    }))
+    })
+}
+
+fn main() -> ExitCode {
+    fl_learn::main(registry())
 }

@@ -112,9 +112,14 @@ impl ModuleT for Decoder {
     }
 }
 
-fn main() -> ExitCode {
-    fl_learn::main(Registry::built_in().with("decoder", |vb, input, settings| {
+/// The learners of this crate, and this one.
+pub fn registry() -> Registry {
+    Registry::built_in().with("decoder", |vb, input, settings| {
         let (layers, width) = (settings.get("layers", 2)?, settings.get("width", 64)?);
         Ok(Box::new(Decoder::new(&vb, input, layers, width)?))
-    }))
+    })
+}
+
+fn main() -> ExitCode {
+    fl_learn::main(registry())
 }

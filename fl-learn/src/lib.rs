@@ -14,7 +14,9 @@ pub mod ops;
 #[cfg(feature = "learn")]
 mod registry;
 
+#[cfg(feature = "learn")]
 use std::ffi::OsString;
+#[cfg(feature = "learn")]
 use std::process::ExitCode;
 
 #[cfg(feature = "learn")]
@@ -34,13 +36,11 @@ pub fn main(registry: Registry) -> ExitCode {
     if let Some(code) = fl_cli::first::as_first_process() {
         return code;
     }
-    cli::main(std::env::args_os(), registry)
+    run(std::env::args_os(), registry)
 }
 
-/// Runs the program `fl-client` inside another one; the first of `args` is its name.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    #[cfg(feature = "learn")]
-    return cli::main(args, Registry::built_in());
-    #[cfg(not(feature = "learn"))]
-    fl_client::cli::main(args)
+/// As [`main`], inside another program; the first of `args` is the program's name.
+#[cfg(feature = "learn")]
+pub fn run(args: impl IntoIterator<Item = OsString>, registry: Registry) -> ExitCode {
+    cli::main(args, registry)
 }

@@ -110,7 +110,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             fl_server::settle_allocator();
             return fl_server::cli::main(named("fl-server", args));
         }
-        Command::Client { args } => return fl_learn::run(named("fl-client", args)),
+        Command::Client { args } => return fl_learn::run(named("fl-client", args), fl_learn::Registry::built_in()),
         Command::Demo(demo) => {
             fl_client::keep_buffers();
             let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);

@@ -39,6 +39,7 @@ mod metrics;
 mod model_wire;
 mod own_certificate;
 mod own_learner;
+mod own_models;
 mod persistence;
 mod predicted;
 #[cfg(unix)]
