@@ -10,7 +10,7 @@ use toml::Table;
 
 use super::info::{LearnerInfo, Make};
 use super::init;
-use super::model::Source;
+use super::opened::Source;
 use super::params::Params;
 use super::settings::Given;
 use super::space::InSpace;
@@ -262,7 +262,7 @@ mod tests {
     ];
 
     struct Toy {
-        model: super::super::info::BoxedModel,
+        model: super::super::model::BoxedModel,
         vars: Vec<Var>,
         names: Vec<String>,
         x: Tensor,

@@ -7,7 +7,7 @@ use fl_proto::Training;
 use serde::Deserialize;
 
 use super::LearnerChoice;
-use super::model::Source;
+use super::opened::Source;
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::{LocalOptimizer, Tape, cross_entropy};

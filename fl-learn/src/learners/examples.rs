@@ -4,7 +4,7 @@ use anyhow::{bail, ensure};
 use candle_core::{Device, Result, Tensor};
 use fl_proto::{Metric, Metrics};
 
-use super::info::Model;
+use super::model::Model;
 use super::out_of_memory::Pieces;
 use crate::data::{Examples, Input, Target, Targets, Values};
 use crate::ops::{self, IGNORED, Tape, cross_entropy, squared_error};

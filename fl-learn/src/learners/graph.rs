@@ -5,10 +5,12 @@ use std::cell::RefCell;
 use std::fmt;
 
 use candle_core::{DType, Result, Tensor, Var, bail};
-use candle_nn::ModuleT;
+use candle_nn::{ModuleT, VarBuilder};
 
 use super::examples::ModelBatch;
-use super::info::Model;
+use super::info::{GraphModel, MakeGraph};
+use super::model::Model;
+use super::settings::Given;
 use crate::data::{Input, Rng, Target};
 use crate::ops::{self, Tape};
 
@@ -27,7 +29,7 @@ impl fmt::Debug for Graph {
 }
 
 impl Graph {
-    pub(super) fn new(module: Box<dyn ModuleT>, input: Input) -> Self {
+    fn new(module: Box<dyn ModuleT>, input: Input) -> Self {
         Self { module, input }
     }
 
@@ -52,10 +54,25 @@ impl Graph {
         }
         Ok(flat)
     }
+}
 
-    /// As [`Opened::gradients`](super::model::Opened::gradients). The loss and its slope are those of every learner; from there,
-    /// candle's graph leads back.
-    pub(super) fn gradients(
+/// A closure of a registry.
+impl<F> MakeGraph for F
+where
+    F: Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync,
+{
+    fn make(&self, vb: VarBuilder<'static>, input: Input, given: &Given<'_>) -> anyhow::Result<Box<dyn GraphModel>> {
+        Ok(Box::new(Graph::new(self(vb, input, given)?, input)))
+    }
+}
+
+impl GraphModel for Graph {
+    fn as_model(&self) -> &dyn Model {
+        self
+    }
+
+    /// The loss and its slope are those of every learner; from there, candle's graph leads back.
+    fn gradients(
         &self,
         batch: &ModelBatch,
         vars: &[Var],
@@ -84,9 +101,9 @@ impl Graph {
         })
     }
 
-    /// As [`Opened::measured`](super::model::Opened::measured). A module moves a running statistic `s` to `a + b s` with numbers that
+    /// A module moves a running statistic `s` to `a + b s` with numbers that
     /// only it knows: from zeros and from ones they are found, and the batch's own statistic is the `s` that stays what it is.
-    pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
+    fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
         let before = copies(buffers)?;
         let moved = |from: f64| -> Result<Vec<Tensor>> {
             for buffer in buffers {

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor};
-use candle_nn::{ModuleT, VarBuilder};
+use candle_core::{Result, Tensor, Var};
+use candle_nn::VarBuilder;
 use toml::Table;
 
+use super::examples::ModelBatch;
+use super::model::{BoxedModel, Model};
 use super::settings::{Checked, Given};
-use crate::data::{Examples, Input};
-use crate::ops::{self, Tape};
+use crate::data::Input;
 
 /// A row of [`LEARNERS`](super::LEARNERS).
 #[derive(Debug, Clone)]
@@ -28,20 +29,36 @@ pub struct LearnerInfo {
     pub(super) make: Make,
 }
 
-/// A model that a learner keeps.
-pub(super) type BoxedModel = Box<dyn Model + Send>;
-
-/// A program's own model, for these settings. Only `forward_t` is called, on the thread that made it.
-pub(super) type MakeModule =
-    dyn Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync;
-
 /// How a model is made. Fails if the model does not suit the input.
 #[derive(Clone)]
 pub(super) enum Make {
     /// Of the operations of this crate. It asks the `VarBuilder` for its tensors.
     OnTape(fn(Input, &Table, &VarBuilder<'_>) -> Result<BoxedModel>),
-    /// Of candle's operations, on candle's graph.
-    OnGraph(Arc<MakeModule>),
+    /// Of candle's operations, on candle's graph. Behind a pointer that only [`LearnerInfo::of_graph`] makes: a program without such a
+    /// model has no code of candle's graph.
+    OnGraph(Arc<dyn MakeGraph>),
+}
+
+/// Makes a program's own model, for these settings, on the thread that uses it.
+pub(super) trait MakeGraph: Send + Sync {
+    fn make(&self, vb: VarBuilder<'static>, input: Input, given: &Given<'_>) -> anyhow::Result<Box<dyn GraphModel>>;
+}
+
+/// A model on candle's graph.
+pub(super) trait GraphModel: Model {
+    fn as_model(&self) -> &dyn Model;
+
+    /// As [`Opened::gradients`](super::opened::Opened::gradients).
+    fn gradients(
+        &self,
+        batch: &ModelBatch,
+        vars: &[Var],
+        buffers: &[Var],
+        seed: u64,
+    ) -> Result<(Tensor, Vec<Option<Tensor>>)>;
+
+    /// As [`Opened::measured`](super::opened::Opened::measured).
+    fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>>;
 }
 
 impl fmt::Debug for Make {
@@ -50,32 +67,6 @@ impl fmt::Debug for Make {
             Self::OnTape(_) => "OnTape",
             Self::OnGraph(_) => "OnGraph",
         })
-    }
-}
-
-/// A model: layers, and how an example passes through them.
-pub(super) trait Model: fmt::Debug {
-    /// Shapes: `x: [batch, channels, height, width]`, returns `[batch, classes]`, before softmax; of a text,
-    /// `x: [batch, tokens]` of `u32`, returns `[batch * tokens, vocabulary]`.
-    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor>;
-
-    /// Mean loss of `labels`, one for each row of the logits, as [`ops::cross_entropy`]. A language model overrides it, because
-    /// the logits of a large vocabulary need not all be kept.
-    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
-        let logits = self.forward(tape, x)?;
-        ops::cross_entropy(tape, &logits, labels)
-    }
-
-    /// Succeeds if tokens and classes mean the same in `data` and in the model.
-    fn suits(&self, data: &Examples) -> anyhow::Result<()> {
-        let _ = data;
-        Ok(())
-    }
-
-    /// Whether the trained tensor `name` changes in round `round`.
-    fn trains(&self, name: &str, round: u64) -> bool {
-        let _ = (name, round);
-        true
     }
 }
 

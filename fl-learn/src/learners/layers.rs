@@ -3,8 +3,8 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::info::Model;
 use super::init::fan_in;
+use super::model::Model;
 use crate::ops::{self, Tape, Window};
 
 /// Convolution, bias, relu and max-pool. Parameters: `name.weight: [filters, channels, rows, columns]` of images,

@@ -12,8 +12,9 @@ use serde::Deserialize;
 
 use super::decoder::{Decoder, LayerShape, Style, Tensors};
 use super::hugging_face::{self, Weights};
-use super::info::{LearnerInfo, Make, Model, TEXT};
+use super::info::{LearnerInfo, Make, TEXT};
 use super::init::fan_in;
+use super::model::Model;
 use super::projection::{Adapter, Projection};
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Examples, Input, Target, Tokenizer};

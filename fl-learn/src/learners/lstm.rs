@@ -7,8 +7,9 @@ use candle_nn::VarBuilder;
 use candle_nn::init::ZERO;
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, Make, Model, TEXT};
+use super::info::{LearnerInfo, Make, TEXT};
 use super::init::{fan_in, uniform};
+use super::model::Model;
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, LstmWeights, Tape};

@@ -25,6 +25,7 @@ mod lora;
 mod lstm;
 mod mlp;
 mod model;
+mod opened;
 mod out_of_memory;
 mod params;
 mod projection;

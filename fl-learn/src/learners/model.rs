@@ -1,145 +1,37 @@
-//! A model as a learner has it: kept, or made anew on the thread that uses it.
+//! What a model is.
 
-use std::sync::Arc;
+use std::fmt;
 
-use anyhow::Context as _;
-use candle_core::{DType, Result, Tensor, Var};
-use fl_proto::{Precision, caught};
-use toml::Table;
+use candle_core::{Result, Tensor};
 
-use super::examples::ModelBatch;
-use super::graph::Graph;
-use super::info::{BoxedModel, LearnerInfo, Make, MakeModule, Model};
-use super::params::Params;
-use super::settings::Given;
-use crate::data::Input;
-use crate::ops::Tape;
+use crate::data::Examples;
+use crate::ops::{self, Tape};
 
-/// Where a learner's model comes from.
-#[derive(Debug)]
-pub(super) enum Source {
-    Kept(BoxedModel),
-    /// A program's own model, which may hold what no other thread may have.
-    Made(Recipe),
-}
+/// A model that a learner keeps.
+pub(super) type BoxedModel = Box<dyn Model + Send>;
 
-/// How a program's own model is made.
-pub(super) struct Recipe {
-    name: String,
-    make: Arc<MakeModule>,
-    settings: Table,
-    input: Input,
-}
+/// A model: layers, and how an example passes through them.
+pub(super) trait Model: fmt::Debug {
+    /// Shapes: `x: [batch, channels, height, width]`, returns `[batch, classes]`, before softmax; of a text,
+    /// `x: [batch, tokens]` of `u32`, returns `[batch * tokens, vocabulary]`.
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor>;
 
-impl Source {
-    /// Makes the model of `learner` for the first time, with its tensors in `params`.
-    ///
-    /// # Errors
-    /// If the model does not suit the input, or cannot be made.
-    pub(super) fn new(learner: &LearnerInfo, settings: &Table, input: Input, params: &Params) -> anyhow::Result<Self> {
-        match &learner.make {
-            Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
-            Make::OnGraph(make) => {
-                let recipe = Recipe {
-                    name: learner.name.clone().into_owned(),
-                    make: Arc::clone(make),
-                    settings: settings.clone(),
-                    input,
-                };
-                recipe.graph(params, true)?;
-                Ok(Self::Made(recipe))
-            }
-        }
+    /// Mean loss of `labels`, one for each row of the logits, as [`ops::cross_entropy`]. A language model overrides it, because
+    /// the logits of a large vocabulary need not all be kept.
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        let logits = self.forward(tape, x)?;
+        ops::cross_entropy(tape, &logits, labels)
     }
 
-    /// The model, for this thread. `trains`: whether its gradients are wanted.
-    ///
-    /// # Errors
-    /// If it cannot be made, or is another one than at first.
-    pub(super) fn open(&self, params: &Params, trains: bool) -> anyhow::Result<Opened<'_>> {
-        match self {
-            Self::Kept(model) => Ok(Opened::Kept(model.as_ref())),
-            Self::Made(recipe) => Ok(Opened::Made(recipe.graph(params, trains)?)),
-        }
-    }
-}
-
-impl Recipe {
-    fn graph(&self, params: &Params, trains: bool) -> anyhow::Result<Graph> {
-        let make = || {
-            let build = if trains { Params::build } else { Params::build_untracked };
-            build(params, |vb| {
-                let given = Given::new(&self.settings);
-                let module = (self.make)(vb, self.input, &given)?;
-                given.finish()?;
-                Ok(Graph::new(module, self.input))
-            })
-        };
-        let made = caught(make).map_err(|why| anyhow::anyhow!("making the model panicked: {why}"));
-        made.and_then(|made| made)
-            .with_context(|| format!("learner `{}`", self.name))
-    }
-}
-
-impl std::fmt::Debug for Recipe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recipe")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A model on the thread that uses it.
-pub(super) enum Opened<'a> {
-    Kept(&'a dyn Model),
-    Made(Graph),
-}
-
-impl Opened<'_> {
-    pub(super) fn model(&self) -> &dyn Model {
-        match self {
-            Self::Kept(model) => *model,
-            Self::Made(graph) => graph,
-        }
+    /// Succeeds if tokens and classes mean the same in `data` and in the model.
+    fn suits(&self, data: &Examples) -> anyhow::Result<()> {
+        let _ = data;
+        Ok(())
     }
 
-    /// Mean loss of a batch, a scalar, and its gradient with respect to each of `vars`: `None` where the loss does not depend on it.
-    /// `buffers` move only if this succeeds.
-    ///
-    /// # Errors
-    /// If the model fails, or the device.
-    pub(super) fn gradients(
-        &self,
-        batch: &ModelBatch,
-        (vars, buffers): (&[Var], &[Var]),
-        seed: u64,
-        precision: Precision,
-    ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
-        let model = match self {
-            Self::Kept(model) => *model,
-            Self::Made(graph) => return graph.gradients(batch, vars, buffers, seed),
-        };
-        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
-            Precision::F32 => DType::F32,
-            Precision::Bf16 => DType::BF16,
-        });
-        let loss = batch.loss_of(&mut tape, model)?;
-        let grads = tape.backward(&loss, vars)?;
-        Ok((loss, grads.into_iter().map(Some).collect()))
-    }
-
-    /// The statistics of a batch that running ones are averages of.
-    ///
-    /// # Errors
-    /// As [`Opened::gradients`].
-    pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
-        match self {
-            Self::Kept(model) => {
-                let mut tape = Tape::measuring();
-                model.forward(&mut tape, x)?;
-                Ok(tape.measured())
-            }
-            Self::Made(graph) => graph.measured(x, buffers),
-        }
+    /// Whether the trained tensor `name` changes in round `round`.
+    fn trains(&self, name: &str, round: u64) -> bool {
+        let _ = (name, round);
+        true
     }
 }

@@ -10,9 +10,10 @@ use candle_nn::VarBuilder;
 use candle_nn::init::{ONE, ZERO};
 use serde::Deserialize;
 
-use super::info::{BoxedModel, LearnerInfo, Make, Model};
+use super::info::{LearnerInfo, Make};
 use super::init::normal;
 use super::layers::Linear;
+use super::model::{BoxedModel, Model};
 use super::settings::{self, Checked, Settings, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, Running, Tape};

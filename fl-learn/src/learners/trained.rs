@@ -17,7 +17,7 @@ use super::graph;
 use super::info::LearnerInfo;
 use super::init;
 use super::local_steps::{self, Gradients};
-use super::model::{Opened, Source};
+use super::opened::{Opened, Source};
 use super::out_of_memory::Pieces;
 use super::params::{self, Built, Params};
 use super::roles::Divided;

@@ -7,7 +7,8 @@ use candle_nn::VarBuilder;
 use serde::Deserialize;
 
 use super::decoder::{Decoder, Shape, Style};
-use super::info::{LearnerInfo, Make, Model, TEXT};
+use super::info::{LearnerInfo, Make, TEXT};
+use super::model::Model;
 use super::settings::{self, Checked, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::Tape;

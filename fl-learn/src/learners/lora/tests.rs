@@ -6,9 +6,9 @@ use fl_compress::weights::Weights as WeightsFile;
 use serde::Deserialize;
 use toml::Table;
 
-use super::super::info::BoxedModel;
 use super::super::init;
-use super::super::model::Source;
+use super::super::model::BoxedModel;
+use super::super::opened::Source;
 use super::super::params::{Built, Params};
 use super::*;
 use crate::data::{Dataset, Features, Tokens};

@@ -1,0 +1,145 @@
+//! A model as a learner has it: kept, or made anew on the thread that uses it.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use candle_core::{DType, Result, Tensor, Var};
+use fl_proto::{Precision, caught};
+use toml::Table;
+
+use super::examples::ModelBatch;
+use super::info::{GraphModel, LearnerInfo, Make, MakeGraph};
+use super::model::{BoxedModel, Model};
+use super::params::Params;
+use super::settings::Given;
+use crate::data::Input;
+use crate::ops::Tape;
+
+/// Where a learner's model comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    Kept(BoxedModel),
+    /// A program's own model, which may hold what no other thread may have.
+    Made(Recipe),
+}
+
+/// How a program's own model is made.
+pub(super) struct Recipe {
+    name: String,
+    make: Arc<dyn MakeGraph>,
+    settings: Table,
+    input: Input,
+}
+
+impl Source {
+    /// Makes the model of `learner` for the first time, with its tensors in `params`.
+    ///
+    /// # Errors
+    /// If the model does not suit the input, or cannot be made.
+    pub(super) fn new(learner: &LearnerInfo, settings: &Table, input: Input, params: &Params) -> anyhow::Result<Self> {
+        match &learner.make {
+            Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
+            Make::OnGraph(make) => {
+                let recipe = Recipe {
+                    name: learner.name.clone().into_owned(),
+                    make: Arc::clone(make),
+                    settings: settings.clone(),
+                    input,
+                };
+                recipe.graph(params, true)?;
+                Ok(Self::Made(recipe))
+            }
+        }
+    }
+
+    /// The model, for this thread. `trains`: whether its gradients are wanted.
+    ///
+    /// # Errors
+    /// If it cannot be made, or is another one than at first.
+    pub(super) fn open(&self, params: &Params, trains: bool) -> anyhow::Result<Opened<'_>> {
+        match self {
+            Self::Kept(model) => Ok(Opened::Kept(model.as_ref())),
+            Self::Made(recipe) => Ok(Opened::Made(recipe.graph(params, trains)?)),
+        }
+    }
+}
+
+impl Recipe {
+    fn graph(&self, params: &Params, trains: bool) -> anyhow::Result<Box<dyn GraphModel>> {
+        let make = || {
+            let build = if trains { Params::build } else { Params::build_untracked };
+            build(params, |vb| {
+                let given = Given::new(&self.settings);
+                let graph = self.make.make(vb, self.input, &given)?;
+                given.finish()?;
+                Ok(graph)
+            })
+        };
+        let made = caught(make).map_err(|why| anyhow::anyhow!("making the model panicked: {why}"));
+        made.and_then(|made| made)
+            .with_context(|| format!("learner `{}`", self.name))
+    }
+}
+
+impl std::fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recipe")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model on the thread that uses it.
+pub(super) enum Opened<'a> {
+    Kept(&'a dyn Model),
+    Made(Box<dyn GraphModel>),
+}
+
+impl Opened<'_> {
+    pub(super) fn model(&self) -> &dyn Model {
+        match self {
+            Self::Kept(model) => *model,
+            Self::Made(graph) => graph.as_model(),
+        }
+    }
+
+    /// Mean loss of a batch, a scalar, and its gradient with respect to each of `vars`: `None` where the loss does not depend on it.
+    /// `buffers` move only if this succeeds.
+    ///
+    /// # Errors
+    /// If the model fails, or the device.
+    pub(super) fn gradients(
+        &self,
+        batch: &ModelBatch,
+        (vars, buffers): (&[Var], &[Var]),
+        seed: u64,
+        precision: Precision,
+    ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+        let model = match self {
+            Self::Kept(model) => *model,
+            Self::Made(graph) => return graph.gradients(batch, vars, buffers, seed),
+        };
+        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        });
+        let loss = batch.loss_of(&mut tape, model)?;
+        let grads = tape.backward(&loss, vars)?;
+        Ok((loss, grads.into_iter().map(Some).collect()))
+    }
+
+    /// The statistics of a batch that running ones are averages of.
+    ///
+    /// # Errors
+    /// As [`Opened::gradients`].
+    pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
+        match self {
+            Self::Kept(model) => {
+                let mut tape = Tape::measuring();
+                model.forward(&mut tape, x)?;
+                Ok(tape.measured())
+            }
+            Self::Made(graph) => graph.measured(x, buffers),
+        }
+    }
+}
