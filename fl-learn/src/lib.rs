@@ -44,3 +44,8 @@ pub fn main(registry: Registry) -> ExitCode {
 pub fn run(args: impl IntoIterator<Item = OsString>, registry: Registry) -> ExitCode {
     cli::main(args, registry)
 }
+
+/// The code of the guide.
+#[cfg(all(doctest, feature = "learn"))]
+#[doc = include_str!("../../docs/guide/candle-nn.md")]
+pub struct Guide;
