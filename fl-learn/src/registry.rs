@@ -247,4 +247,78 @@ mod tests {
             assert!(error.contains(why) && error.contains("client.toml"), "{task}: {error}");
         }
     }
+
+    fn toml(text: &str) -> Value {
+        text.parse::<toml::Table>().unwrap().into()
+    }
+
+    #[test]
+    fn a_programs_own_learner_is_one_of_the_table_and_needs_a_shape() {
+        let registry = Registry::built_in().with("net", |vb, input, settings| {
+            let hidden = settings.get("hidden", 3)?;
+            let first = candle_nn::linear(input.len(), hidden, vb.pp("first"))?;
+            let net = candle_nn::seq().add_fn(|x| x.flatten_from(1)).add(first);
+            Ok(Box::new(net.add(candle_nn::linear(
+                hidden,
+                input.classes,
+                vb.pp("last"),
+            )?)))
+        });
+        assert!(registry.help().ends_with("net (a model of this program)"));
+        let net = toml("name = 'net'\nhidden = 2");
+        let named = registry.named(&net, None, Path::new("")).unwrap();
+        assert_eq!(named.to_string(), "{ name = \"net\", hidden = 2 }");
+        let error = named.first_weights(&Asked::default(), 1).unwrap_err().to_string();
+        assert!(
+            error.contains("learner `net` has no usual input: give --data, or --input"),
+            "{error}"
+        );
+        let asked = Asked {
+            input: Some([1, 2, 2]),
+            classes: Some(3),
+            numbers: None,
+        };
+        let (layout, weights) = named.first_weights(&asked, 1).unwrap();
+        assert_eq!(
+            (layout.len(), &weights),
+            (19, &named.first_weights(&asked, 1).unwrap().1)
+        );
+        assert_ne!(weights, named.first_weights(&asked, 2).unwrap().1);
+        let taken = registry.with("mlp", |_, _, _| anyhow::bail!("never"));
+        let error = taken.named(&"mlp".into(), None, Path::new("")).unwrap_err();
+        assert_eq!(
+            (
+                error.key,
+                error.why.contains("two learners of this program are called `mlp`")
+            ),
+            ("learner", true)
+        );
+    }
+
+    #[test]
+    fn a_data_set_without_examples_is_refused() {
+        #[derive(Debug, Clone, serde::Deserialize)]
+        struct Empty {}
+        impl DataSet for Empty {
+            fn load(&self) -> Result<crate::data::ClientData, crate::data::Error> {
+                use crate::data::{ClientData, Dataset, Examples, Features};
+                let set = Dataset::new(
+                    Features::Floats(Vec::new()),
+                    Vec::new(),
+                    Input::of_classes([1, 1, 2], 2),
+                )?;
+                let none = Examples::all(Arc::new(set));
+                Ok(ClientData {
+                    train: none.clone(),
+                    test: none,
+                })
+            }
+        }
+        let registry = Registry::built_in().with_data::<Empty>("empty");
+        let named = registry
+            .named(&"mlp".into(), Some(&toml("empty = {}")), Path::new(""))
+            .unwrap();
+        let error = named.describe(DeviceChoice::Cpu, "").unwrap_err().to_string();
+        assert!(error.contains("learner `mlp` has no example to train on"), "{error}");
+    }
 }

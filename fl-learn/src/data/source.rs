@@ -91,11 +91,16 @@ impl DataSource {
             .and_then(|table| table.iter().next());
         let (name, keys) =
             keys.ok_or("must be a table with one data set, such as { csv = { file = \"a.csv\", label = \"b\" } }")?;
-        let kind = kinds.iter().find(|kind| kind.name == name);
-        let kind = kind.ok_or_else(|| {
+        let mut found = kinds.iter().filter(|kind| kind.name == name);
+        let kind = found.next().ok_or_else(|| {
             let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
             format!("there is no data set `{name}`; the data sets are {}", names.join(", "))
         })?;
+        if found.next().is_some() {
+            return Err(format!(
+                "two data sets of this program are called `{name}`; give one of them another name"
+            ));
+        }
         Ok(Self {
             name: kind.name,
             given: keys.clone(),
@@ -312,6 +317,13 @@ mod tests {
         let echo = of("echo = { count = 7 }").unwrap();
         assert_eq!(echo.load().unwrap_err().to_string(), "`count` is 7");
         assert!(echo.of_client(0, 1).is_ok() && echo.of_client(0, 2).is_err());
+        let twice = [DataSetInfo::of::<Echo>("echo"), DataSetInfo::of::<Echo>("echo")];
+        let error =
+            DataSource::of(&toml::from_str::<Table>("echo = { count = 7 }").unwrap().into(), &twice).unwrap_err();
+        assert!(
+            error.contains("two data sets of this program are called `echo`"),
+            "{error}"
+        );
         for (text, why) in [
             ("ehco = { count = 7 }", "no data set `ehco`; the data sets are echo"),
             ("echo = { cuont = 7 }", "`echo`: unknown field `cuont`"),

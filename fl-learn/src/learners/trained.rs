@@ -325,22 +325,6 @@ impl Trained {
     }
 }
 
-#[cfg(test)]
-impl Trained {
-    pub(super) fn buffers(&self) -> &[Var] {
-        &self.divided.buffers
-    }
-
-    pub(super) fn inits(&self) -> Vec<candle_nn::Init> {
-        self.own.inits.clone()
-    }
-
-    pub(super) fn var_of(&self, name: &str) -> &Var {
-        let at = self.own.layout.tensors().iter().position(|tensor| tensor.name == name);
-        &self.own.vars[at.unwrap()]
-    }
-}
-
 impl Learner for Trained {
     fn layout(&self) -> Arc<Layout> {
         self.divided.layout.clone()

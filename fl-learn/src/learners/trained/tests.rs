@@ -236,3 +236,19 @@ fn training_stops_when_told_and_says_when_it_diverges() {
             .contains("lower learning rate")
     );
 }
+
+/// What other tests look at.
+impl Trained {
+    pub(in crate::learners) fn buffers(&self) -> &[Var] {
+        &self.divided.buffers
+    }
+
+    pub(in crate::learners) fn inits(&self) -> Vec<candle_nn::Init> {
+        self.own.inits.clone()
+    }
+
+    pub(in crate::learners) fn var_of(&self, name: &str) -> &Var {
+        let at = self.own.layout.tensors().iter().position(|tensor| tensor.name == name);
+        &self.own.vars[at.unwrap()]
+    }
+}
