@@ -41,7 +41,22 @@ impl LearnerInfo {
     /// # Errors
     /// If the model does not suit the data's shape, there is nothing to train on, or the device cannot be used.
     pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(InSpace::new(Trained::new(self, &Table::new(), device, data)?)))
+        Ok(Box::new(InSpace::new(self.build_trained(
+            &Table::new(),
+            device,
+            data,
+        )?)))
+    }
+
+    pub(super) fn build_trained(
+        &self,
+        settings: &Table,
+        device: DeviceChoice,
+        data: ClientData,
+    ) -> anyhow::Result<Trained> {
+        let trained = Trained::new(self, settings, device, data)?;
+        trained.try_out().with_context(|| format!("learner `{}`", self.name))?;
+        Ok(trained)
     }
 
     /// Layout and seeded first weights of the model for its usual input. The same on every machine.

@@ -87,7 +87,7 @@ impl LearnerChoice {
     /// # Errors
     /// As there.
     pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Trained> {
-        Trained::new(&self.info, &self.settings, device, data)
+        self.info.build_trained(&self.settings, device, data)
     }
 
     /// `adapter_config.json` of PEFT.

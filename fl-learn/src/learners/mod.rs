@@ -35,6 +35,7 @@ mod settings;
 mod space;
 mod trained;
 mod transformer;
+mod trial;
 
 pub use choice::LearnerChoice;
 pub(crate) use device::found;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use candle_core::{Device, Result, Tensor, Var};
-use candle_nn::Init;
 use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
@@ -22,7 +21,7 @@ use super::out_of_memory::Pieces;
 use super::params::{self, Built, Params};
 use super::roles::Divided;
 use crate::data::{ClientData, Examples, Input};
-use crate::ops::{Tape, release_gpu, shapes_once, with_values};
+use crate::ops::{release_gpu, shapes_once, with_values};
 use fl_client::ClassNames;
 use fl_client::DeviceChoice;
 use fl_client::release_buffers;
@@ -72,7 +71,7 @@ impl Trained {
         let source = Source::new(learner, settings, input, &params).with_context(|| format!("learner `{name}`"))?;
         source.open(&params, true)?.model().suits(&data.train)?;
         let own = params.finish()?;
-        let trained = Self {
+        Ok(Self {
             source,
             params,
             divided: Divided::own(&own),
@@ -80,11 +79,7 @@ impl Trained {
             device,
             data,
             state: None,
-        };
-        if let Source::Made(_) = trained.source {
-            trained.try_out().with_context(|| format!("learner `{name}`"))?;
-        }
-        Ok(trained)
+        })
     }
 
     /// The same learner, which stores local tensors in the client's folder `state`.
@@ -101,67 +96,11 @@ impl Trained {
         self.divided = Divided::own(&self.own);
     }
 
-    /// Finds out what is wrong with a program's own model before a round does. The weights are zero again afterwards.
-    ///
-    /// # Errors
-    /// What is wrong, and what to do.
-    fn try_out(&self) -> anyhow::Result<()> {
-        let examples = &self.data.train;
-        let positions: Vec<u32> = (0..examples.len().min(2) as u32).collect();
-        let batch = ModelBatch::of(examples, &positions, &self.device)?;
-        let fails = || {
-            format!(
-                "its model fails on examples of {:?} {:?}",
-                batch.x.dtype(),
-                batch.x.dims()
-            )
-        };
-        // Tensors that begin as constants, too, must differ between the two.
-        let inits: Vec<Init> = (self.own.inits.iter())
-            .map(|init| match *init {
-                Init::Const(value) => Init::Uniform {
-                    lo: value - 0.1,
-                    up: value + 0.1,
-                },
-                other => other,
-            })
-            .collect();
-        let draw = |seed| self.own.load(&init::fill(&self.own.layout, &inits, seed));
-        let predictions = |opened: &Opened<'_>| {
-            opened
-                .model()
-                .forward(&mut Tape::default(), &batch.x)?
-                .flatten_all()?
-                .to_vec1::<f32>()
-        };
-        draw(1)?;
-        let early = self.source.open(&self.params, true)?;
-        draw(2)?;
-        let late = self.source.open(&self.params, true)?;
-        ensure!(
-            predictions(&early).with_context(fails)? == predictions(&late)?,
-            "its constructor computes with weights, and so would go on with the first ones; compute in `forward`"
-        );
-        let loss = |opened: &Opened<'_>| -> anyhow::Result<f32> {
-            let (loss, grads) =
-                opened.gradients(&batch, (self.trained_vars(), &self.divided.buffers), 1, Precision::F32)?;
-            self.expect_all(self.trained_vars(), grads)?;
-            Ok(loss.to_scalar()?)
-        };
-        let (first, second) = (loss(&late)?, loss(&late)?);
-        ensure!(
-            first.to_bits() == second.to_bits() || first.is_nan(),
-            "two steps with the same seed have the losses {first} and {second}: the model draws from a generator that nothing seeds; \
-             use `fl_learn::Dropout` in place of the one of candle-nn"
-        );
-        Ok(self.own.load(&vec![0.0; self.own.layout.len()])?)
-    }
-
     /// The gradient of each of `vars`.
     ///
     /// # Errors
     /// Which have none.
-    fn expect_all(&self, vars: &[Var], grads: Vec<Option<Tensor>>) -> anyhow::Result<Vec<Tensor>> {
+    pub(super) fn expect_all(&self, vars: &[Var], grads: Vec<Option<Tensor>>) -> anyhow::Result<Vec<Tensor>> {
         let mut missing = Vec::new();
         for (var, _) in vars.iter().zip(&grads).filter(|(_, grad)| grad.is_none()) {
             let at = self.own.vars.iter().position(|own| own.id() == var.id());
@@ -199,6 +138,11 @@ impl Trained {
     /// Shape of the examples, and what is predicted.
     pub(super) fn input(&self) -> Input {
         self.data.train.input()
+    }
+
+    /// The model's tensors, whatever a run makes of them.
+    pub(super) fn own(&self) -> &Built {
+        &self.own
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -269,10 +213,12 @@ impl Trained {
             let places = (0..size).map(|k| (k * batches + at) * examples.len() / (size * batches));
             let positions: Vec<u32> = places.map(|at| at as u32).collect();
             // Where the device is out of memory, the first part of a batch stands for it.
-            let (measured, _) = pieces.first(&positions, |positions| {
+            let (mut measured, _) = pieces.first(&positions, |positions| {
                 let batch = ModelBatch::of(examples, positions, &self.device)?;
                 Ok(opened.measured(&batch.x, buffers)?)
             })?;
+            // Those that the run has frozen stay.
+            measured.retain(|(buffer, _)| buffers.iter().any(|own| own.id() == buffer.id()));
             for (at, (buffer, own)) in measured.into_iter().enumerate() {
                 match sums.get_mut(at) {
                     Some((_, sum)) => *sum = (&*sum + own)?,

@@ -58,7 +58,7 @@ fn boxed(forward: impl Fn(&Tensor, bool) -> Result<Tensor> + 'static) -> Made {
 fn with_settings(make: Make, settings: &str) -> anyhow::Result<Trained> {
     let info = LearnerInfo::of_graph("net", make);
     let settings: Table = settings.parse().unwrap();
-    Trained::new(&info, &settings, DeviceChoice::Cpu, images(30))
+    info.build_trained(&settings, DeviceChoice::Cpu, images(30))
 }
 
 fn built(make: Make) -> anyhow::Result<Trained> {
@@ -128,7 +128,10 @@ fn the_same_model_trains_as_the_built_in_one() {
             ..Training::default()
         };
         let plan = plan(training, 3);
-        let mut own = Trained::new(find("mlp").unwrap(), &settings, DeviceChoice::Cpu, images(30)).unwrap();
+        let mut own = find("mlp")
+            .unwrap()
+            .build_trained(&settings, DeviceChoice::Cpu, images(30))
+            .unwrap();
         let first = own.initial(1, &Arc::default()).unwrap();
         let mut theirs = built(mlp).unwrap();
         assert_eq!(theirs.layout(), own.layout());
@@ -459,7 +462,7 @@ fn a_text_may_be_given_to_a_model_of_images_and_is_refused() {
     let info = LearnerInfo::of_graph("net", mlp);
     let error = format!(
         "{:#}",
-        Trained::new(&info, &Table::new(), DeviceChoice::Cpu, data).unwrap_err()
+        info.build_trained(&Table::new(), DeviceChoice::Cpu, data).unwrap_err()
     );
     assert!(
         error.contains("learner `net`: its model fails on examples of U32 [2, 16]"),

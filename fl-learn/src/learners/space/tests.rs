@@ -256,7 +256,9 @@ fn a_programs_own_model_trains_in_a_space_as_the_built_in_one() {
             .add_fn(candle_core::Tensor::relu);
         Ok(Box::new(net.add(last)))
     });
-    let theirs = Trained::new(&info, &toml::Table::new(), DeviceChoice::Cpu, data()).unwrap();
+    let theirs = info
+        .build_trained(&toml::Table::new(), DeviceChoice::Cpu, data())
+        .unwrap();
     let mut learners = [learner("{ name = 'mlp', hidden = [20] }"), InSpace::new(theirs)];
     let spec = SpaceSpec::Shared { values: 40, blocks: 1 };
     let (tensors, space, w0) = run(&mut learners[0], spec, SEED);
