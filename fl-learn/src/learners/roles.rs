@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use candle_core::{Tensor, Var};
 use candle_nn::Init;
 use fl_client::{RunTensors, local_path, weights};
-use fl_compress::weights::{BasePlan, TensorFile};
+use fl_compress::weights::{BasePlan, TensorFile, expect_same};
 use fl_compress::{Digest, Layout, Role, TensorSpec};
 
 use super::init;
@@ -69,6 +69,9 @@ impl Divided {
             let (at, tensor) = (find(&spec.name), |at: usize| &own.layout.tensors()[at]);
             let is_same = |at: &usize| (&tensor(*at).shape, tensor(*at).dtype) == (&spec.shape, spec.dtype);
             let Some(at) = at.filter(is_same) else {
+                if run.aside.is_empty() {
+                    expect_same(&own.layout, &run.layout)?;
+                }
                 let own = at.map_or("not in the model".to_owned(), |at| {
                     format!("{:?} of {} in the model", tensor(at).shape, tensor(at).dtype.name())
                 });

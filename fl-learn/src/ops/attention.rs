@@ -57,15 +57,7 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
     }
     if !tape.is_native(q) {
         let (out, pass) = Composed::new(tape, q, k, v, heads)?;
-        if tape.wants_any(&[q, k, v]) {
-            let inputs = [q, k, v].map(|x| tape.wants(x).then(|| x.id()));
-            tape.record_composed(&out, move |grad, grads| {
-                let changes = inputs.into_iter().zip(pass.backward(&grad)?);
-                let mut wanted = changes.filter_map(|(to, grad)| Some((to?, grad)));
-                wanted.try_for_each(|(to, grad)| grads.add(to, grad))
-            });
-        }
-        return Ok(out);
+        return Ok(tape.composition([q, k, v], out, move |grad, _| Ok(pass.backward(&grad)?.map(Some))));
     }
     let (out, shares) = {
         let (q, k, v) = (read(q)?, read(k)?, read(v)?);
@@ -77,25 +69,10 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
         )
     };
     let out = slices::tensor(out, (wide[0], wide[1]))?;
-    if tape.wants_any(&[q, k, v]) {
-        let (q, k, v) = (q.clone(), k.clone(), v.clone());
-        tape.record(&out, move |grad, grads| {
-            let [dq, dk, dv] = {
-                let (q, k, v) = (read(&q)?, read(&k)?, read(&v)?);
-                let rows = [
-                    Rows::new(&q, wide[1]),
-                    Rows::new(&k, narrow[1]),
-                    Rows::new(&v, narrow[1]),
-                ];
-                backward(rows, &shares, &grad, heads)
-            };
-            grads.add(&q, dq);
-            grads.add(&k, dk);
-            grads.add(&v, dv);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([q, k, v], out, move |grad, [q, k, v], _| {
+        let rows = [Rows::new(q, wide[1]), Rows::new(k, narrow[1]), Rows::new(v, narrow[1])];
+        Ok(backward(rows, &shares, &grad, heads).map(Some))
+    }))
 }
 
 /// As [`attention`], with queries, keys and values of a token one after another. Shapes:
@@ -112,13 +89,9 @@ pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<T
     if !tape.is_native(qkv) {
         let part = |at: usize| qkv.detach().narrow(1, at * width, width);
         let (out, pass) = Composed::new(tape, &part(0)?, &part(1)?, &part(2)?, heads)?;
-        if tape.wants(qkv) {
-            let qkv = qkv.id();
-            tape.record_composed(&out, move |grad, grads| {
-                grads.add(qkv, Tensor::cat(&pass.backward(&grad)?, 1)?)
-            });
-        }
-        return Ok(out);
+        return Ok(tape.composition([qkv], out, move |grad, _| {
+            Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])
+        }));
     }
     let (out, shares) = {
         let values = read(qkv)?;
@@ -126,23 +99,18 @@ pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<T
         forward(q, k, v, heads)
     };
     let out = slices::tensor(out, (heads.rows(), width))?;
-    if tape.wants(qkv) {
-        let qkv = qkv.clone();
-        tape.record(&out, move |grad, grads| {
-            let [dq, dk, dv] = backward(packed(&read(&qkv)?, width), &shares, &grad, heads);
-            let mut out = Vec::with_capacity(3 * dq.len());
-            let rows = dq
-                .chunks_exact(width)
-                .zip(dk.chunks_exact(width))
-                .zip(dv.chunks_exact(width));
-            for ((q, k), v) in rows {
-                [q, k, v].into_iter().for_each(|part| out.extend_from_slice(part));
-            }
-            grads.add(&qkv, out);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([qkv], out, move |grad, [qkv], _| {
+        let [dq, dk, dv] = backward(packed(qkv, width), &shares, &grad, heads);
+        let mut out = Vec::with_capacity(3 * dq.len());
+        let rows = dq
+            .chunks_exact(width)
+            .zip(dk.chunks_exact(width))
+            .zip(dv.chunks_exact(width));
+        for ((q, k), v) in rows {
+            [q, k, v].into_iter().for_each(|part| out.extend_from_slice(part));
+        }
+        Ok([Some(out)])
+    }))
 }
 
 /// Queries, keys and values of rows that hold all three.

@@ -54,53 +54,41 @@ pub fn group_norm(
         },
     );
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants_any(&[x, w, b]) {
-        let (x, w, b, y) = (x.clone(), w.clone(), b.clone(), out.clone());
-        let wanted = tape.wants(&x);
-        tape.record(&out, move |mut grad, grads| {
-            let (values, scale, y) = (read(&x)?, read(&w)?, read(&y)?);
-            let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
-            let mut normal = vec![0.0; len];
-            vectorized(
-                #[inline(always)]
-                || {
-                    if relu {
-                        for (g, y) in grad.iter_mut().zip(y.iter()) {
-                            *g = if *y > 0.0 { *g } else { 0.0 };
-                        }
+    let y = relu.then(|| out.clone());
+    Ok(tape.looped([x, w, b], out, move |mut grad, [values, scale, _], _| {
+        let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
+        let mut normal = vec![0.0; len];
+        off_where_off(&mut grad, y.as_ref())?;
+        vectorized(
+            #[inline(always)]
+            || {
+                let stretches = values.chunks_exact(len).zip(grad.chunks_exact_mut(len));
+                for (at, ((x, grad), [mean, inverse])) in stretches.zip(&stats).enumerate() {
+                    for (n, x) in normal.iter_mut().zip(x) {
+                        *n = (x - mean) * inverse;
                     }
-                    let stretches = values.chunks_exact(len).zip(grad.chunks_exact_mut(len));
-                    for (at, ((x, grad), [mean, inverse])) in stretches.zip(&stats).enumerate() {
-                        for (n, x) in normal.iter_mut().zip(x) {
-                            *n = (x - mean) * inverse;
-                        }
-                        let (mut total, mut along) = (0.0, 0.0);
-                        let planes = normal
-                            .chunks_exact(shape.positions)
-                            .zip(grad.chunks_exact_mut(shape.positions));
-                        for (channel, (normal, grad)) in planes.enumerate() {
-                            let channel = at % groups * each + channel;
-                            let (shift, product) = (sum(grad), dot(grad, normal));
-                            db[channel] += shift;
-                            dw[channel] += product;
-                            total += shift * scale[channel];
-                            along += product * scale[channel];
-                            grad.iter_mut().for_each(|g| *g *= scale[channel]);
-                        }
-                        let (total, along) = (total / len as f32, along / len as f32);
-                        for (g, n) in grad.iter_mut().zip(&normal) {
-                            *g = (*g - total - n * along) * inverse;
-                        }
+                    let (mut total, mut along) = (0.0, 0.0);
+                    let planes = normal
+                        .chunks_exact(shape.positions)
+                        .zip(grad.chunks_exact_mut(shape.positions));
+                    for (channel, (normal, grad)) in planes.enumerate() {
+                        let channel = at % groups * each + channel;
+                        let (shift, product) = (sum(grad), dot(grad, normal));
+                        db[channel] += shift;
+                        dw[channel] += product;
+                        total += shift * scale[channel];
+                        along += product * scale[channel];
+                        grad.iter_mut().for_each(|g| *g *= scale[channel]);
                     }
-                },
-            );
-            grads.add(&w, dw);
-            grads.add(&b, db);
-            grads.add_some(&x, Some(grad).filter(|_| wanted));
-            Ok(())
-        });
-    }
-    Ok(out)
+                    let (total, along) = (total / len as f32, along / len as f32);
+                    for (g, n) in grad.iter_mut().zip(&normal) {
+                        *g = (*g - total - n * along) * inverse;
+                    }
+                }
+            },
+        );
+        Ok([Some(grad), Some(dw), Some(db)])
+    }))
 }
 
 /// The running statistics of a batch norm: buffers, which a training step changes. Shapes: `[channels]` each.
@@ -203,47 +191,50 @@ pub fn batch_norm(
         },
     );
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants_any(&[x, w, b]) {
-        let (x, w, b, y) = (x.clone(), w.clone(), b.clone(), out.clone());
-        let wanted = tape.wants(&x);
-        tape.record(&out, move |mut grad, grads| {
-            let (values, scale, y) = (read(&x)?, read(&w)?, read(&y)?);
-            let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
-            vectorized(
-                #[inline(always)]
-                || {
-                    if relu {
-                        for (g, y) in grad.iter_mut().zip(y.iter()) {
-                            *g = if *y > 0.0 { *g } else { 0.0 };
-                        }
+    let y = relu.then(|| out.clone());
+    Ok(tape.looped([x, w, b], out, move |mut grad, [values, scale, _], _| {
+        let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+        off_where_off(&mut grad, y.as_ref())?;
+        vectorized(
+            #[inline(always)]
+            || {
+                let planes = values.chunks_exact(positions).zip(grad.chunks_exact(positions));
+                for (at, (x, grad)) in planes.enumerate() {
+                    let [mean, inverse] = stats[at % channels];
+                    db[at % channels] += sum(grad);
+                    dw[at % channels] += sum_of(grad, x, |g, x| g * (x - mean)) * inverse;
+                }
+                // Of running statistics, which do not depend on the batch, only the scale is left.
+                let share = if training { 1.0 / count as f32 } else { 0.0 };
+                let planes = values.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
+                for (at, (x, grad)) in planes.enumerate() {
+                    let channel = at % channels;
+                    let [mean, inverse] = stats[channel];
+                    let (total, along) = (db[channel] * share, dw[channel] * share * inverse);
+                    let factor = scale[channel] * inverse;
+                    for (g, x) in grad.iter_mut().zip(x) {
+                        *g = (*g - total - (x - mean) * along) * factor;
                     }
-                    let planes = values.chunks_exact(positions).zip(grad.chunks_exact(positions));
-                    for (at, (x, grad)) in planes.enumerate() {
-                        let [mean, inverse] = stats[at % channels];
-                        db[at % channels] += sum(grad);
-                        dw[at % channels] += sum_of(grad, x, |g, x| g * (x - mean)) * inverse;
-                    }
-                    // Of running statistics, which do not depend on the batch, only the scale is left.
-                    let share = if training { 1.0 / count as f32 } else { 0.0 };
-                    let planes = values.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
-                    for (at, (x, grad)) in planes.enumerate() {
-                        let channel = at % channels;
-                        let [mean, inverse] = stats[channel];
-                        let (total, along) = (db[channel] * share, dw[channel] * share * inverse);
-                        let factor = scale[channel] * inverse;
-                        for (g, x) in grad.iter_mut().zip(x) {
-                            *g = (*g - total - (x - mean) * along) * factor;
-                        }
-                    }
-                },
-            );
-            grads.add(&w, dw);
-            grads.add(&b, db);
-            grads.add_some(&x, Some(grad).filter(|_| wanted));
-            Ok(())
-        });
-    }
-    Ok(out)
+                }
+            },
+        );
+        Ok([Some(grad), Some(dw), Some(db)])
+    }))
+}
+
+/// No gradient flows where relu was off: where its result `y` is not above 0.
+fn off_where_off(grad: &mut [f32], y: Option<&Tensor>) -> Result<()> {
+    let Some(y) = y else { return Ok(()) };
+    let y = read(y)?;
+    vectorized(
+        #[inline(always)]
+        || {
+            for (g, y) in grad.iter_mut().zip(y.iter()) {
+                *g = if *y > 0.0 { *g } else { 0.0 };
+            }
+        },
+    );
+    Ok(())
 }
 
 /// `running = (1 - momentum) running + momentum own`.
@@ -349,24 +340,15 @@ impl Planes {
             .broadcast_mul(&per_channel(w)?)?
             .broadcast_add(&per_channel(b)?)?;
         let out = if relu { out.relu()? } else { out };
-        let wanted = [x, w, b].map(|t| tape.wants(t));
-        if wanted.contains(&true) {
-            let scale = per_channel(w)?;
-            let ([x, w, b], y) = ([x, w, b].map(Tensor::id), relu.then(|| out.clone()));
-            tape.record_composed(&out, move |grad, grads| {
-                let grad = off_where_zero(grad, y.as_ref())?;
-                if wanted[2] {
-                    grads.add(b, grad.sum((0, 2, 3))?)?;
-                }
-                if wanted[1] {
-                    grads.add(w, (&grad * &values)?.sum((0, 2, 3))?)?;
-                }
-                match wanted[0] {
-                    true => grads.add(x, input_grad(&grad.broadcast_mul(&scale)?)?),
-                    false => Ok(()),
-                }
-            });
-        }
-        Ok(out)
+        let (scale, y) = (per_channel(w)?, relu.then(|| out.clone()));
+        Ok(tape.composition([x, w, b], out, move |grad, wanted| {
+            let grad = off_where_zero(grad, y.as_ref())?;
+            let db = wanted[2].then(|| grad.sum((0, 2, 3))).transpose()?;
+            let dw = wanted[1].then(|| (&grad * &values)?.sum((0, 2, 3))).transpose()?;
+            let dx = wanted[0]
+                .then(|| input_grad(&grad.broadcast_mul(&scale)?))
+                .transpose()?;
+            Ok([dx, dw, db])
+        }))
     }
 }

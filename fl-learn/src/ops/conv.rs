@@ -23,17 +23,10 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
         let (out, picks) = forward(&read(x)?, &read(w)?, &read(b)?, &geometry);
         let g = geometry;
         let out = slices::tensor(out, (g.batch, g.filters, g.pooled[0], g.pooled[1]))?;
-        if tape.wants_any(&[x, w, b]) {
-            let (x, w, b, dx) = (x.clone(), w.clone(), b.clone(), tape.wants(x));
-            tape.record(&out, move |grad, grads| {
-                let (dx, dw, db) = gradients(&read(&x)?, &read(&w)?, &grad, &picks, dx, &g);
-                grads.add_some(&x, dx);
-                grads.add(&w, dw);
-                grads.add(&b, db);
-                Ok(())
-            });
-        }
-        return Ok(out);
+        return Ok(tape.looped([x, w, b], out, move |grad, [x, w, _], wanted| {
+            let (dx, dw, db) = gradients(x, w, &grad, &picks, wanted[0], &g);
+            Ok([dx, Some(dw), Some(db)])
+        }));
     }
     let z = conv2d::composed(tape, x, w, window.stride, window.pad)?;
     // A pool of sums with the bias has the same largest values, but takes longer.
@@ -44,21 +37,12 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
 /// `relu(x + b)` on other devices. Shapes: `x: [batch, channels, rows, columns]`, `b: [channels]`.
 fn bias_relu(tape: &mut Tape, x: &Tensor, b: &Tensor) -> Result<Tensor> {
     let out = x.detach().broadcast_add(&b.detach().reshape((1, (), 1, 1))?)?.relu()?;
-    let wanted = [tape.wants(x), tape.wants(b)];
-    if wanted.contains(&true) {
-        let (x, b, y) = (x.id(), b.id(), out.clone());
-        tape.record_composed(&out, move |grad, grads| {
-            let grad = off_where_zero(grad, Some(&y))?;
-            if wanted[1] {
-                grads.add(b, grad.sum((0, 2, 3))?)?;
-            }
-            match wanted[0] {
-                true => grads.add(x, grad),
-                false => Ok(()),
-            }
-        });
-    }
-    Ok(out)
+    let y = out.clone();
+    Ok(tape.composition([x, b], out, move |grad, wanted| {
+        let grad = off_where_zero(grad, Some(&y))?;
+        let db = wanted[1].then(|| grad.sum((0, 2, 3))).transpose()?;
+        Ok([Some(grad), db])
+    }))
 }
 
 /// Returns the output and the picks, both `[batch, filters, pooled rows, pooled columns]`.

@@ -28,21 +28,10 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
     }
     let out = forward(&read(x)?, &read(w)?, &g);
     let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;
-    if tape.wants_any(&[x, w]) {
-        let (x, w, wanted) = (x.clone(), w.clone(), [tape.wants(x), tape.wants(w)]);
-        tape.record(&out, move |grad, grads| {
-            if wanted[1] {
-                let dw = weight_grad(&read(&x)?, &grad, &g);
-                grads.add(&w, dw);
-            }
-            if wanted[0] {
-                let dx = input_grad(&read(&w)?, &grad, &g);
-                grads.add(&x, dx);
-            }
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([x, w], out, move |grad, [x, w], wanted| {
+        let dw = wanted[1].then(|| weight_grad(x, &grad, &g));
+        Ok([wanted[0].then(|| input_grad(w, &grad, &g)), dw])
+    }))
 }
 
 /// On other devices: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
@@ -59,28 +48,20 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
         }
     };
     let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
-    let wanted = [tape.wants(x), tape.wants(w)];
-    if wanted.contains(&true) {
-        let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
-        let (image, kernel) = (wanted[1].then_some(image), wanted[0].then_some(kernel));
-        let (x, w) = (x.id(), w.id());
-        tape.record_composed(&out, move |grad, grads| {
-            let grad = grad.to_dtype(dtype)?;
-            if let Some(image) = image {
-                // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
-                let by_filter = grad.transpose(0, 1)?.contiguous()?;
-                let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
-                let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
-                grads.add(w, as_f32(&dw.contiguous()?)?)?;
-            }
-            if let Some(kernel) = kernel {
-                let dx = composed_input_grad(&shape, &kernel, &grad, stride, pad)?;
-                grads.add(x, as_f32(&dx)?)?;
-            }
-            Ok(())
+    let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
+    let (image, kernel) = (tape.wants(w).then_some(image), tape.wants(x).then_some(kernel));
+    Ok(tape.composition([x, w], out, move |grad, _| {
+        let grad = grad.to_dtype(dtype)?;
+        let dw = image.map(|image| {
+            // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
+            let by_filter = grad.transpose(0, 1)?.contiguous()?;
+            let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
+            let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
+            as_f32(&dw.contiguous()?)
         });
-    }
-    Ok(out)
+        let dx = kernel.map(|kernel| as_f32(&composed_input_grad(&shape, &kernel, &grad, stride, pad)?));
+        Ok([dx.transpose()?, dw.transpose()?])
+    }))
 }
 
 /// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around. (candle's own transposed

@@ -20,18 +20,11 @@ pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor
     if !tape.is_native(a) {
         let sum = (a.detach() + b.detach())?;
         let out = if relu { sum.relu()? } else { sum };
-        if tape.wants_any(&[a, b]) {
-            let inputs = [a, b].map(|x| tape.wants(x).then(|| x.id()));
-            let y = relu.then(|| out.clone());
-            tape.record_composed(&out, move |grad, grads| {
-                let grad = tensors::off_where_zero(grad, y.as_ref())?;
-                inputs
-                    .into_iter()
-                    .flatten()
-                    .try_for_each(|x| grads.add(x, grad.clone()))
-            });
-        }
-        return Ok(out);
+        let y = relu.then(|| out.clone());
+        return Ok(tape.composition([a, b], out, move |grad, _| {
+            let grad = tensors::off_where_zero(grad, y.as_ref())?;
+            Ok([Some(grad.clone()), Some(grad)])
+        }));
     }
     let (x, y) = (read(a)?, read(b)?);
     let sum = x.iter().zip(y.iter()).map(|(x, y)| x + y);
@@ -40,21 +33,17 @@ pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor
         false => sum.collect(),
     };
     let out = slices::tensor(out, a.shape())?;
-    if tape.wants_any(&[a, b]) {
-        let wanted = [tape.wants(a), tape.wants(b)];
-        let (a, b, y) = (a.clone(), b.clone(), relu.then(|| out.clone()));
-        tape.record(&out, move |mut grad, grads| {
-            if let Some(y) = y {
-                off_where_zero(&mut grad, &read(&y)?);
-            }
-            if wanted == [true, true] {
-                grads.add(&a, grad.clone());
-            }
-            grads.add(if wanted[1] { &b } else { &a }, grad);
-            Ok(())
-        });
-    }
-    Ok(out)
+    let y = relu.then(|| out.clone());
+    Ok(tape.looped([a, b], out, move |mut grad, _, wanted| {
+        if let Some(y) = y {
+            off_where_zero(&mut grad, &read(&y)?);
+        }
+        Ok(match wanted {
+            [true, true] => [Some(grad.clone()), Some(grad)],
+            [true, false] => [Some(grad), None],
+            [false, _] => [None, Some(grad)],
+        })
+    }))
 }
 
 /// `a + scale b`, as where an adapter's share is added to a layer's output. Shapes: `a` and `b` alike.
@@ -67,20 +56,10 @@ pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result
     }
     if !tape.is_native(a) {
         let out = (a.detach() + (b.detach() * f64::from(scale))?)?;
-        let wanted = [tape.wants(a), tape.wants(b)];
-        if wanted.contains(&true) {
-            let (a, b) = (a.id(), b.id());
-            tape.record_composed(&out, move |grad, grads| {
-                if wanted[1] {
-                    grads.add(b, (&grad * f64::from(scale))?)?;
-                }
-                match wanted[0] {
-                    true => grads.add(a, grad),
-                    false => Ok(()),
-                }
-            });
-        }
-        return Ok(out);
+        return Ok(tape.composition([a, b], out, move |grad, wanted| {
+            let d_b = wanted[1].then(|| &grad * f64::from(scale)).transpose()?;
+            Ok([Some(grad), d_b])
+        }));
     }
     let out = read(a)?
         .iter()
@@ -88,18 +67,10 @@ pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result
         .map(|(x, y)| x + scale * y)
         .collect();
     let out = slices::tensor(out, a.shape())?;
-    if tape.wants_any(&[a, b]) {
-        let wanted = [tape.wants(a), tape.wants(b)];
-        let (a, b) = (a.clone(), b.clone());
-        tape.record(&out, move |grad, grads| {
-            if wanted[1] {
-                grads.add(&b, grad.iter().map(|g| g * scale).collect());
-            }
-            grads.add_some(&a, Some(grad).filter(|_| wanted[0]));
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([a, b], out, move |grad, _, wanted| {
+        let d_b = wanted[1].then(|| grad.iter().map(|g| g * scale).collect());
+        Ok([Some(grad), d_b])
+    }))
 }
 
 /// Relu: 0 below 0.
@@ -110,19 +81,17 @@ pub fn relu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
         let out = x.detach().relu()?;
         let y = out.clone();
-        return composed(tape, x, out, move |grad| tensors::off_where_zero(grad, Some(&y)));
+        return Ok(tape.composition([x], out, move |grad, _| {
+            Ok([Some(tensors::off_where_zero(grad, Some(&y))?)])
+        }));
     }
     let out: Vec<f32> = read(x)?.iter().copied().map(positive).collect();
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants(x) {
-        let (x, y) = (x.clone(), out.clone());
-        tape.record(&out, move |mut grad, grads| {
-            off_where_zero(&mut grad, &read(&y)?);
-            grads.add(&x, grad);
-            Ok(())
-        });
-    }
-    Ok(out)
+    let y = out.clone();
+    Ok(tape.looped([x], out, move |mut grad, _, _| {
+        off_where_zero(&mut grad, &read(&y)?);
+        Ok([Some(grad)])
+    }))
 }
 
 /// Keeps NaN, so that a loss shows it.
@@ -143,14 +112,14 @@ fn off_where_zero(grad: &mut [f32], y: &[f32]) {
 pub fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
         let values = x.detach();
-        return composed(tape, x, values.gelu()?, move |grad| {
+        return Ok(tape.composition([x], values.gelu()?, move |grad, _| {
             let (scale, cube) = (f64::from(GELU_SCALE), f64::from(GELU_CUBE));
             let squares = values.sqr()?;
             let t = (squares.affine(scale * cube, scale)? * &values)?.tanh()?;
             let turning = (t.sqr()?.affine(-0.5, 0.5)? * &values)?;
             let steep = (turning * squares.affine(3.0 * scale * cube, scale)?)?;
-            grad * (t.affine(0.5, 0.5)? + steep)?
-        });
+            Ok([Some((grad * (t.affine(0.5, 0.5)? + steep)?)?)])
+        }));
     }
     activation(
         tape,
@@ -182,9 +151,10 @@ fn gelu_argument(x: f32) -> f32 {
 pub fn silu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
         let values = x.detach();
-        return composed(tape, x, values.silu()?, move |grad| {
-            grad * composed_silu_slope(&values)?
-        });
+        let out = values.silu()?;
+        return Ok(tape.composition([x], out, move |grad, _| {
+            Ok([Some((grad * composed_silu_slope(&values)?)?)])
+        }));
     }
     activation(
         tape,
@@ -213,20 +183,10 @@ pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> 
         let (values, factors) = (gate.detach(), up.detach());
         let opening = values.silu()?;
         let out = (&opening * &factors)?;
-        let wanted = [tape.wants(gate), tape.wants(up)];
-        if wanted.contains(&true) {
-            let (gate, up) = (gate.id(), up.id());
-            tape.record_composed(&out, move |grad, grads| {
-                if wanted[0] {
-                    grads.add(gate, ((&grad * factors)? * composed_silu_slope(&values)?)?)?;
-                }
-                match wanted[1] {
-                    true => grads.add(up, (grad * opening)?),
-                    false => Ok(()),
-                }
-            });
-        }
-        return Ok(out);
+        return Ok(tape.composition([gate, up], out, move |grad, _| {
+            let d_gate = ((&grad * factors)? * composed_silu_slope(&values)?)?;
+            Ok([Some(d_gate), Some((grad * opening)?)])
+        }));
     }
     let (g, u) = (read(gate)?, read(up)?);
     let mut out = vec![0.0; g.len()];
@@ -239,40 +199,19 @@ pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> 
         },
     );
     let out = slices::tensor(out, gate.shape())?;
-    if tape.wants_any(&[gate, up]) {
-        let (gate, up, wanted) = (gate.clone(), up.clone(), [tape.wants(gate), tape.wants(up)]);
-        tape.record(&out, move |mut grad, grads| {
-            let (g, u) = (read(&gate)?, read(&up)?);
-            let mut d_gate = vec![0.0; g.len()];
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (((grad, d), g), u) in grad.iter_mut().zip(&mut d_gate).zip(g.iter()).zip(u.iter()) {
-                        *d = *grad * u * silu_slope(*g);
-                        *grad *= g * sigmoid(*g);
-                    }
-                },
-            );
-            grads.add_some(&gate, Some(d_gate).filter(|_| wanted[0]));
-            grads.add_some(&up, Some(grad).filter(|_| wanted[1]));
-            Ok(())
-        });
-    }
-    Ok(out)
-}
-
-/// Records on other devices that `out` was computed from `x`. `backward` gives the gradient of `x` for that of `out`.
-fn composed(
-    tape: &mut Tape,
-    x: &Tensor,
-    out: Tensor,
-    backward: impl FnOnce(Tensor) -> Result<Tensor> + Send + 'static,
-) -> Result<Tensor> {
-    if tape.wants(x) {
-        let x = x.id();
-        tape.record_composed(&out, move |grad, grads| grads.add(x, backward(grad)?));
-    }
-    Ok(out)
+    Ok(tape.looped([gate, up], out, move |mut grad, [gate, up], _| {
+        let mut d_gate = vec![0.0; gate.len()];
+        vectorized(
+            #[inline(always)]
+            || {
+                for (((grad, d), g), u) in grad.iter_mut().zip(&mut d_gate).zip(gate).zip(up) {
+                    *d = *grad * u * silu_slope(*g);
+                    *grad *= g * sigmoid(*g);
+                }
+            },
+        );
+        Ok([Some(d_gate), Some(grad)])
+    }))
 }
 
 /// As [`silu_slope`], of every value.
@@ -299,23 +238,17 @@ fn activation(
         },
     );
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants(x) {
-        let x = x.clone();
-        tape.record(&out, move |mut grad, grads| {
-            let values = read(&x)?;
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (grad, x) in grad.iter_mut().zip(values.iter()) {
-                        *grad *= slope(*x);
-                    }
-                },
-            );
-            grads.add(&x, grad);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([x], out, move |mut grad, [values], _| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (grad, x) in grad.iter_mut().zip(values) {
+                    *grad *= slope(*x);
+                }
+            },
+        );
+        Ok([Some(grad)])
+    }))
 }
 
 /// In a training step, sets each value to 0 with this `probability`, otherwise divides it by the probability of being
@@ -333,20 +266,15 @@ pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> 
     if !tape.is_native(x) {
         let mask = upload(dropout_mask(x.elem_count(), seed, probability), x.shape(), x.device())?;
         let out = (x.detach() * &mask)?;
-        return composed(tape, x, out, move |grad| grad * mask);
+        return Ok(tape.composition([x], out, move |grad, _| Ok([Some((grad * mask)?)])));
     }
     let mut out = read(x)?.to_vec();
     drop_out(&mut out, seed, probability);
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants(x) {
-        let x = x.clone();
-        tape.record(&out, move |mut grad, grads| {
-            drop_out(&mut grad, seed, probability);
-            grads.add(&x, grad);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([x], out, move |mut grad, _, _| {
+        drop_out(&mut grad, seed, probability);
+        Ok([Some(grad)])
+    }))
 }
 
 /// What dropout multiplies `count` values by.
@@ -383,22 +311,17 @@ pub fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     if !tape.is_native(x) {
         let out = x.detach().mean((2, 3))?;
         let shape = x.shape().clone();
-        return composed(tape, x, out, move |grad| {
+        return Ok(tape.composition([x], out, move |grad, _| {
             let share = (grad / positions as f64)?.reshape((batch, channels, 1, 1))?;
-            share.broadcast_as(shape)?.contiguous()
-        });
+            Ok([Some(share.broadcast_as(shape)?.contiguous()?)])
+        }));
     }
     let values = read(x)?;
     let mean = |plane: &[f32]| super::simd::sum(plane) / positions as f32;
     let out: Vec<f32> = values.chunks_exact(positions).map(mean).collect();
     let out = slices::tensor(out, (batch, channels))?;
-    if tape.wants(x) {
-        let x = x.clone();
-        tape.record(&out, move |grad, grads| {
-            let share = |g: f32| std::iter::repeat_n(g / positions as f32, positions);
-            grads.add(&x, grad.into_iter().flat_map(share).collect());
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([x], out, move |grad, _, _| {
+        let share = |g: f32| std::iter::repeat_n(g / positions as f32, positions);
+        Ok([Some(grad.into_iter().flat_map(share).collect())])
+    }))
 }

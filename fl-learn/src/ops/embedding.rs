@@ -23,18 +23,13 @@ pub fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     rows.iter()
         .for_each(|&id| out.extend_from_slice(&table[id as usize * dim..][..dim]));
     let out = slices::tensor(out, (rows.len(), dim))?;
-    if tape.wants(w) {
-        let w = w.clone();
-        tape.record(&out, move |grad, grads| {
-            let mut dw = vec![0.0; vocabulary * dim];
-            for (&id, grad) in rows.iter().zip(grad.chunks_exact(dim)) {
-                slices::add(&mut dw[id as usize * dim..][..dim], grad);
-            }
-            grads.add(&w, dw);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([w], out, move |grad, _, _| {
+        let mut dw = vec![0.0; vocabulary * dim];
+        for (&id, grad) in rows.iter().zip(grad.chunks_exact(dim)) {
+            slices::add(&mut dw[id as usize * dim..][..dim], grad);
+        }
+        Ok([Some(dw)])
+    }))
 }
 
 /// Places in a table of zeros and ones that are worth a product in place of candle's kernel.
@@ -45,17 +40,14 @@ const MOST_PLACES: usize = 1 << 26;
 fn composed(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     let (vocabulary, _) = w.dims2()?;
     let out = w.detach().index_select(ids, 0)?;
-    if tape.wants(w) {
-        let (ids, table, w) = (ids.clone(), w.detach(), w.id());
-        tape.record_composed(&out, move |grad, grads| {
-            if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
-                let zeros = table.zeros_like()?;
-                return grads.add(w, zeros.index_add(&ids, &grad.contiguous()?, 0)?);
-            }
-            let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
-            let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
-            grads.add(w, places.matmul(&grad)?)
-        });
-    }
-    Ok(out)
+    let (ids, table) = (ids.clone(), w.detach());
+    Ok(tape.composition([w], out, move |grad, _| {
+        if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
+            let zeros = table.zeros_like()?;
+            return Ok([Some(zeros.index_add(&ids, &grad.contiguous()?, 0)?)]);
+        }
+        let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
+        let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
+        Ok([Some(places.matmul(&grad)?)])
+    }))
 }

@@ -67,31 +67,26 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
     let out = layer.forward(&read(&x)?, &read(w)?, bias.as_deref(), batch);
     drop(bias);
     let out = slices::tensor(out, (batch, layer.outputs))?;
-    let wanted = [tape.wants(&x), tape.wants(w), b.is_some_and(|b| tape.wants(b))];
-    if wanted.contains(&true) {
-        let (w, b, y) = (w.clone(), b.cloned(), layer.relu.then(|| out.clone()));
-        tape.record(&out, move |mut grad, grads| {
+    let y = layer.relu.then(|| out.clone());
+    // Without a bias, the weights stand in its place.
+    let has_bias = b.is_some();
+    Ok(
+        tape.looped([&x, w, b.unwrap_or(w)], out, move |mut grad, [x, w, _], wanted| {
             if let Some(y) = y {
                 let y = read(&y)?;
                 grad.iter_mut().zip(y.iter()).for_each(|(g, y)| {
                     *g = if *y <= 0.0 { 0.0 } else { *g };
                 });
             }
-            if let Some(b) = b.filter(|_| wanted[2]) {
+            let db = (has_bias && wanted[2]).then(|| {
                 let mut db = vec![0.0; layer.outputs];
                 slices::add_rows(&mut db, &grad);
-                grads.add(&b, db);
-            }
-            if wanted[1] {
-                grads.add(&w, layer.weight_grad(&read(&x)?, &grad, batch));
-            }
-            if wanted[0] {
-                grads.add(&x, layer.input_grad(&read(&w)?, &grad, batch));
-            }
-            Ok(())
-        });
-    }
-    Ok(out)
+                db
+            });
+            let dw = wanted[1].then(|| layer.weight_grad(x, &grad, batch));
+            Ok([wanted[0].then(|| layer.input_grad(w, &grad, batch)), dw, db])
+        }),
+    )
 }
 
 /// As [`apply`], on other devices.
@@ -110,38 +105,25 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: 
     if layer.relu {
         out = out.relu()?;
     }
-    let b = b.filter(|b| tape.wants(b)).map(Tensor::id);
-    let wanted = [tape.wants(x), tape.wants(w)];
-    if b.is_some() || wanted.contains(&true) {
-        // Weights of another type are converted again, so that not those of all layers are in memory at once.
-        let weights = wanted[0].then(|| w.detach());
-        let inputs = wanted[1].then_some(inputs);
-        let (x, w, y) = (x.id(), w.id(), layer.relu.then(|| out.clone()));
-        tape.record_composed(&out, move |grad, grads| {
-            let grad = off_where_zero(grad, y.as_ref())?;
-            if let Some(b) = b {
-                grads.add(b, grad.sum(0)?)?;
-            }
-            let grad = grad.to_dtype(dtype)?;
-            if let Some(inputs) = inputs {
-                let dw = match layer.inputs_first {
-                    true => inputs.t()?.matmul(&grad)?,
-                    false => grad.t()?.matmul(&inputs)?,
-                };
-                grads.add(w, as_f32(&dw)?)?;
-            }
-            if let Some(weights) = weights {
-                let weights = weights.to_dtype(dtype)?;
-                let dx = match layer.inputs_first {
-                    true => grad.matmul(&weights.t()?)?,
-                    false => grad.matmul(&weights)?,
-                };
-                grads.add(x, as_f32(&dx)?)?;
-            }
-            Ok(())
+    // Weights of another type are converted again, so that not those of all layers are in memory at once.
+    let weights = tape.wants(x).then(|| w.detach());
+    let inputs = tape.wants(w).then_some(inputs);
+    let (y, has_bias) = (layer.relu.then(|| out.clone()), b.is_some());
+    Ok(tape.composition([x, w, b.unwrap_or(w)], out, move |grad, wanted| {
+        let grad = off_where_zero(grad, y.as_ref())?;
+        let db = (has_bias && wanted[2]).then(|| grad.sum(0)).transpose()?;
+        let grad = grad.to_dtype(dtype)?;
+        let dw = inputs.map(|inputs| match layer.inputs_first {
+            true => inputs.t()?.matmul(&grad),
+            false => grad.t()?.matmul(&inputs),
         });
-    }
-    Ok(out)
+        let dx = weights.map(|weights| match layer.inputs_first {
+            true => grad.matmul(&weights.to_dtype(dtype)?.t()?),
+            false => grad.matmul(&weights.to_dtype(dtype)?),
+        });
+        let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
+        Ok([in_f32(dx)?, in_f32(dw)?, db])
+    }))
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -59,26 +59,16 @@ pub fn linear_cross_entropy(
     let (loss, own) = layer.loss(&read(&x)?, labels, wanted);
     drop(bias);
     let loss = slices::tensor(vec![loss], ())?;
-    if wanted.x || wanted.w || wanted.b {
-        let (w, b) = (w.clone(), b.cloned());
-        tape.record(&loss, move |grad, grads| {
-            let scaled = |own: Option<Vec<f32>>| {
-                own.map(|mut own| {
-                    if grad[0] != 1.0 {
-                        own.iter_mut().for_each(|value| *value *= grad[0]);
-                    }
-                    own
-                })
-            };
-            grads.add_some(&x, scaled(own.x));
-            grads.add_some(&w, scaled(own.w));
-            if let Some(b) = b {
-                grads.add_some(&b, scaled(own.b));
+    // Without a bias, the weights stand in its place.
+    Ok(tape.looped([&x, w, b.unwrap_or(w)], loss, move |grad, _, _| {
+        Ok([own.x, own.w, own.b].map(|own| {
+            let mut own = own?;
+            if grad[0] != 1.0 {
+                own.iter_mut().for_each(|value| *value *= grad[0]);
             }
-            Ok(())
-        });
-    }
-    Ok(loss)
+            Some(own)
+        }))
+    }))
 }
 
 /// Which gradients are needed.

@@ -30,16 +30,12 @@ pub fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result
     let logits = logits.contiguous()?;
     let (loss, mut own) = forward(&read(&logits)?, labels, wanted);
     let loss = slices::tensor(vec![loss], ())?;
-    if wanted {
-        tape.record(&loss, move |grad, grads| {
-            if grad[0] != 1.0 {
-                own.iter_mut().for_each(|value| *value *= grad[0]);
-            }
-            grads.add(&logits, own);
-            Ok(())
-        });
-    }
-    Ok(loss)
+    Ok(tape.looped([&logits], loss, move |grad, _, _| {
+        if grad[0] != 1.0 {
+            own.iter_mut().for_each(|value| *value *= grad[0]);
+        }
+        Ok([Some(own)])
+    }))
 }
 
 /// Mean of the squared differences, a scalar. Shapes: `predictions: [batch, count]`, `targets: [batch * count]`.
@@ -59,29 +55,20 @@ pub fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> 
         let targets = upload(targets.to_vec(), predictions.shape(), predictions.device())?;
         let differences = (predictions.detach() - targets)?;
         let loss = differences.sqr()?.mean_all()?;
-        if tape.wants(predictions) {
-            let predictions = predictions.id();
-            tape.record_composed(&loss, move |grad, grads| {
-                let slope = (differences * (2.0 / count as f64))?;
-                grads.add(predictions, slope.broadcast_mul(&grad)?)
-            });
-        }
-        return Ok(loss);
+        return Ok(tape.composition([predictions], loss, move |grad, _| {
+            let slope = (differences * (2.0 / count as f64))?;
+            Ok([Some(slope.broadcast_mul(&grad)?)])
+        }));
     }
     let predictions = predictions.contiguous()?;
     let values = read(&predictions)?;
     let squares = vectorized(|| sum_of(&values, targets, |p, t| (p - t) * (p - t)));
     let loss = slices::tensor(vec![squares / count as f32], ())?;
-    if tape.wants(&predictions) {
-        let differences: Vec<f32> = values.iter().zip(targets).map(|(p, t)| p - t).collect();
-        drop(values);
-        tape.record(&loss, move |grad, grads| {
-            let scale = 2.0 * grad[0] / count as f32;
-            grads.add(&predictions, differences.into_iter().map(|d| d * scale).collect());
-            Ok(())
-        });
-    }
-    Ok(loss)
+    let differences: Vec<f32> = values.iter().zip(targets).map(|(p, t)| p - t).collect();
+    Ok(tape.looped([&predictions], loss, move |grad, _, _| {
+        let scale = 2.0 * grad[0] / count as f32;
+        Ok([Some(differences.into_iter().map(|d| d * scale).collect())])
+    }))
 }
 
 /// The class with the largest logit of each row, the first of equal ones. Shapes: `logits: [batch, classes]`.
@@ -127,16 +114,13 @@ fn composed(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> 
     let sums = powers.sum_keepdim(1)?;
     let losses = (sums.log()? - shifted.gather(&labels, 1)?)?;
     let loss = (losses * &weights)?.sum_all()?;
-    if tape.wants(logits) {
-        let (logits, dtype) = (logits.id(), logits.dtype());
-        tape.record_composed(&loss, move |grad, grads| {
-            let weights = weights.broadcast_mul(&grad)?;
-            let slope = powers.broadcast_mul(&(&weights / sums)?)?;
-            let slope = slope.scatter_add(&labels, &weights.neg()?, 1)?;
-            grads.add(logits, slope.to_dtype(dtype)?)
-        });
-    }
-    Ok(loss)
+    let dtype = logits.dtype();
+    Ok(tape.composition([logits], loss, move |grad, _| {
+        let weights = weights.broadcast_mul(&grad)?;
+        let slope = powers.broadcast_mul(&(&weights / sums)?)?;
+        let slope = slope.scatter_add(&labels, &weights.neg()?, 1)?;
+        Ok([Some(slope.to_dtype(dtype)?)])
+    }))
 }
 
 /// Widest row whose exponentials are `libm`'s: models of few classes keep the bits that they have always had.

@@ -49,21 +49,14 @@ pub fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
         input_bias,
         hidden_bias,
     } = weights;
-    if tape.wants_any(&[x, input, recurrent, input_bias, hidden_bias]) {
-        let (x, wanted) = (x.clone(), tape.wants(x));
-        let weights = [input, recurrent, input_bias, hidden_bias].map(Tensor::clone);
-        tape.record(&out, move |grad, grads| {
-            let [input, recurrent, input_bias, hidden_bias] = &weights;
-            let d = extents.backward(pass, &x_by_time, &read(input)?, &read(recurrent)?, &grad, wanted);
-            grads.add(input, d.input);
-            grads.add(recurrent, d.hidden);
-            grads.add(input_bias, d.bias.clone());
-            grads.add(hidden_bias, d.bias);
-            grads.add_some(&x, d.x);
-            Ok(())
-        });
-    }
-    Ok(out)
+    let inputs = [x, input, recurrent, input_bias, hidden_bias];
+    Ok(
+        tape.looped(inputs, out, move |grad, [_, input, recurrent, ..], wanted| {
+            let d = extents.backward(pass, &x_by_time, input, recurrent, &grad, wanted[0]);
+            let (input, recurrent, bias) = (Some(d.input), Some(d.hidden), Some(d.bias));
+            Ok([d.x, input, recurrent, bias.clone(), bias])
+        }),
+    )
 }
 
 #[derive(Debug, Clone, Copy)]

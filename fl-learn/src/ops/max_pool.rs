@@ -49,19 +49,14 @@ pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: us
         }
     }
     let out = slices::tensor(out, (batch, channels, out_rows, out_columns))?;
-    if tape.wants(x) {
-        let x = x.clone();
-        tape.record(&out, move |grad, grads| {
-            let mut dx = vec![0.0; x.elem_count()];
-            let planes = dx.chunks_exact_mut(rows * columns).zip(grad.chunks_exact(cells));
-            for ((dx, grad), picks) in planes.zip(picks.chunks_exact(cells)) {
-                grad.iter().zip(picks).for_each(|(g, &pick)| dx[pick as usize] += g);
-            }
-            grads.add(&x, dx);
-            Ok(())
-        });
-    }
-    Ok(out)
+    Ok(tape.looped([x], out, move |grad, [x], _| {
+        let mut dx = vec![0.0; x.len()];
+        let planes = dx.chunks_exact_mut(rows * columns).zip(grad.chunks_exact(cells));
+        for ((dx, grad), picks) in planes.zip(picks.chunks_exact(cells)) {
+            grad.iter().zip(picks).for_each(|(g, &pick)| dx[pick as usize] += g);
+        }
+        Ok([Some(dx)])
+    }))
 }
 
 /// On other devices: the largest of the values at each place of a window, of all windows at once.
@@ -95,24 +90,20 @@ fn composed(
         largest = largest.maximum(part)?;
     }
     let out = largest.clone();
-    if tape.wants(x) {
-        let x = x.id();
-        tape.record_composed(&out, move |mut grad, grads| {
-            // The first of equal values takes the gradient; what is left is for other windows.
-            let mut dx: Option<Tensor> = None;
-            for ([row, column], part) in parts {
-                let own = (&grad * part.eq(&largest)?.to_dtype(grad.dtype())?)?;
-                grad = (grad - &own)?;
-                let placed = spread(&own, stride)?;
-                let placed = fitted(&placed, 2, row as isize - pad as isize, rows)?;
-                let placed = fitted(&placed, 3, column as isize - pad as isize, columns)?;
-                dx = Some(match dx {
-                    Some(sum) => (sum + placed)?,
-                    None => placed,
-                });
-            }
-            dx.map_or(Ok(()), |dx| grads.add(x, dx))
-        });
-    }
-    Ok(out)
+    Ok(tape.composition([x], out, move |mut grad, _| {
+        // The first of equal values takes the gradient; what is left is for other windows.
+        let mut dx: Option<Tensor> = None;
+        for ([row, column], part) in parts {
+            let own = (&grad * part.eq(&largest)?.to_dtype(grad.dtype())?)?;
+            grad = (grad - &own)?;
+            let placed = spread(&own, stride)?;
+            let placed = fitted(&placed, 2, row as isize - pad as isize, rows)?;
+            let placed = fitted(&placed, 3, column as isize - pad as isize, columns)?;
+            dx = Some(match dx {
+                Some(sum) => (sum + placed)?,
+                None => placed,
+            });
+        }
+        Ok([dx])
+    }))
 }

@@ -42,37 +42,29 @@ pub fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32)
         },
     );
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants_any(&[x, w, b]) {
-        let (x, w, b, wanted) = (x.clone(), w.clone(), b.clone(), tape.wants(x));
-        tape.record(&out, move |mut grad, grads| {
-            let (values, scale) = (read(&x)?, read(&w)?);
-            let (mut dw, mut db, mut normal) = (vec![0.0; dim], vec![0.0; dim], vec![0.0; dim]);
-            vectorized(
-                #[inline(always)]
-                || {
-                    let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
-                    for ((x, grad), [mean, inverse]) in rows.zip(&stats) {
-                        for (n, x) in normal.iter_mut().zip(x) {
-                            *n = (x - mean) * inverse;
-                        }
-                        add_parameters(grad, &normal, &mut dw, Some(&mut db));
-                        for (g, w) in grad.iter_mut().zip(scale.iter()) {
-                            *g *= w;
-                        }
-                        let (mean, along) = (sum(grad) / dim as f32, dot(grad, &normal) / dim as f32);
-                        for (g, n) in grad.iter_mut().zip(&normal) {
-                            *g = (*g - mean - n * along) * inverse;
-                        }
+    Ok(tape.looped([x, w, b], out, move |mut grad, [values, scale, _], _| {
+        let (mut dw, mut db, mut normal) = (vec![0.0; dim], vec![0.0; dim], vec![0.0; dim]);
+        vectorized(
+            #[inline(always)]
+            || {
+                let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
+                for ((x, grad), [mean, inverse]) in rows.zip(&stats) {
+                    for (n, x) in normal.iter_mut().zip(x) {
+                        *n = (x - mean) * inverse;
                     }
-                },
-            );
-            grads.add(&w, dw);
-            grads.add(&b, db);
-            grads.add_some(&x, Some(grad).filter(|_| wanted));
-            Ok(())
-        });
-    }
-    Ok(out)
+                    add_parameters(grad, &normal, &mut dw, Some(&mut db));
+                    for (g, w) in grad.iter_mut().zip(scale) {
+                        *g *= w;
+                    }
+                    let (mean, along) = (sum(grad) / dim as f32, dot(grad, &normal) / dim as f32);
+                    for (g, n) in grad.iter_mut().zip(&normal) {
+                        *g = (*g - mean - n * along) * inverse;
+                    }
+                }
+            },
+        );
+        Ok([Some(grad), Some(dw), Some(db)])
+    }))
 }
 
 /// Both norms on other devices; the one with a shift is layer norm.
@@ -82,24 +74,16 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f3
     if let Some(b) = b {
         out = out.broadcast_add(&b.detach())?;
     }
-    let b = b.filter(|b| tape.wants(b)).map(Tensor::id);
-    let wanted = [tape.wants(x), tape.wants(w)];
-    if b.is_some() || wanted.contains(&true) {
-        let (scale, x, w) = (w.detach(), x.id(), w.id());
-        tape.record_composed(&out, move |grad, grads| {
-            if let Some(b) = b {
-                grads.add(b, grad.sum(0)?)?;
-            }
-            if wanted[1] {
-                grads.add(w, (&grad * &normal.values)?.sum(0)?)?;
-            }
-            match wanted[0] {
-                true => grads.add(x, normal.backward(&grad.broadcast_mul(&scale)?)?),
-                false => Ok(()),
-            }
-        });
-    }
-    Ok(out)
+    let (scale, has_shift) = (w.detach(), b.is_some());
+    // Without a shift, the scale stands in its place.
+    Ok(tape.composition([x, w, b.unwrap_or(w)], out, move |grad, wanted| {
+        let db = (has_shift && wanted[2]).then(|| grad.sum(0)).transpose()?;
+        let dw = wanted[1].then(|| (&grad * &normal.values)?.sum(0)).transpose()?;
+        let dx = wanted[0]
+            .then(|| normal.backward(&grad.broadcast_mul(&scale)?))
+            .transpose()?;
+        Ok([dx, dw, db])
+    }))
 }
 
 /// `x / sqrt(mean(x^2) + eps) * w` of each row (Zhang and Sennrich 2019). Shapes: `x: [rows, dim]`, `w: [dim]`.
@@ -129,36 +113,29 @@ pub fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Result<Ten
         },
     );
     let out = slices::tensor(out, x.shape())?;
-    if tape.wants_any(&[x, w]) {
-        let (x, w, wanted) = (x.clone(), w.clone(), tape.wants(x));
-        tape.record(&out, move |mut grad, grads| {
-            let (values, scale) = (read(&x)?, read(&w)?);
-            let (mut dw, mut normal) = (vec![0.0; dim], vec![0.0; dim]);
-            vectorized(
-                #[inline(always)]
-                || {
-                    let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
-                    for ((x, grad), inverse) in rows.zip(&inverses) {
-                        for (n, x) in normal.iter_mut().zip(x) {
-                            *n = x * inverse;
-                        }
-                        add_parameters(grad, &normal, &mut dw, None);
-                        for (g, w) in grad.iter_mut().zip(scale.iter()) {
-                            *g *= w;
-                        }
-                        let along = dot(grad, &normal) / dim as f32;
-                        for (g, n) in grad.iter_mut().zip(&normal) {
-                            *g = (*g - n * along) * inverse;
-                        }
+    Ok(tape.looped([x, w], out, move |mut grad, [values, scale], _| {
+        let (mut dw, mut normal) = (vec![0.0; dim], vec![0.0; dim]);
+        vectorized(
+            #[inline(always)]
+            || {
+                let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
+                for ((x, grad), inverse) in rows.zip(&inverses) {
+                    for (n, x) in normal.iter_mut().zip(x) {
+                        *n = x * inverse;
                     }
-                },
-            );
-            grads.add(&w, dw);
-            grads.add_some(&x, Some(grad).filter(|_| wanted));
-            Ok(())
-        });
-    }
-    Ok(out)
+                    add_parameters(grad, &normal, &mut dw, None);
+                    for (g, w) in grad.iter_mut().zip(scale) {
+                        *g *= w;
+                    }
+                    let along = dot(grad, &normal) / dim as f32;
+                    for (g, n) in grad.iter_mut().zip(&normal) {
+                        *g = (*g - n * along) * inverse;
+                    }
+                }
+            },
+        );
+        Ok([Some(grad), Some(dw)])
+    }))
 }
 
 /// Adds a row's share to the gradients of scale and shift.

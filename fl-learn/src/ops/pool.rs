@@ -26,22 +26,19 @@ pub(super) fn composed(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Result<
         .contiguous()?;
     let size = (size[0], size[1]);
     let out = values.max_pool2d(size)?;
-    if tape.wants(z) {
-        let (z, largest) = (z.id(), out.clone());
-        tape.record_composed(&out, move |grad, grads| {
-            let widened = |x: &Tensor| {
-                let (batch, channels, rows, columns) = x.dims4()?;
-                let x = x.reshape((batch, channels, rows, 1, columns, 1))?;
-                let x = x.broadcast_as((batch, channels, rows, size.0, columns, size.1))?;
-                x.reshape((batch, channels, whole[0], whole[1]))
-            };
-            let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
-            let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
-            let dz = (widened(&(grad / equals)?)? * chosen)?;
-            grads.add(z, fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)
-        });
-    }
-    Ok(out)
+    let largest = out.clone();
+    Ok(tape.composition([z], out, move |grad, _| {
+        let widened = |x: &Tensor| {
+            let (batch, channels, rows, columns) = x.dims4()?;
+            let x = x.reshape((batch, channels, rows, 1, columns, 1))?;
+            let x = x.broadcast_as((batch, channels, rows, size.0, columns, size.1))?;
+            x.reshape((batch, channels, whole[0], whole[1]))
+        };
+        let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
+        let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
+        let dz = (widened(&(grad / equals)?)? * chosen)?;
+        Ok([Some(fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)])
+    }))
 }
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the

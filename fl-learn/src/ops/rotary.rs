@@ -65,27 +65,18 @@ pub fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Resul
         );
     }
     if !tape.is_native(x) {
-        let out = composed(&x.detach(), angles, len, 1.0)?;
-        if tape.wants(x) {
-            let (x, angles) = (x.id(), angles.clone());
-            tape.record_composed(&out, move |grad, grads| {
-                grads.add(x, composed(&grad, &angles, len, -1.0)?)
-            });
-        }
-        return Ok(out);
+        let (out, angles) = (composed(&x.detach(), angles, len, 1.0)?, angles.clone());
+        return Ok(tape.composition([x], out, move |grad, _| {
+            Ok([Some(composed(&grad, &angles, len, -1.0)?)])
+        }));
     }
     let mut out = read(x)?.to_vec();
     turn(&mut out, angles, len, width, 1.0);
-    let out = slices::tensor(out, x.shape())?;
-    if tape.wants(x) {
-        let (x, angles) = (x.clone(), angles.clone());
-        tape.record(&out, move |mut grad, grads| {
-            turn(&mut grad, &angles, len, width, -1.0);
-            grads.add(&x, grad);
-            Ok(())
-        });
-    }
-    Ok(out)
+    let (out, angles) = (slices::tensor(out, x.shape())?, angles.clone());
+    Ok(tape.looped([x], out, move |mut grad, _, _| {
+        turn(&mut grad, &angles, len, width, -1.0);
+        Ok([Some(grad)])
+    }))
 }
 
 /// Turns in place, back if `sign` is -1.

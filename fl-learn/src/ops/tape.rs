@@ -126,34 +126,59 @@ impl Tape {
         self.wanted.contains(&x.id())
     }
 
-    /// Whether the gradient of one of `inputs` is needed.
-    pub(super) fn wants_any(&self, inputs: &[&Tensor]) -> bool {
-        inputs.iter().any(|x| self.wants(x))
-    }
-
     /// A seed for an op that draws, different for each call.
     pub(crate) fn draw(&self) -> Option<u64> {
         self.training.as_ref().map(|rng| rng.borrow_mut().bits())
     }
 
-    /// Records that `out` was computed from tensors of which one is wanted.
-    pub(super) fn record(
+    /// Notes that our own loops computed `out` from `inputs`, and returns it. `back` takes the gradient of `out`, the values of the
+    /// inputs and whether the gradient of each is wanted, and returns these.
+    pub(super) fn looped<const N: usize>(
         &mut self,
-        out: &Tensor,
-        backward: impl FnOnce(Vec<f32>, &mut Gradients) -> Result<()> + Send + 'static,
-    ) {
-        self.wanted.insert(out.id());
-        self.nodes.push((out.id(), Box::new(backward)));
+        inputs: [&Tensor; N],
+        out: Tensor,
+        back: impl FnOnce(Vec<f32>, [&[f32]; N], [bool; N]) -> Result<[Option<Vec<f32>>; N]> + Send + 'static,
+    ) -> Tensor {
+        let wanted = inputs.map(|x| self.wants(x));
+        if wanted.contains(&true) {
+            let inputs = inputs.map(Tensor::clone);
+            self.wanted.insert(out.id());
+            let backward = move |grad, grads: &mut Gradients| {
+                let values = inputs.iter().map(slices::read).collect::<Result<Vec<_>>>()?;
+                let found = back(grad, std::array::from_fn(|at| &*values[at]), wanted)?;
+                drop(values);
+                for ((x, grad), wanted) in inputs.iter().zip(found).zip(wanted) {
+                    grads.add_some(x.id(), grad.filter(|_| wanted));
+                }
+                Ok(())
+            };
+            self.nodes.push((out.id(), Box::new(backward)));
+        }
+        out
     }
 
-    /// As [`Tape::record`], for a composition. `out` and all that `backward` holds must be detached: candle's own graph is not used.
-    pub(super) fn record_composed(
+    /// As [`Tape::looped`], of a composition of candle's operations. `out` and all that `back` holds must be detached: candle's own
+    /// graph is not used.
+    pub(super) fn composition<const N: usize>(
         &mut self,
-        out: &Tensor,
-        backward: impl FnOnce(Tensor, &mut ComposedGradients) -> Result<()> + Send + 'static,
-    ) {
-        self.wanted.insert(out.id());
-        self.composed_nodes.push((out.id(), Box::new(backward)));
+        inputs: [&Tensor; N],
+        out: Tensor,
+        back: impl FnOnce(Tensor, [bool; N]) -> Result<[Option<Tensor>; N]> + Send + 'static,
+    ) -> Tensor {
+        let wanted = inputs.map(|x| self.wants(x));
+        if wanted.contains(&true) {
+            // The tensors themselves would keep their values.
+            let ids = inputs.map(Tensor::id);
+            self.wanted.insert(out.id());
+            let backward = move |grad, grads: &mut ComposedGradients| {
+                for ((to, grad), wanted) in ids.into_iter().zip(back(grad, wanted)?).zip(wanted) {
+                    grads.add_some(to, grad.filter(|_| wanted))?;
+                }
+                Ok(())
+            };
+            self.composed_nodes.push((out.id(), Box::new(backward)));
+        }
+        out
     }
 
     /// Sets a buffer at the end of a backward pass. A pass that fails because the device is out of memory is repeated with
@@ -168,22 +193,10 @@ impl Tape {
     /// If the number of values differs.
     pub fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         if !self.is_native(x) {
-            let out = x.detach().reshape(shape)?;
-            if self.wants(x) {
-                let (x, shape) = (x.id(), x.shape().clone());
-                self.record_composed(&out, move |grad, grads| grads.add(x, grad.reshape(shape)?));
-            }
-            return Ok(out);
+            let (out, shape) = (x.detach().reshape(shape)?, x.shape().clone());
+            return Ok(self.composition([x], out, move |grad, _| Ok([Some(grad.reshape(shape)?)])));
         }
-        let out = x.reshape(shape)?;
-        if self.wants(x) {
-            let x = x.id();
-            self.record(&out, move |grad, grads| {
-                grads.add_id(x, grad);
-                Ok(())
-            });
-        }
-        Ok(out)
+        Ok(self.looped([x], x.reshape(shape)?, |grad, _, _| Ok([Some(grad)])))
     }
 
     /// Gradient of the scalar `loss` with respect to each of `vars`, in their order. Sets the buffers of the model.
@@ -229,23 +242,12 @@ impl Tape {
 
 /// Gradients by tensor. Looked up by id only, never walked: their order is of no consequence.
 #[derive(Debug)]
-pub(super) struct Gradients(HashMap<TensorId, Vec<f32>>);
+struct Gradients(HashMap<TensorId, Vec<f32>>);
 
 impl Gradients {
-    /// Adds to the gradient of `to`. Shapes: `grad: [to.elem_count()]`.
-    pub(super) fn add(&mut self, to: &Tensor, grad: Vec<f32>) {
-        debug_assert_eq!(to.elem_count(), grad.len(), "a gradient of the tensor's size");
-        self.add_id(to.id(), grad);
-    }
-
-    /// As [`Gradients::add`], unless there is no gradient.
-    pub(super) fn add_some(&mut self, to: &Tensor, grad: Option<Vec<f32>>) {
-        if let Some(grad) = grad {
-            self.add(to, grad);
-        }
-    }
-
-    fn add_id(&mut self, to: TensorId, grad: Vec<f32>) {
+    /// Adds to the gradient of `to`, if there is one. Shapes: alike.
+    fn add_some(&mut self, to: TensorId, grad: Option<Vec<f32>>) {
+        let Some(grad) = grad else { return };
         match self.0.get_mut(&to) {
             Some(sum) => slices::add(sum, &grad),
             None => drop(self.0.insert(to, grad)),
@@ -255,11 +257,12 @@ impl Gradients {
 
 /// As [`Gradients`], of compositions.
 #[derive(Debug)]
-pub(super) struct ComposedGradients(HashMap<TensorId, Tensor>);
+struct ComposedGradients(HashMap<TensorId, Tensor>);
 
 impl ComposedGradients {
-    /// Adds to the gradient of the tensor `to`. Shapes: alike. (An operation that kept the tensor itself would keep its values.)
-    pub(super) fn add(&mut self, to: TensorId, grad: Tensor) -> Result<()> {
+    /// As [`Gradients::add_some`].
+    fn add_some(&mut self, to: TensorId, grad: Option<Tensor>) -> Result<()> {
+        let Some(grad) = grad else { return Ok(()) };
         let sum = match self.0.remove(&to) {
             Some(sum) => (sum + grad)?,
             None => grad,

@@ -33,45 +33,33 @@ pub(super) fn forward(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> 
         input_bias,
         hidden_bias,
     } = weights;
+    let like_u = u.detach();
     let all = [x, w, u, input_bias, hidden_bias];
-    if tape.wants_any(&all) {
-        let (like_u, wanted) = (u.detach(), all.map(|t| tape.wants(t)));
-        let [x, w, u, b, c] = all.map(Tensor::id);
-        tape.record_composed(&out, move |grad, grads| {
-            let d_sums = pass.backward(&grad.transpose(0, 1)?.contiguous()?, &recurrent)?;
-            let rows = |t: &Tensor, first, count| {
-                let width = t.dim(2)?;
-                t.narrow(0, first, count)?.reshape((count * batch, width))
-            };
-            let d = rows(&d_sums, 0, len)?;
-            for (bias, wanted) in [(b, wanted[3]), (c, wanted[4])] {
-                if wanted {
-                    grads.add(bias, d.sum(0)?)?;
-                }
+    Ok(tape.composition(all, out, move |grad, wanted| {
+        let d_sums = pass.backward(&grad.transpose(0, 1)?.contiguous()?, &recurrent)?;
+        let rows = |t: &Tensor, first, count| {
+            let width = t.dim(2)?;
+            t.narrow(0, first, count)?.reshape((count * batch, width))
+        };
+        let d = rows(&d_sums, 0, len)?;
+        let bias = d.sum(0)?;
+        // Token `t` meets the state of token `t - 1`.
+        let du = || match len {
+            1 => like_u.zeros_like(),
+            _ => {
+                let later = rows(&d_sums, 1, len - 1)?.to_dtype(dtype)?;
+                as_f32(&later.t()?.matmul(&rows(&pass.states, 0, len - 1)?.to_dtype(dtype)?)?)
             }
-            if wanted[2] {
-                // Token `t` meets the state of token `t - 1`.
-                let du = match len {
-                    1 => like_u.zeros_like()?,
-                    _ => {
-                        let later = rows(&d_sums, 1, len - 1)?.to_dtype(dtype)?;
-                        later.t()?.matmul(&rows(&pass.states, 0, len - 1)?.to_dtype(dtype)?)?
-                    }
-                };
-                grads.add(u, as_f32(&du)?)?;
-            }
-            let d = d.to_dtype(dtype)?;
-            if wanted[1] {
-                grads.add(w, as_f32(&d.t()?.matmul(&by_time)?)?)?;
-            }
-            if wanted[0] {
-                let dx = as_f32(&d.matmul(&input)?)?.reshape((len, batch, inputs))?;
-                grads.add(x, dx.transpose(0, 1)?.contiguous()?)?;
-            }
-            Ok(())
-        });
-    }
-    Ok(out)
+        };
+        let du = wanted[2].then(du).transpose()?;
+        let d = d.to_dtype(dtype)?;
+        let dw = wanted[1].then(|| as_f32(&d.t()?.matmul(&by_time)?)).transpose()?;
+        let dx = || {
+            let dx = as_f32(&d.matmul(&input)?)?.reshape((len, batch, inputs))?;
+            dx.transpose(0, 1)?.contiguous()
+        };
+        Ok([wanted[0].then(dx).transpose()?, dw, du, Some(bias.clone()), Some(bias)])
+    }))
 }
 
 /// `x w` in the type of `w`, as `f32`.
