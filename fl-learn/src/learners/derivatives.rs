@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor, Var};
 
 use crate::data::Rng;
+use crate::ops::with_values;
 
 /// Tensors that are tried, at most.
 const MOST: usize = 24;
@@ -30,25 +31,35 @@ pub(super) fn wrong(
     let mut found = Vec::new();
     let every = vars.len().div_ceil(MOST).max(1);
     for (at, (var, grad)) in vars.iter().zip(grads).enumerate().step_by(every) {
-        let before = var.as_detached_tensor().copy()?;
-        let claimed = norm(grad)?;
-        let direction = match claimed > 0.0 {
-            true => grad.affine(1.0 / claimed, 0.0)?,
-            false => {
-                let mut rng = Rng::of(&[at as u64, 9]);
-                let scale = 1.0 / (var.elem_count().max(1) as f64).sqrt();
-                let signs = (0..var.elem_count()).map(|_| if rng.bits() & 1 == 0 { scale } else { -scale });
-                let signs: Vec<f32> = signs.map(|sign| sign as f32).collect();
-                Tensor::from_vec(signs, var.shape(), var.device())?
-            }
+        let before = values(var.as_tensor())?;
+        let mut direction = values(grad)?;
+        let claimed = norm(&direction);
+        if claimed > 0.0 {
+            direction.iter_mut().for_each(|value| *value /= claimed as f32);
+        } else {
+            let (mut rng, scale) = (Rng::of(&[at as u64, 9]), 1.0 / (before.len().max(1) as f32).sqrt());
+            direction
+                .iter_mut()
+                .for_each(|value| *value = if rng.bits() & 1 == 0 { scale } else { -scale });
+        }
+        let set = |step: f64| {
+            let moved = before
+                .iter()
+                .zip(&direction)
+                .map(|(value, along)| value + step as f32 * along);
+            var.set(&Tensor::from_vec(
+                moved.collect::<Vec<f32>>(),
+                var.shape(),
+                var.device(),
+            )?)
         };
-        let longest = STEP * (norm(&before)? + 0.1);
+        let longest = STEP * (norm(&before) + 0.1);
         let mut step = (CHANGE * present / claimed.max(1e-12)).min(longest);
         let mut ratio = None;
         // A shorter step is decisive where the loss bends.
         for _ in 0..2 {
             let mut at = |step: f64| {
-                var.set(&(&before + direction.affine(step, 0.0)?)?)?;
+                set(step)?;
                 loss()
             };
             let slope = (at(step)? - at(-step)?) / (2.0 * step);
@@ -59,12 +70,18 @@ pub(super) fn wrong(
             }
             step /= 4.0;
         }
-        var.set(&before)?;
+        set(0.0)?;
         found.extend(ratio.map(|ratio| (at, ratio)));
     }
     Ok(found)
 }
 
-fn norm(x: &Tensor) -> Result<f64> {
-    Ok(f64::from(x.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt())
+// By loops of our own: candle's operations would come with their code for every type of numbers.
+
+fn values(x: &Tensor) -> Result<Vec<f32>> {
+    with_values(x, <[f32]>::to_vec)
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
 }
