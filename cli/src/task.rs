@@ -1,5 +1,29 @@
 //! The task that a command binds in a new client.toml.
 
+/// The learner that an option gives, as in client.toml: a table if it begins with `{`, otherwise a name.
+///
+/// # Errors
+/// If it is not one table.
+pub fn learner(option: &str, text: &str) -> Result<toml::Value, String> {
+    match text.trim_start().starts_with('{') {
+        true => one_table(option, text),
+        false => Ok(text.into()),
+    }
+}
+
+/// The table that an option gives, as in client.toml.
+///
+/// # Errors
+/// If it is not one table; the error names the option.
+pub fn one_table(option: &str, text: &str) -> Result<toml::Value, String> {
+    let table: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
+    let mut table = table.map_err(|error| format!("{option} `{text}`: {}", error.message()))?;
+    let value = table
+        .remove("value")
+        .filter(|value| value.is_table() && table.is_empty());
+    value.ok_or_else(|| format!("{option} `{text}`: must be one table, as in client.toml"))
+}
+
 /// The table `[tasks.NAME]`. A `learner` that begins with `{` is a table, any other a name.
 ///
 /// # Errors

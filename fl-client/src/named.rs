@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use fl_cli::task;
 use fl_compress::Layout;
-use toml::{Table, Value};
+use toml::Value;
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
@@ -129,19 +130,11 @@ pub(crate) fn of_options(
     learner: &str,
     data: Option<&str>,
 ) -> Result<Arc<dyn NamedLearner>, Error> {
-    let table = |option: &str, text: &str| {
-        let table: Result<Table, _> = toml::from_str(&format!("value = {text}"));
-        let mut table = table.map_err(|error| Error::Config(format!("`{option} {text}`: {}", error.message())))?;
-        let value = table
-            .remove("value")
-            .filter(|value| value.is_table() && table.is_empty());
-        value.ok_or_else(|| Error::Config(format!("`{option} {text}`: must be one table, as in client.toml")))
-    };
-    let named = match learner.trim_start().starts_with('{') {
-        true => table("--learner", learner)?,
-        false => Value::from(learner),
-    };
-    let data = data.map(|data| table("--data", data)).transpose()?;
+    let named = task::learner("--learner", learner).map_err(Error::Config)?;
+    let data = data
+        .map(|data| task::one_table("--data", data))
+        .transpose()
+        .map_err(Error::Config)?;
     let found = learners.named(&named, data.as_ref(), Path::new(""));
     found.map_err(|Wrong { key, why }| Error::Config(format!("`--{key}`: {why}")))
 }
@@ -159,10 +152,10 @@ mod tests {
                 "there is no learner \"mlp\": this program was built without the feature `learn`",
             ),
             ("{ name = 'cnn' }", None, "there is no learner \"cnn\""),
-            ("{ name = ", None, "`--learner { name = `: "),
+            ("{ name = ", None, "--learner `{ name = `: "),
             ("{ name = 'mlp' } \n other = 3", None, "must be one table"),
-            ("mlp", Some("7"), "`--data 7`: must be one table"),
-            ("mlp", Some("{ a = "), "`--data { a = `: "),
+            ("mlp", Some("7"), "--data `7`: must be one table"),
+            ("mlp", Some("{ a = "), "--data `{ a = `: "),
         ] {
             let error = of_options(&TrainersOnly, learner, data).unwrap_err().to_string();
             assert!(error.contains(why), "{learner} {data:?}: {error}");

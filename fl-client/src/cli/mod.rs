@@ -58,6 +58,9 @@ enum Command<E: Subcommand> {
     Further(E),
 }
 
+/// What a running client logs: also what its learners say, of the crate that has them.
+const RUN_LOG: &str = "warn,fl_client=info,fl_learn=info";
+
 /// Runs the program without learners, for trainers alone. `args`: its name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let learners: Arc<dyn Learners> = Arc::new(TrainersOnly);
@@ -81,8 +84,8 @@ pub fn main_with<E: Subcommand>(
     let bar = indicatif::ProgressBar::hidden();
     // The log of a run is what its operator reads; the other commands print a result.
     let filter = match args.command {
-        Command::Run(_) => "warn,fl_client=info",
-        Command::Enroll(ref args) if args.runs() => "warn,fl_client=info",
+        Command::Run(_) => RUN_LOG,
+        Command::Enroll(ref args) if args.runs() => RUN_LOG,
         Command::Check(ref args) if args.prints_output() => "warn,fl_client::trainer=info",
         // They say where a trainer is to attach.
         Command::Init(_) | Command::Evaluate(_) => "warn,fl_client::trainer=info",

@@ -163,14 +163,8 @@ impl DataSource {
     /// # Errors
     /// `Config` if it is no such set, a key is unknown, or a number is out of range.
     pub fn from_argument(text: &str) -> Result<Self, Error> {
-        #[derive(Deserialize)]
-        struct Given {
-            data: DataSource,
-        }
-        let given = toml::from_str::<Given>(&format!("data = {text}"));
-        given
-            .map(|given| given.data)
-            .map_err(|error| Error::config("--data", error.to_string()))
+        let source = fl_cli::task::one_table("--data", text).and_then(|table| Self::of(&table, DATA_SETS));
+        source.map_err(|why| Error::config("data", why))
     }
 }
 

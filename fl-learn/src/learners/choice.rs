@@ -14,6 +14,7 @@ use super::space::InSpace;
 use super::trained::Trained;
 use super::{LEARNERS, among, lora};
 use crate::data::{ClientData, Input};
+use fl_cli::task;
 use fl_client::DeviceChoice;
 use fl_client::Error;
 use fl_client::Learner;
@@ -162,13 +163,7 @@ impl FromStr for LearnerChoice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        if !text.trim_start().starts_with('{') {
-            return Self::new(text, Table::new());
-        }
-        let mut table: Table = toml::from_str(&format!("learner = {text}"))
-            .map_err(|error| Error::Config(format!("learner `{text}`: {}", error.message())))?;
-        let value = table.remove("learner").filter(|_| table.is_empty());
-        value.map_or_else(|| Err(Error::Config(FORMS.to_owned())), Self::try_from)
+        Self::try_from(task::learner("learner", text).map_err(Error::Config)?)
     }
 }
 

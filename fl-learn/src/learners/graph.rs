@@ -39,7 +39,7 @@ impl Graph {
         let drawing = Drawing::begin(seed);
         let out = self.module.forward_t(x, seed.is_some())?;
         drop(drawing);
-        let (batch, tokens) = (x.dim(0)?, self.input.shape[2].min(x.dim(1)?));
+        let (batch, tokens) = (x.dim(0)?, x.dim(1)?);
         let wanted = match self.input.target {
             Target::NextToken => [batch * tokens, self.input.classes],
             Target::Class | Target::Numbers => [batch, self.input.classes],
@@ -53,6 +53,25 @@ impl Graph {
             bail!("the model returns {dtype:?} {found:?} for examples of {given:?}; the data needs F32 {wanted:?}");
         }
         Ok(flat)
+    }
+
+    /// Where a training pass moves `buffers` from zeros, where a second one begins, and where that moves them.
+    fn two_passes(&self, x: &Tensor, buffers: &[Var]) -> Result<[Vec<Vec<f32>>; 3]> {
+        let moved = |from: &[Vec<f32>]| -> Result<Vec<Vec<f32>>> {
+            for (buffer, from) in buffers.iter().zip(from) {
+                buffer.set(&Tensor::from_slice(from, buffer.shape(), buffer.device())?)?;
+            }
+            self.predict(x, Some(0))?;
+            buffers.iter().map(|buffer| values(buffer.as_tensor())).collect()
+        };
+        let zeros: Vec<Vec<f32>> = buffers.iter().map(|buffer| vec![0.0; buffer.elem_count()]).collect();
+        let first = moved(&zeros)?;
+        let mut begun = first.clone();
+        for a in begun.iter_mut().flatten().filter(|a| **a == 0.0) {
+            *a = 1.0;
+        }
+        let second = moved(&begun)?;
+        Ok([first, begun, second])
     }
 }
 
@@ -101,34 +120,25 @@ impl GraphModel for Graph {
         })
     }
 
-    /// A module moves a running statistic `s` to `a + b s` with numbers that
-    /// only it knows: from zeros and from ones they are found, and the batch's own statistic is the `s` that stays what it is.
+    /// A module moves a running statistic `s` to `a + b s`, and only it knows `b`. From zeros it moves to `a`. A second pass begins with
+    /// `a`, so that `b` is as exact for large statistics as for small ones. The batch's own statistic is the `s` that stays what it is.
     fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
         let before = copies(buffers)?;
-        let moved = |from: f64| -> Result<Vec<Tensor>> {
-            for buffer in buffers {
-                buffer.set(&buffer.as_tensor().affine(0.0, from)?)?;
-            }
-            self.predict(x, Some(0))?;
-            copies(buffers)
-        };
-        let both = moved(0.0).and_then(|zeros| Ok((zeros, moved(1.0)?)));
+        let passes = self.two_passes(x, buffers);
         set(buffers, &before)?;
-        let (zeros, ones) = both?;
+        let [first, begun, second] = passes?;
         let mut measured = Vec::with_capacity(buffers.len());
-        for (((buffer, a), one), old) in buffers.iter().zip(zeros).zip(ones).zip(before) {
-            let (a, one, old) = (values(&a)?, values(&one)?, values(&old)?);
-            let own = a
-                .iter()
-                .zip(&one)
-                .zip(old)
-                .map(|((a, one), old)| match 1.0 - (one - a) {
-                    // The module left it alone.
-                    0.0 => old,
-                    share => a / share,
-                });
-            let own = Tensor::from_vec(own.collect::<Vec<_>>(), buffer.shape(), buffer.device())?;
-            measured.push((buffer.clone(), own));
+        for (at, buffer) in buffers.iter().enumerate() {
+            let mut own = values(&before[at])?;
+            for (place, own) in own.iter_mut().enumerate() {
+                let (a, s) = (first[at][place], begun[at][place]);
+                let b = (second[at][place] - a) / s;
+                // With `b` = 1, the module has left it alone.
+                if b != 1.0 {
+                    *own = a / (1.0 - b);
+                }
+            }
+            measured.push((buffer.clone(), Tensor::from_vec(own, buffer.shape(), buffer.device())?));
         }
         Ok(measured)
     }
@@ -263,4 +273,4 @@ pub fn max_pool2d(x: &Tensor, size: usize, stride: usize) -> Result<Tensor> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

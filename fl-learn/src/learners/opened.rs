@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use candle_core::{DType, Result, Tensor, Var};
 use fl_proto::{Precision, caught};
 use toml::Table;
@@ -25,7 +24,6 @@ pub(super) enum Source {
 
 /// How a program's own model is made.
 pub(super) struct Recipe {
-    name: String,
     make: Arc<dyn MakeGraph>,
     settings: Table,
     input: Input,
@@ -41,7 +39,6 @@ impl Source {
             Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
             Make::OnGraph(make) => {
                 let recipe = Recipe {
-                    name: learner.name.clone().into_owned(),
                     make: Arc::clone(make),
                     settings: settings.clone(),
                     input,
@@ -77,14 +74,13 @@ impl Recipe {
         };
         let made = caught(make).map_err(|why| anyhow::anyhow!("making the model panicked: {why}"));
         made.and_then(|made| made)
-            .with_context(|| format!("learner `{}`", self.name))
     }
 }
 
 impl std::fmt::Debug for Recipe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recipe")
-            .field("name", &self.name)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

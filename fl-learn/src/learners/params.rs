@@ -206,22 +206,6 @@ pub(super) fn load(vars: &[Var], tensors: &[fl_compress::Tensor], weights: &[f32
     Ok(())
 }
 
-/// Replaces the values of single tensors. `var`: finds one by its name.
-///
-/// # Errors
-/// If the device fails.
-pub(super) fn set<'a>(
-    values: impl Iterator<Item = (&'a TensorSpec, &'a Vec<f32>)>,
-    var: impl Fn(&str) -> Option<&'a Var>,
-) -> Result<()> {
-    for (spec, values) in values {
-        if let Some(var) = var(&spec.name) {
-            var.set(&Tensor::from_slice(values, spec.shape.as_slice(), var.device())?)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use fl_compress::weights::{BasePlan, TensorFile, expect_same};
 use fl_compress::{Digest, Layout, Role, TensorSpec};
 
 use super::init;
-use super::params::{self, Built};
+use super::params::Built;
 
 /// The tensors of a model, divided as a run asks.
 #[derive(Debug)]
@@ -61,101 +61,51 @@ impl Divided {
     /// # Errors
     /// If the run's tensors are not the model's; if the base or the file cannot be read.
     pub(super) fn of(own: &Built, run: &RunTensors, state: Option<&Path>) -> anyhow::Result<Self> {
-        let travel = run.layout.tensors().iter().map(TensorSpec::from);
-        let all: Vec<TensorSpec> = travel.chain(run.aside.iter().cloned()).collect();
-        let find = |name: &str| own.layout.tensors().iter().position(|tensor| tensor.name == name);
-        let mut places = Vec::with_capacity(all.len());
-        for spec in &all {
-            let (at, tensor) = (find(&spec.name), |at: usize| &own.layout.tensors()[at]);
-            let is_same = |at: &usize| (&tensor(*at).shape, tensor(*at).dtype) == (&spec.shape, spec.dtype);
-            let Some(at) = at.filter(is_same) else {
-                if run.aside.is_empty() {
-                    expect_same(&own.layout, &run.layout)?;
-                }
-                let own = at.map_or("not in the model".to_owned(), |at| {
-                    format!("{:?} of {} in the model", tensor(at).shape, tensor(at).dtype.name())
-                });
-                bail!(
-                    "tensor `{}` of the run, {:?} of {}, is {own}",
-                    spec.name,
-                    spec.shape,
-                    spec.dtype.name()
-                );
-            };
-            let is_statistic = tensor(at).role == Role::Buffer;
-            ensure!(
-                !(is_statistic && spec.role == Role::Trained) && spec.role != Role::Counter,
-                "tensor `{}` is `{}` in the run, and running statistics in the model; name it in `buffer`, `local` or `frozen` of \
-                 [model] in run.toml",
-                spec.name,
-                spec.role.name()
-            );
-            places.push(at);
-        }
-        if let Some(missing) = own
+        let places = places(own, run)?;
+        let (travel, stay) = places.split_at(run.layout.tensors().len());
+        let trained = run
             .layout
             .tensors()
             .iter()
-            .find(|own| !all.iter().any(|spec| spec.name == own.name))
-        {
-            bail!("tensor `{}` of the model is not in the run", missing.name);
-        }
-        let (travel, stay) = places.split_at(run.layout.tensors().len());
-        let vars = |places: &[usize]| -> Vec<Var> { places.iter().map(|&at| own.vars[at].clone()).collect() };
-        let role = |at: usize| own.layout.tensors()[at].role;
-        let frozen: Vec<TensorSpec> = run
-            .aside
-            .iter()
-            .filter(|spec| spec.role == Role::Frozen)
-            .cloned()
-            .collect();
-        let drawn = init::fill(&own.layout, &own.inits, run.seed);
-        let drawn = |name: &str| {
-            find(name).map_or(&[][..], |at| {
-                let tensor = &own.layout.tensors()[at];
-                &drawn[tensor.offset..][..tensor.len]
-            })
-        };
-        params::set(frozen.iter().zip(&frozen_values(&frozen, drawn, run)?), |name| {
-            find(name).map(|at| &own.vars[at])
-        })?;
-        let local: Vec<&TensorSpec> = run.aside.iter().filter(|spec| spec.role == Role::Local).collect();
-        let first: Vec<Vec<f32>> = local.iter().map(|spec| drawn(&spec.name).to_vec()).collect();
-        params::set(local.iter().copied().zip(&first), |name| {
-            find(name).map(|at| &own.vars[at])
-        })?;
-        let is_frozen = |at: &usize| {
-            stay.iter()
-                .zip(&run.aside)
-                .any(|(own, spec)| own == at && spec.role == Role::Frozen)
-        };
-        let buffers: Vec<usize> = (0..own.vars.len())
-            .filter(|at| role(*at) == Role::Buffer && !is_frozen(at))
-            .collect();
+            .filter(|tensor| tensor.role == Role::Trained);
         let mut divided = Self {
             layout: run.layout.clone(),
-            vars: vars(travel),
+            vars: travel.iter().map(|&at| own.vars[at].clone()).collect(),
             inits: travel.iter().map(|&at| own.inits[at]).collect(),
-            trained: run
-                .layout
-                .tensors()
-                .iter()
-                .filter(|tensor| tensor.role == Role::Trained)
-                .count(),
-            buffers: vars(&buffers),
+            trained: trained.count(),
+            buffers: Vec::new(),
             aside: Vec::with_capacity(stay.len()),
             file: None,
         };
-        for (&at, spec) in stay.iter().zip(&run.aside) {
+        let drawn = init::fill(&own.layout, &own.inits, run.seed);
+        let drawn = |at: usize| &drawn[own.layout.tensors()[at].offset..][..own.layout.tensors()[at].len];
+        let (mut frozen, mut drawn_frozen) = (Vec::new(), Vec::new());
+        for (spec, &at) in run.aside.iter().zip(stay).filter(|(spec, _)| spec.role == Role::Frozen) {
+            frozen.push(spec.clone());
+            drawn_frozen.push(drawn(at));
+        }
+        let mut frozen = frozen_values(&frozen, &drawn_frozen, run)?.into_iter();
+        for (spec, &at) in run.aside.iter().zip(stay) {
+            let frozen = if spec.role == Role::Frozen { frozen.next() } else { None };
+            let values = frozen.as_deref().unwrap_or_else(|| drawn(at));
             let var = own.vars[at].clone();
             divided.aside.push(Aside {
                 spec: spec.clone(),
-                is_trained: spec.role == Role::Local && role(at) == Role::Trained,
-                value: var.as_detached_tensor().copy()?,
+                is_trained: spec.role == Role::Local && own.layout.tensors()[at].role == Role::Trained,
+                value: Tensor::from_slice(values, var.shape(), var.device())?,
                 var,
             });
         }
-        if let Some(state) = state.filter(|_| !local.is_empty()) {
+        for (at, tensor) in own.layout.tensors().iter().enumerate() {
+            let is_frozen = run
+                .aside
+                .iter()
+                .any(|spec| spec.name == tensor.name && spec.role == Role::Frozen);
+            if tensor.role == Role::Buffer && !is_frozen {
+                divided.buffers.push(own.vars[at].clone());
+            }
+        }
+        if let Some(state) = state.filter(|_| run.aside.iter().any(|spec| spec.role == Role::Local)) {
             let file = local_path(state, run, "safetensors")?;
             if file.exists() {
                 divided.read_local(&file).with_context(|| {
@@ -167,6 +117,7 @@ impl Divided {
             }
             divided.file = Some(file);
         }
+        divided.reset()?;
         Ok(divided)
     }
 
@@ -212,7 +163,7 @@ impl Divided {
             let stored = &values[tensor.offset..][..tensor.len];
             aside.value = Tensor::from_slice(stored, tensor.shape.as_slice(), aside.var.device())?;
         }
-        Ok(self.reset()?)
+        Ok(())
     }
 
     /// The local tensors as a file has them.
@@ -226,26 +177,64 @@ impl Divided {
     }
 }
 
-/// The values of the run's frozen tensors: what `drawn` returns for their names, or else what the base file holds, whichever has the
-/// digest of the run's base.
+/// Places in the model of the run's tensors: of those that travel, then of those that stay.
+///
+/// # Errors
+/// Names the first tensor that is not in the model, or of another shape or role, or of which the run has nothing.
+fn places(own: &Built, run: &RunTensors) -> anyhow::Result<Vec<usize>> {
+    let tensors = own.layout.tensors();
+    let travel = run.layout.tensors().iter().map(TensorSpec::from);
+    let mut places = Vec::with_capacity(tensors.len());
+    for spec in travel.chain(run.aside.iter().cloned()) {
+        let found = tensors.iter().position(|tensor| tensor.name == spec.name);
+        let is_same = |at: &usize| (&tensors[*at].shape, tensors[*at].dtype) == (&spec.shape, spec.dtype);
+        let Some(at) = found.filter(is_same) else {
+            if run.aside.is_empty() {
+                expect_same(&own.layout, &run.layout)?;
+            }
+            let (name, shape, dtype) = (&spec.name, &spec.shape, spec.dtype.name());
+            match found.map(|at| &tensors[at]) {
+                None => bail!("tensor `{name}` of the run, {shape:?} of {dtype}, is not in the model"),
+                Some(have) => bail!(
+                    "tensor `{name}` of the run, {shape:?} of {dtype}, is {:?} of {} in the model",
+                    have.shape,
+                    have.dtype.name()
+                ),
+            }
+        };
+        ensure!(
+            !(tensors[at].role == Role::Buffer && spec.role == Role::Trained) && spec.role != Role::Counter,
+            "tensor `{}` is `{}` in the run, and running statistics in the model; name it in `buffer`, `local` or `frozen` of \
+             [model] in run.toml",
+            spec.name,
+            spec.role.name()
+        );
+        places.push(at);
+    }
+    if let Some(missing) = (0..tensors.len()).find(|at| !places.contains(at)) {
+        bail!("tensor `{}` of the model is not in the run", tensors[missing].name);
+    }
+    Ok(places)
+}
+
+/// The values of the run's `frozen` tensors: `drawn`, or else what the base file holds, whichever has the digest of the run's base.
 ///
 /// # Errors
 /// If neither has; if the file cannot be read.
-pub(super) fn frozen_values<'a>(
+pub(super) fn frozen_values(
     frozen: &[TensorSpec],
-    drawn: impl Fn(&str) -> &'a [f32],
+    drawn: &[&[f32]],
     run: &RunTensors,
 ) -> anyhow::Result<Vec<Vec<f32>>> {
     let Some(plan) = BasePlan::of(frozen)? else {
         return Ok(Vec::new());
     };
-    let values: Vec<Vec<f32>> = frozen.iter().map(|spec| drawn(&spec.name).to_vec()).collect();
-    let raw = values
+    let raw = drawn
         .iter()
         .map(|values| values.iter().flat_map(|value| value.to_le_bytes()).collect());
     let raw: Vec<Vec<u8>> = raw.collect();
     if Some(Digest::of(&plan.file(&raw)?)) == run.base {
-        return Ok(values);
+        return Ok(drawn.iter().map(|values| values.to_vec()).collect());
     }
     let Some(path) = &run.base_file else {
         bail!(
@@ -272,3 +261,6 @@ pub(super) fn frozen_values<'a>(
     };
     Ok(frozen.iter().map(of).collect())
 }
+
+#[cfg(test)]
+mod tests;

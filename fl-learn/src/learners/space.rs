@@ -256,11 +256,8 @@ fn first_weights(inner: &mut Trained, tensors: &RunTensors) -> anyhow::Result<Ve
     let mut w0 = inner
         .initial(tensors.seed, &Arc::default())
         .context("the learner draws no first weights")?;
-    let drawn = |name: &str| {
-        let tensor = trained().find(|tensor| tensor.name == name);
-        tensor.map_or(&[][..], |tensor| &w0[tensor.offset..][..tensor.len])
-    };
-    let values = frozen_values(&expected, drawn, tensors)?.concat();
+    let drawn: Vec<&[f32]> = trained().map(|tensor| &w0[tensor.offset..][..tensor.len]).collect();
+    let values = frozen_values(&expected, &drawn, tensors)?.concat();
     w0[..values.len()].copy_from_slice(&values);
     Ok(w0)
 }

@@ -68,7 +68,7 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
     drop(bias);
     let out = slices::tensor(out, (batch, layer.outputs))?;
     let y = layer.relu.then(|| out.clone());
-    // Without a bias, the weights stand in its place.
+    // Without a bias, `w` is passed twice, and the third gradient is `None`.
     let has_bias = b.is_some();
     Ok(
         tape.looped([&x, w, b.unwrap_or(w)], out, move |mut grad, [x, w, _], wanted| {

@@ -59,7 +59,7 @@ pub fn linear_cross_entropy(
     let (loss, own) = layer.loss(&read(&x)?, labels, wanted);
     drop(bias);
     let loss = slices::tensor(vec![loss], ())?;
-    // Without a bias, the weights stand in its place.
+    // Without a bias, `w` is passed twice, and the third gradient is `None`.
     Ok(tape.looped([&x, w, b.unwrap_or(w)], loss, move |grad, _, _| {
         Ok([own.x, own.w, own.b].map(|own| {
             let mut own = own?;

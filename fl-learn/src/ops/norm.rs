@@ -75,7 +75,7 @@ fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f3
         out = out.broadcast_add(&b.detach())?;
     }
     let (scale, has_shift) = (w.detach(), b.is_some());
-    // Without a shift, the scale stands in its place.
+    // Without a shift, `w` is passed twice, and the third gradient is `None`.
     Ok(tape.composition([x, w, b.unwrap_or(w)], out, move |grad, wanted| {
         let db = (has_shift && wanted[2]).then(|| grad.sum(0)).transpose()?;
         let dw = wanted[1].then(|| (&grad * &normal.values)?.sum(0)).transpose()?;

@@ -252,6 +252,17 @@ fn a_learner_of_another_model_is_exit_code_1_and_names_the_tensor() {
 }
 
 #[test]
+fn a_running_client_logs_what_its_learner_says_of_a_table() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let task = "learner = 'mlp'\ndata = { csv = { file = 'a.csv', label = 'y', missing = 'drop' } }";
+    let dir = folder_with(server.address(), &certificates, task);
+    std::fs::write(dir.path().join("a.csv"), "a,b,y\n1,2,0\n,3,1\n4,5,1\n2,1,0\n").unwrap();
+    let run = program(dir.path(), &["run", "client.toml", "--device", "cpu"]);
+    fails(run, 1, "a.csv: 4 rows, 1 dropped");
+}
+
+#[test]
 fn sigterm_stops_a_waiting_client_with_0_and_little_of_its_memory_is_its_own() {
     let certificates = Certificates::new("fed");
     let server = waiting(&certificates);

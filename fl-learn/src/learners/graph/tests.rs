@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use candle_core::{D, Device};
 use candle_nn::{VarBuilder, batch_norm, conv2d, layer_norm, linear, ops as nn_ops, rms_norm, seq};
-use fl_client::{DeviceChoice, FitPlan, Learner, RunTensors};
-use fl_compress::{Digest, Layout, Role, TensorSpec};
+use fl_client::{DeviceChoice, FitPlan, Learner};
 use fl_proto::{Length, OptimizerSpec, StatePolicy, Training};
 use toml::Table;
 
@@ -39,8 +38,8 @@ fn images(count: usize) -> ClientData {
     }
 }
 
-type Made = anyhow::Result<Box<dyn ModuleT>>;
-type Make = fn(VarBuilder<'static>, Input, &Given<'_>) -> Made;
+pub(in crate::learners) type Made = anyhow::Result<Box<dyn ModuleT>>;
+pub(in crate::learners) type Make = fn(VarBuilder<'static>, Input, &Given<'_>) -> Made;
 
 /// A module that is a function.
 struct Net<F>(F);
@@ -61,7 +60,7 @@ fn with_settings(make: Make, settings: &str) -> anyhow::Result<Trained> {
     info.build_trained(&settings, DeviceChoice::Cpu, images(30))
 }
 
-fn built(make: Make) -> anyhow::Result<Trained> {
+pub(in crate::learners) fn built(make: Make) -> anyhow::Result<Trained> {
     with_settings(make, "")
 }
 
@@ -69,7 +68,7 @@ fn refused(make: Make) -> String {
     format!("{:#}", built(make).unwrap_err())
 }
 
-fn plan(training: Training, seed: u64) -> FitPlan {
+pub(in crate::learners) fn plan(training: Training, seed: u64) -> FitPlan {
     let training = Training {
         batch_size: 10,
         ..training
@@ -99,7 +98,7 @@ fn mlp(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
 }
 
 /// A convolution, batch norm, dropout and a linear layer.
-fn conv_net(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
+pub(in crate::learners) fn conv_net(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
     let conv = conv2d(1, 4, 3, candle_nn::Conv2dConfig::default(), vb.pp("conv"))?;
     let norm = batch_norm(4, 1e-5, vb.pp("norm"))?;
     let head = linear(4, input.classes, vb.pp("head"))?;
@@ -200,6 +199,15 @@ fn an_evaluation_measures_the_statistics_of_the_present_weights() {
     learner.load(&vec![0.5; weights]).unwrap();
     let opened = learner.open().unwrap();
     let measured = opened.measured(&x, learner.buffers()).unwrap();
+    // Of large statistics as of small ones.
+    let x = (x * 3000.0).unwrap();
+    let measured_of_large = opened.measured(&x, learner.buffers()).unwrap();
+    for (measured, x) in [(measured, (&x / 3000.0).unwrap()), (measured_of_large, x)] {
+        expect_statistics(&measured, &x);
+    }
+}
+
+fn expect_statistics(measured: &[(Var, Tensor)], x: &Tensor) {
     let sums = x.unfold_sums();
     let mean = sums.iter().sum::<f64>() / sums.len() as f64;
     let variance = sums.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (sums.len() - 1) as f64;
@@ -495,123 +503,6 @@ fn max_pools_are_those_of_the_definition_with_the_gradient_at_the_largest() {
     }
     let x = Tensor::zeros((1, 1, 2, 2), DType::F32, &Device::Cpu).unwrap();
     assert!(max_pool2d(&x, 3, 1).is_err() && max_pool2d(&x, 0, 1).is_err());
-}
-
-fn run_of(layout: Layout, aside: Vec<TensorSpec>) -> RunTensors {
-    RunTensors {
-        run: "run".parse().unwrap(),
-        instance: Digest::of(b"run"),
-        client: "a".parse().unwrap(),
-        rounds: 4,
-        seed: 9,
-        layout: Arc::new(layout),
-        aside,
-        base: None,
-        base_file: None,
-        space: None,
-    }
-}
-
-#[test]
-fn a_run_may_keep_statistics_and_a_layer_on_the_device_and_freeze_another() {
-    let state = tempfile::tempdir().unwrap();
-    let own = built(conv_net).unwrap().layout();
-    let with = |name: &str, role| {
-        let tensor = own.tensors().iter().find(|tensor| tensor.name == name).unwrap();
-        TensorSpec {
-            role,
-            ..TensorSpec::from(tensor)
-        }
-    };
-    let aside = vec![
-        with("conv.bias", Role::Frozen),
-        with("head.bias", Role::Local),
-        with("norm.running_mean", Role::Local),
-        with("norm.running_var", Role::Local),
-    ];
-    let travel = own
-        .tensors()
-        .iter()
-        .filter(|tensor| aside.iter().all(|aside| aside.name != tensor.name));
-    let mut run = run_of(Layout::of(travel.map(TensorSpec::from)).unwrap(), aside);
-    let frozen = super::super::init::fill(&own, &built(conv_net).unwrap().inits(), 9)[..4].to_vec();
-    let plan_of = fl_compress::weights::BasePlan::of(&run.aside[..1]).unwrap().unwrap();
-    let raw: Vec<u8> = frozen.iter().flat_map(|value| value.to_le_bytes()).collect();
-    run.base = Some(Digest::of(&plan_of.file(&[raw]).unwrap()));
-    let of = |run: &RunTensors| {
-        let mut learner = built(conv_net).unwrap().storing_in(Some(state.path()));
-        learner.join(run).map(|()| learner)
-    };
-    let mut learner = of(&run).unwrap();
-    assert_eq!(*learner.layout(), *run.layout);
-    let weights = learner.initial(9, &Arc::default()).unwrap();
-    assert_eq!(weights.len(), own.len() - 4 - 3 - 8);
-    learner.load(&weights).unwrap();
-    let stays = |learner: &Trained, name: &str| values(learner.var_of(name).as_tensor()).unwrap();
-    let names = ["conv.bias", "head.bias", "norm.running_mean", "norm.running_var"];
-    let before = names.map(|name| stays(&learner, name));
-    assert_eq!(before[0], frozen);
-    let training = Training {
-        learning_rate: 0.1,
-        ..Training::default()
-    };
-    let mut plan = plan(training, 1);
-    plan.squared_gradients = true;
-    let fit = learner.fit(&plan).unwrap();
-    assert_eq!(fit.squared_gradients.unwrap().len(), run.layout.trained().len());
-    let after = names.map(|name| stays(&learner, name));
-    assert_eq!(before[0], after[0], "frozen");
-    assert!((1..4).all(|at| before[at] != after[at]), "{before:?} {after:?}");
-    // Another process goes on with what this one has stored, and a stopped training changes nothing that stays.
-    let mut next = of(&run).unwrap();
-    next.load(&weights).unwrap();
-    assert_eq!(names.map(|name| stays(&next, name)), after);
-    plan.progress.stop();
-    assert!(next.fit(&plan).is_err());
-    next.load(&weights).unwrap();
-    assert_eq!(names.map(|name| stays(&next, name)), after);
-    // Without them, the model is whole again.
-    next.join(&run_of((*own).clone(), Vec::new())).unwrap();
-    assert_eq!(*next.layout(), *own);
-    run.base = None;
-    let error = format!("{:#}", of(&run).unwrap_err());
-    assert!(
-        error.contains("frozen tensors are not those that the learner draws"),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_run_with_other_tensors_or_roles_is_refused_by_name() {
-    let own = built(conv_net).unwrap().layout();
-    let all = || own.tensors().iter().map(TensorSpec::from);
-    let join = |specs: Vec<TensorSpec>| {
-        let mut learner = built(conv_net).unwrap();
-        format!(
-            "{:#}",
-            learner
-                .join(&run_of(Layout::of(specs).unwrap(), Vec::new()))
-                .unwrap_err()
-        )
-    };
-    let trained = all()
-        .map(|spec| TensorSpec {
-            role: Role::Trained,
-            ..spec
-        })
-        .collect();
-    assert!(
-        join(trained)
-            .contains("tensor `norm.running_mean` is `trained` in the run, and running statistics in the model")
-    );
-    assert!(join(all().skip(1).collect()).contains("tensor `conv.bias` of the model is not in the run"));
-    let other = all().chain([TensorSpec::new("other", &[2], fl_compress::Dtype::F32, Role::Trained)]);
-    assert!(join(other.collect()).contains("tensor `other` is missing"));
-    let wide = all().map(|spec| match &*spec.name {
-        "head.bias" => TensorSpec::new("head.bias", &[5], fl_compress::Dtype::F32, Role::Trained),
-        _ => spec,
-    });
-    assert!(join(wide.collect()).contains("tensor `head.bias` has shape [3]; [5] is expected"));
 }
 
 #[test]
