@@ -10,7 +10,7 @@ mod described;
 #[cfg(feature = "learn")]
 pub mod learners;
 #[cfg(feature = "learn")]
-pub mod ops;
+mod ops;
 #[cfg(feature = "learn")]
 mod registry;
 

@@ -17,8 +17,6 @@ mod clock;
 mod config;
 mod defaults;
 mod difference;
-#[cfg(test)]
-mod fake;
 mod folder;
 mod footprint;
 mod learner;

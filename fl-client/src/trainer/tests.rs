@@ -1,5 +1,7 @@
 //! A learner with the fake trainer: faults, stops, time limits, and what is left behind.
 
+mod fake;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -13,8 +15,8 @@ use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
 use fl_proto::Training;
 use tokio::sync::watch;
 
+use self::fake::{Fault, Script, act, change, square};
 use super::clock::Clock;
-use super::fake::{Fault, Script, act, change, square};
 use super::{Program, Source, TrainerConfig, TrainerLearner};
 use crate::learner::{EvaluatePlan, FitPlan, Learner, RunTensors};
 

@@ -119,7 +119,7 @@ impl Decoder {
             Style::Llama => (
                 tensors.tensor("model.embed_tokens.weight", &table, init)?,
                 None,
-                Some(Angles::with_frequencies(shape.positions, &shape.frequencies)),
+                Some(Angles::new(shape.positions, &shape.frequencies)),
             ),
         };
         let blocks = (0..shape.layers)

@@ -9,8 +9,6 @@ mod cnn;
 mod decoder;
 mod derivatives;
 mod device;
-#[cfg(test)]
-mod equivalence;
 mod examples;
 mod generate;
 mod graph;
@@ -99,3 +97,6 @@ pub(crate) fn help_of(learners: &[LearnerInfo]) -> String {
     let list: Vec<String> = learners.iter().map(|l| format!("{} ({})", l.name, l.about)).collect();
     format!("Name of the learner: {}", list.join(", "))
 }
+
+#[cfg(test)]
+mod tests;

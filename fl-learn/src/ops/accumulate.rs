@@ -1,9 +1,9 @@
 //! Weighted sums of gradients, and of their squares, in place.
 
-use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 
+use super::in_place;
 use super::native::on_cpu;
-use super::slices::{values, values_mut};
 
 /// `grad * weight`. On the CPU the values change in place.
 ///
@@ -11,7 +11,7 @@ use super::slices::{values, values_mut};
 /// If the device fails.
 pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(&grad) {
-        grad.inplace_op1(&Scale(weight))?;
+        in_place::each(&grad, |g| *g *= weight)?;
         return Ok(grad);
     }
     grad * f64::from(weight)
@@ -23,7 +23,7 @@ pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
 /// If the device fails.
 pub(crate) fn add_weighted(sum: Tensor, grad: &Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(grad) {
-        sum.inplace_op2(grad, &AddWeighted(weight))?;
+        in_place::each_by(&sum, grad, |sum, g| *sum += weight * g)?;
         return Ok(sum);
     }
     sum + (grad * f64::from(weight))?
@@ -55,7 +55,7 @@ impl SquaredGradients {
     pub(crate) fn add(&mut self, grads: &[Tensor]) -> Result<()> {
         for (sum, grad) in self.sums.iter_mut().zip(grads) {
             if on_cpu(grad) {
-                sum.inplace_op2(grad, &AddSquares)?;
+                in_place::each_by(sum, grad, |sum, g| *sum += g * g)?;
             } else {
                 *sum = (&*sum + grad.sqr()?)?;
             }
@@ -76,47 +76,6 @@ impl SquaredGradients {
             means.extend(sums.iter().map(|sum| (sum / steps).min(f32::MAX)));
         }
         Ok(means)
-    }
-}
-
-struct Scale(f32);
-
-impl InplaceOp1 for Scale {
-    fn name(&self) -> &'static str {
-        "scale"
-    }
-
-    fn cpu_fwd(&self, g: &mut CpuStorage, g_at: &Layout) -> Result<()> {
-        values_mut(g, g_at)?.iter_mut().for_each(|g| *g *= self.0);
-        Ok(())
-    }
-}
-
-struct AddWeighted(f32);
-
-impl InplaceOp2 for AddWeighted {
-    fn name(&self) -> &'static str {
-        "add-weighted"
-    }
-
-    fn cpu_fwd(&self, sum: &mut CpuStorage, sum_at: &Layout, g: &CpuStorage, g_at: &Layout) -> Result<()> {
-        let (sum, g) = (values_mut(sum, sum_at)?, values(g, g_at)?);
-        sum.iter_mut().zip(g).for_each(|(sum, g)| *sum += self.0 * g);
-        Ok(())
-    }
-}
-
-struct AddSquares;
-
-impl InplaceOp2 for AddSquares {
-    fn name(&self) -> &'static str {
-        "add-squares"
-    }
-
-    fn cpu_fwd(&self, sum: &mut CpuStorage, sum_at: &Layout, g: &CpuStorage, g_at: &Layout) -> Result<()> {
-        let (sum, g) = (values_mut(sum, sum_at)?, values(g, g_at)?);
-        sum.iter_mut().zip(g).for_each(|(sum, g)| *sum += g * g);
-        Ok(())
     }
 }
 

@@ -4,8 +4,8 @@ use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::gemm::{View, gemm, gemm_strided};
 use super::scratch;
+use super::shape::expect;
 use super::simd::{dot, exp, largest, sum, vectorized};
-use super::slices::{self, read};
 use super::tape::Tape;
 use super::tensors::as_f32;
 
@@ -14,17 +14,17 @@ const HIDDEN: f64 = -1e30;
 
 /// Extents of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads {
+pub(crate) struct Heads {
     /// Texts.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Tokens of a text.
-    pub len: usize,
+    pub(crate) len: usize,
     /// Heads of the queries.
-    pub heads: usize,
+    pub(crate) heads: usize,
     /// Heads of keys and values, a divisor of `heads`: each serves `heads / groups` heads (Ainslie et al. 2023).
-    pub groups: usize,
+    pub(crate) groups: usize,
     /// Values of a head.
-    pub dim: usize,
+    pub(crate) dim: usize,
 }
 
 impl Heads {
@@ -45,34 +45,28 @@ impl Heads {
 /// eq. 1). Shapes: `q: [batch * len, heads * dim]`, `k, v: [batch * len, groups * dim]`; returns the shape of `q`.
 ///
 /// # Errors
-/// If the shapes do not agree.
-pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
+/// If the shapes do not agree, or the device fails.
+pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
     heads.check()?;
-    let (wide, narrow) = (
-        [heads.rows(), heads.heads * heads.dim],
-        [heads.rows(), heads.groups * heads.dim],
-    );
-    if q.dims() != wide || k.dims() != narrow || v.dims() != narrow {
-        bail!("{heads:?} of {:?}, {:?} and {:?}", q.dims(), k.dims(), v.dims());
-    }
-    if !tape.is_native(q) {
-        let (out, pass) = Composed::new(tape, q, k, v, heads)?;
-        return Ok(tape.composition([q, k, v], out, move |grad, _| Ok(pass.backward(&grad)?.map(Some))));
-    }
-    let (out, shares) = {
-        let (q, k, v) = (read(q)?, read(k)?, read(v)?);
-        forward(
-            Rows::new(&q, wide[1]),
-            Rows::new(&k, narrow[1]),
-            Rows::new(&v, narrow[1]),
-            heads,
-        )
-    };
-    let out = slices::tensor(out, (wide[0], wide[1]))?;
-    Ok(tape.looped([q, k, v], out, move |grad, [q, k, v], _| {
-        let rows = [Rows::new(q, wide[1]), Rows::new(k, narrow[1]), Rows::new(v, narrow[1])];
-        Ok(backward(rows, &shares, &grad, heads).map(Some))
-    }))
+    let (wide, narrow) = (heads.heads * heads.dim, heads.groups * heads.dim);
+    expect("the queries of an attention", q, &[heads.rows(), wide])?;
+    expect("the keys of an attention", k, &[heads.rows(), narrow])?;
+    expect("the values of an attention", v, &[heads.rows(), narrow])?;
+    let context = Context::new(tape, q, heads)?;
+    tape.apply(
+        [q, k, v],
+        q.shape(),
+        |inputs, _| {
+            let (out, shares) = forward(apart(inputs, heads), heads);
+            (out, move |grad, inputs, _| {
+                backward(apart(inputs, heads), &shares, &grad, heads).map(Some)
+            })
+        },
+        |inputs, _| {
+            let (out, pass) = Composed::new(inputs, context, heads)?;
+            Ok((out, move |grad| Ok(pass.backward(&grad)?.map(Some))))
+        },
+    )
 }
 
 /// As [`attention`], with queries, keys and values of a token one after another. Shapes:
@@ -80,37 +74,43 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
 ///
 /// # Errors
 /// As [`attention`].
-pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<Tensor> {
+pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<Tensor> {
     heads.check()?;
     let width = heads.heads * heads.dim;
-    if heads.groups != heads.heads || qkv.dims() != [heads.rows(), 3 * width] {
-        bail!("{heads:?} of {:?}", qkv.dims());
+    let narrow = heads.groups * heads.dim;
+    expect("queries, keys and values", qkv, &[heads.rows(), width + 2 * narrow])?;
+    if narrow != width {
+        bail!("packed queries, keys and values of {heads:?}");
     }
-    if !tape.is_native(qkv) {
-        let part = |at: usize| qkv.detach().narrow(1, at * width, width);
-        let (out, pass) = Composed::new(tape, &part(0)?, &part(1)?, &part(2)?, heads)?;
-        return Ok(tape.composition([qkv], out, move |grad, _| {
-            Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])
-        }));
-    }
-    let (out, shares) = {
-        let values = read(qkv)?;
-        let [q, k, v] = packed(&values, width);
-        forward(q, k, v, heads)
-    };
-    let out = slices::tensor(out, (heads.rows(), width))?;
-    Ok(tape.looped([qkv], out, move |grad, [qkv], _| {
-        let [dq, dk, dv] = backward(packed(qkv, width), &shares, &grad, heads);
-        let mut out = Vec::with_capacity(3 * dq.len());
-        let rows = dq
-            .chunks_exact(width)
-            .zip(dk.chunks_exact(width))
-            .zip(dv.chunks_exact(width));
-        for ((q, k), v) in rows {
-            [q, k, v].into_iter().for_each(|part| out.extend_from_slice(part));
-        }
-        Ok([Some(out)])
-    }))
+    let context = Context::new(tape, qkv, heads)?;
+    tape.apply(
+        [qkv],
+        (heads.rows(), width),
+        |[qkv], _| {
+            let (out, shares) = forward(packed(qkv, width), heads);
+            (out, move |grad, [qkv], _| {
+                let parts = backward(packed(qkv, width), &shares, &grad, heads);
+                let mut out = Vec::with_capacity(3 * grad.len());
+                for row in 0..heads.rows() {
+                    parts
+                        .iter()
+                        .for_each(|part| out.extend_from_slice(&part[row * width..][..width]));
+                }
+                [Some(out)]
+            })
+        },
+        |[qkv], _| {
+            let part = |at: usize| qkv.narrow(1, at * width, width);
+            let (out, pass) = Composed::new([part(0)?, part(1)?, part(2)?], context, heads)?;
+            Ok((out, move |grad| Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])))
+        },
+    )
+}
+
+/// Queries, keys and values, each in rows of its own.
+fn apart([q, k, v]: [&[f32]; 3], heads: Heads) -> [Rows<'_>; 3] {
+    let (wide, narrow) = (heads.heads * heads.dim, heads.groups * heads.dim);
+    [Rows::new(q, wide), Rows::new(k, narrow), Rows::new(v, narrow)]
 }
 
 /// Queries, keys and values of rows that hold all three.
@@ -132,9 +132,25 @@ struct Composed {
     shares: Tensor,
 }
 
+/// What compositions take from the tape: the type of products, and the mask.
+struct Context {
+    dtype: DType,
+    mask: Option<Tensor>,
+}
+
+impl Context {
+    fn new(tape: &mut Tape, like: &Tensor, heads: Heads) -> Result<Self> {
+        let mask = (!tape.is_native(like)).then(|| mask(tape, heads.len, like));
+        Ok(Self {
+            dtype: tape.operand_type(like),
+            mask: mask.transpose()?,
+        })
+    }
+}
+
 impl Composed {
     /// On other devices: the output, and what the way back needs.
-    fn new(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<(Tensor, Self)> {
+    fn new([q, k, v]: [Tensor; 3], context: Context, heads: Heads) -> Result<(Tensor, Self)> {
         let Heads {
             batch,
             len,
@@ -142,9 +158,9 @@ impl Composed {
             dim,
             ..
         } = heads;
-        let dtype = tape.operand_type(q);
+        let dtype = context.dtype;
         let split = |x: &Tensor, count: usize| {
-            let x = x.detach().to_dtype(dtype)?.reshape((batch, len, count, dim))?;
+            let x = x.to_dtype(dtype)?.reshape((batch, len, count, dim))?;
             x.transpose(1, 2)?.contiguous()
         };
         let shared = |x: &Tensor| match heads.heads / groups {
@@ -155,9 +171,11 @@ impl Composed {
                 x.reshape((batch, heads.heads, len, dim))
             }
         };
-        let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
-        let scores = (as_f32(&q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
-        let scores = scores.broadcast_add(&mask(tape, len, &scores)?)?;
+        let (q, k, v) = (split(&q, heads.heads)?, shared(&k)?, shared(&v)?);
+        let mut scores = (as_f32(&q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
+        if let Some(mask) = context.mask {
+            scores = scores.broadcast_add(&mask)?;
+        }
         let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
         let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
         let out = as_f32(&shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
@@ -234,7 +252,7 @@ impl<'a> Rows<'a> {
 }
 
 /// The output and the softmax of each head, `[batch, heads, len, len]`.
-fn forward(q: Rows<'_>, k: Rows<'_>, v: Rows<'_>, heads: Heads) -> (Vec<f32>, Vec<f32>) {
+fn forward([q, k, v]: [Rows<'_>; 3], heads: Heads) -> (Vec<f32>, Vec<f32>) {
     let Heads { len, dim, .. } = heads;
     let width = heads.heads * dim;
     let mut out = vec![0.0; heads.rows() * width];

@@ -2,10 +2,9 @@
 
 use candle_core::{Result, Tensor};
 
-use super::conv_grad::transposed;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
-use super::slices::{self, read};
+use super::slices::transposed;
 use super::tape::Tape;
 use super::tensors::{as_f32, fitted, spread};
 use super::{patches, scratch};
@@ -15,53 +14,51 @@ use super::{patches, scratch};
 /// `[batch, filters, rows, columns]`.
 ///
 /// # Errors
-/// If the shapes do not agree.
-pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
-    let window = Window {
-        stride,
-        pad: [pad, pad],
-        pool: [1, 1],
-    };
-    let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], window)?;
+/// If the shapes do not agree, or the device fails.
+pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
+    let (pad, pool) = ([pad, pad], [1, 1]);
+    let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], Window { stride, pad, pool })?;
     if !tape.is_native(x) {
-        return composed(tape, x, w, stride, [pad, pad]);
+        return composed(tape, x, w, stride, pad);
     }
-    let out = forward(&read(x)?, &read(w)?, &g);
-    let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;
-    Ok(tape.looped([x, w], out, move |grad, [x, w], wanted| {
-        let dw = wanted[1].then(|| weight_grad(x, &grad, &g));
-        Ok([wanted[0].then(|| input_grad(w, &grad, &g)), dw])
-    }))
+    let shape = (g.batch, g.filters, g.output[0], g.output[1]);
+    tape.looped([x, w], shape, |[x, w], wanted| {
+        (forward(x, w, &g), move |grad, [x, w], _| {
+            let dw = wanted[1].then(|| weight_grad(x, &grad, &g));
+            [wanted[0].then(|| input_grad(w, &grad, &g)), dw]
+        })
+    })
 }
 
 /// On other devices: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
 pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
-    let operand = |t: &Tensor| t.detach().to_dtype(dtype);
-    let (image, kernel) = (operand(x)?, operand(w)?);
-    // candle pads rows and columns alike.
-    let (image, both) = match pad[0] == pad[1] {
-        true => (image, pad[0]),
-        false => {
-            let rows = image.pad_with_zeros(2, pad[0], pad[0])?;
-            (rows.pad_with_zeros(3, pad[1], pad[1])?, 0)
-        }
-    };
-    let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
-    let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
-    let (image, kernel) = (tape.wants(w).then_some(image), tape.wants(x).then_some(kernel));
-    Ok(tape.composition([x, w], out, move |grad, _| {
-        let grad = grad.to_dtype(dtype)?;
-        let dw = image.map(|image| {
-            // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
-            let by_filter = grad.transpose(0, 1)?.contiguous()?;
-            let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
-            let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
-            as_f32(&dw.contiguous()?)
-        });
-        let dx = kernel.map(|kernel| as_f32(&composed_input_grad(&shape, &kernel, &grad, stride, pad)?));
-        Ok([dx.transpose()?, dw.transpose()?])
-    }))
+    tape.composition([x, w], |[x, w], wanted| {
+        let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
+        let (image, kernel) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+        // candle pads rows and columns alike.
+        let (image, both) = match pad[0] == pad[1] {
+            true => (image, pad[0]),
+            false => {
+                let rows = image.pad_with_zeros(2, pad[0], pad[0])?;
+                (rows.pad_with_zeros(3, pad[1], pad[1])?, 0)
+            }
+        };
+        let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
+        let (image, kernel) = (wanted[1].then_some(image), wanted[0].then_some(kernel));
+        Ok((out, move |grad: Tensor| {
+            let grad = grad.to_dtype(dtype)?;
+            let dw = image.map(|image| {
+                // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
+                let by_filter = grad.transpose(0, 1)?.contiguous()?;
+                let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
+                let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
+                as_f32(&dw.contiguous()?)
+            });
+            let dx = kernel.map(|kernel| as_f32(&composed_input_grad(&shape, &kernel, &grad, stride, pad)?));
+            Ok([dx.transpose()?, dw.transpose()?])
+        }))
+    })
 }
 
 /// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around. (candle's own transposed

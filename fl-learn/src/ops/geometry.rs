@@ -4,13 +4,13 @@ use candle_core::{Result, bail};
 
 /// How a kernel slides over its input and how its output is pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Steps between two positions of the kernel, at least 1, the same in both directions.
-    pub stride: usize,
+    pub(crate) stride: usize,
     /// Zeros around the input: rows above and below, columns left and right.
-    pub pad: [usize; 2],
+    pub(crate) pad: [usize; 2],
     /// Rows and columns of the max-pool that follows, each at least 1; it moves by its own size.
-    pub pool: [usize; 2],
+    pub(crate) pool: [usize; 2],
 }
 
 /// Every extent of one convolution, worked out and checked once.

@@ -1,129 +1,43 @@
 //! Fully connected layers: bias and relu, if wanted, are part of the operation.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 
 use super::gemm::{View, gemm, gemm_new};
-use super::scratch;
-use super::slices::{self, read};
+use super::relu::{composed_relu_grad, relu, relu_grad};
+use super::shape::expect;
 use super::tape::Tape;
-use super::tensors::{as_f32, off_where_zero};
+use super::tensors::as_f32;
+use super::{scratch, slices};
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
 /// `[batch, outputs]`.
 ///
 /// # Errors
-/// If the shapes do not agree, or the tensors are not `f32` on one device.
-pub fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, relu: bool) -> Result<Tensor> {
+/// If the shapes do not agree, or the device fails.
+pub(crate) fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, relu: bool) -> Result<Tensor> {
     let (outputs, inputs) = w.dims2()?;
-    apply(
-        tape,
-        x,
-        w,
-        b,
-        Weights {
-            inputs,
-            outputs,
-            relu,
-            inputs_first: false,
-        },
-    )
+    let layer = Weights {
+        inputs,
+        outputs,
+        relu,
+        inputs_first: false,
+    };
+    layer.apply(tape, x, w, b)
 }
 
 /// As [`linear`], with `w: [inputs, outputs]` as in GPT-2's `Conv1D`: `x w + b`.
 ///
 /// # Errors
 /// As [`linear`].
-pub fn linear_inputs_first(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+pub(crate) fn linear_inputs_first(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
     let (inputs, outputs) = w.dims2()?;
-    apply(
-        tape,
-        x,
-        w,
-        b,
-        Weights {
-            inputs,
-            outputs,
-            relu: false,
-            inputs_first: true,
-        },
-    )
-}
-
-fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Weights) -> Result<Tensor> {
-    let (batch, depth) = x.dims2()?;
-    if depth != layer.inputs || b.is_some_and(|b| b.dims() != [layer.outputs]) {
-        let bias = b.map(Tensor::dims);
-        bail!(
-            "weights {:?} and bias {bias:?} do not suit input {:?}",
-            w.dims(),
-            x.dims()
-        );
-    }
-    if !tape.is_native(x) {
-        return composed(tape, x, w, b, layer);
-    }
-    let x = x.contiguous()?;
-    let bias = b.map(read).transpose()?;
-    let out = layer.forward(&read(&x)?, &read(w)?, bias.as_deref(), batch);
-    drop(bias);
-    let out = slices::tensor(out, (batch, layer.outputs))?;
-    let y = layer.relu.then(|| out.clone());
-    // Without a bias, `w` is passed twice, and the third gradient is `None`.
-    let has_bias = b.is_some();
-    Ok(
-        tape.looped([&x, w, b.unwrap_or(w)], out, move |mut grad, [x, w, _], wanted| {
-            if let Some(y) = y {
-                let y = read(&y)?;
-                grad.iter_mut().zip(y.iter()).for_each(|(g, y)| {
-                    *g = if *y <= 0.0 { 0.0 } else { *g };
-                });
-            }
-            let db = (has_bias && wanted[2]).then(|| {
-                let mut db = vec![0.0; layer.outputs];
-                slices::add_rows(&mut db, &grad);
-                db
-            });
-            let dw = wanted[1].then(|| layer.weight_grad(x, &grad, batch));
-            Ok([wanted[0].then(|| layer.input_grad(w, &grad, batch)), dw, db])
-        }),
-    )
-}
-
-/// As [`apply`], on other devices.
-fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Weights) -> Result<Tensor> {
-    let dtype = tape.operand_type(x);
-    let operand = |t: &Tensor| t.detach().to_dtype(dtype);
-    let (inputs, weights) = (operand(x)?, operand(w)?);
-    let product = match layer.inputs_first {
-        true => inputs.matmul(&weights)?,
-        false => inputs.matmul(&weights.t()?)?,
+    let layer = Weights {
+        inputs,
+        outputs,
+        relu: false,
+        inputs_first: true,
     };
-    let mut out = as_f32(&product)?;
-    if let Some(b) = b {
-        out = out.broadcast_add(&b.detach())?;
-    }
-    if layer.relu {
-        out = out.relu()?;
-    }
-    // Weights of another type are converted again, so that not those of all layers are in memory at once.
-    let weights = tape.wants(x).then(|| w.detach());
-    let inputs = tape.wants(w).then_some(inputs);
-    let (y, has_bias) = (layer.relu.then(|| out.clone()), b.is_some());
-    Ok(tape.composition([x, w, b.unwrap_or(w)], out, move |grad, wanted| {
-        let grad = off_where_zero(grad, y.as_ref())?;
-        let db = (has_bias && wanted[2]).then(|| grad.sum(0)).transpose()?;
-        let grad = grad.to_dtype(dtype)?;
-        let dw = inputs.map(|inputs| match layer.inputs_first {
-            true => inputs.t()?.matmul(&grad),
-            false => grad.t()?.matmul(&inputs),
-        });
-        let dx = weights.map(|weights| match layer.inputs_first {
-            true => grad.matmul(&weights.to_dtype(dtype)?.t()?),
-            false => grad.matmul(&weights.to_dtype(dtype)?),
-        });
-        let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
-        Ok([in_f32(dx)?, in_f32(dw)?, db])
-    }))
+    layer.apply(tape, x, w, b)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -138,6 +52,65 @@ struct Weights {
 const MANY: usize = 257;
 
 impl Weights {
+    fn apply(self, tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+        let (batch, dtype) = (x.dims2()?.0, tape.operand_type(x));
+        expect("the input of a layer", x, &[batch, self.inputs])?;
+        b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[self.outputs]))?;
+        let has_bias = b.is_some();
+        // Without a bias, `w` is passed twice, and the third gradient is `None`.
+        tape.apply(
+            [x, w, b.unwrap_or(w)],
+            (batch, self.outputs),
+            |[x, w, b], wanted| {
+                let out = self.forward(x, w, has_bias.then_some(b), batch);
+                (out, move |mut grad, [x, w, _], y| {
+                    if self.relu {
+                        relu_grad(&mut grad, y);
+                    }
+                    let db = (has_bias && wanted[2]).then(|| {
+                        let mut db = vec![0.0; self.outputs];
+                        slices::add_rows(&mut db, &grad);
+                        db
+                    });
+                    let dw = wanted[1].then(|| self.weight_grad(x, &grad, batch));
+                    [wanted[0].then(|| self.input_grad(w, &grad, batch)), dw, db]
+                })
+            },
+            |[x, w, b], wanted| {
+                let (inputs, weights) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+                let product = match self.inputs_first {
+                    true => inputs.matmul(&weights)?,
+                    false => inputs.matmul(&weights.t()?)?,
+                };
+                let mut out = as_f32(&product)?;
+                if has_bias {
+                    out = out.broadcast_add(&b)?;
+                }
+                if self.relu {
+                    out = out.relu()?;
+                }
+                // Weights of another type are converted again, so that not those of all layers are in memory at once.
+                let (inputs, weights) = (wanted[1].then_some(inputs), wanted[0].then_some(w));
+                let y = self.relu.then(|| out.clone());
+                Ok((out, move |grad| {
+                    let grad = composed_relu_grad(grad, y.as_ref())?;
+                    let db = (has_bias && wanted[2]).then(|| grad.sum(0)).transpose()?;
+                    let grad = grad.to_dtype(dtype)?;
+                    let dw = inputs.map(|inputs| match self.inputs_first {
+                        true => inputs.t()?.matmul(&grad),
+                        false => grad.t()?.matmul(&inputs),
+                    });
+                    let dx = weights.map(|weights| match self.inputs_first {
+                        true => grad.matmul(&weights.to_dtype(dtype)?.t()?),
+                        false => grad.matmul(&weights.to_dtype(dtype)?),
+                    });
+                    let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
+                    Ok([in_f32(dx)?, in_f32(dw)?, db])
+                }))
+            },
+        )
+    }
+
     /// `w^T`, `[inputs, outputs]`.
     fn view<'a>(&self, w: &'a [f32]) -> View<'a> {
         match self.inputs_first {
@@ -157,7 +130,7 @@ impl Weights {
                 gemm(&mut out, x, self.view(w), true);
             }
             if self.relu {
-                out.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
+                out.iter_mut().for_each(|y| *y = relu(*y));
             }
             return out;
         }
@@ -168,7 +141,7 @@ impl Weights {
             for (row, out) in out.chunks_exact_mut(self.outputs).enumerate() {
                 for (at, (y, out)) in y.chunks_exact(batch).zip(out).enumerate() {
                     let value = y[row] + b.map_or(0.0, |b| b[at]);
-                    *out = if self.relu && value <= 0.0 { 0.0 } else { value };
+                    *out = if self.relu { relu(value) } else { value };
                 }
             }
         });

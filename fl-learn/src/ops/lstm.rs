@@ -1,61 +1,72 @@
 //! A layer of long short-term memory over whole texts.
 
 mod composed;
-mod weights;
 
 use candle_core::{Result, Tensor, bail};
 
 use super::gemm::{View, gemm, gemm_new, gemm_strided};
 use super::scratch;
+use super::shape::expect;
 use super::simd::{sigmoid, sum, tanh, vectorized};
-use super::slices::{self, read};
 use super::tape::Tape;
-pub use weights::LstmWeights;
+
+/// The weights of a layer. The gates are in PyTorch's order: input, forget, cell, output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LstmWeights<'a> {
+    /// `[4 * hidden, inputs]`.
+    pub(crate) input: &'a Tensor,
+    /// `[4 * hidden, hidden]`.
+    pub(crate) hidden: &'a Tensor,
+    /// `[4 * hidden]`.
+    pub(crate) input_bias: &'a Tensor,
+    /// `[4 * hidden]`.
+    pub(crate) hidden_bias: &'a Tensor,
+}
 
 /// The hidden states of one layer, from zero states (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et
 /// al. 2000). Shapes: `x: [batch, len, inputs]`; returns `[batch, len, hidden]`.
 ///
 /// # Errors
-/// If the shapes do not agree.
-pub fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
-    let ((batch, len, inputs), (gates, hidden)) = (x.dims3()?, weights.hidden.dims2()?);
-    let biases = [weights.input_bias.dims(), weights.hidden_bias.dims()];
-    if gates != 4 * hidden || weights.input.dims() != [gates, inputs] || biases != [[gates], [gates]] || hidden == 0 {
-        bail!("weights {weights:?} do not suit input {:?}", x.dims());
+/// If the shapes do not agree, or the device fails.
+pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
+    let ((batch, len, inputs), (_, hidden)) = (x.dims3()?, weights.hidden.dims2()?);
+    if batch * len * hidden == 0 {
+        bail!("a text of no token, or no hidden state: {:?}", x.dims());
     }
-    if batch * len == 0 {
-        bail!("a text of no token: {:?}", x.dims());
-    }
-    if !tape.is_native(x) {
-        return composed::forward(tape, x, weights);
-    }
-    let extents = Extents {
-        batch,
-        len,
-        inputs,
-        hidden,
-    };
-    let x_by_time = extents.by_time(&read(x)?, inputs);
-    let bias: Vec<f32> = read(weights.input_bias)?
-        .iter()
-        .zip(read(weights.hidden_bias)?.iter())
-        .map(|(a, b)| a + b)
-        .collect();
-    let pass = extents.forward(&x_by_time, &read(weights.input)?, &read(weights.hidden)?, &bias);
-    let out = slices::tensor(extents.output(&pass.states), (batch, len, hidden))?;
     let LstmWeights {
         input,
         hidden: recurrent,
         input_bias,
         hidden_bias,
     } = weights;
-    let inputs = [x, input, recurrent, input_bias, hidden_bias];
-    Ok(
-        tape.looped(inputs, out, move |grad, [_, input, recurrent, ..], wanted| {
-            let d = extents.backward(pass, &x_by_time, input, recurrent, &grad, wanted[0]);
-            let (input, recurrent, bias) = (Some(d.input), Some(d.hidden), Some(d.bias));
-            Ok([d.x, input, recurrent, bias.clone(), bias])
-        }),
+    expect("`weight_hh` of a layer", recurrent, &[4 * hidden, hidden])?;
+    expect("`weight_ih` of a layer", input, &[4 * hidden, inputs])?;
+    expect("`bias_ih` of a layer", input_bias, &[4 * hidden])?;
+    expect("`bias_hh` of a layer", hidden_bias, &[4 * hidden])?;
+    let extents = Extents {
+        batch,
+        len,
+        inputs,
+        hidden,
+    };
+    let dtype = tape.operand_type(x);
+    tape.apply(
+        [x, input, recurrent, input_bias, hidden_bias],
+        (batch, len, hidden),
+        |[x, input, recurrent, input_bias, hidden_bias], wanted| {
+            let x_by_time = extents.by_time(x, inputs);
+            let bias: Vec<f32> = input_bias.iter().zip(hidden_bias).map(|(a, b)| a + b).collect();
+            let pass = extents.forward(&x_by_time, input, recurrent, &bias);
+            let out = extents.output(&pass.states);
+            (out, move |grad, [_, input, recurrent, ..], _| {
+                let d = extents.backward(pass, &x_by_time, input, recurrent, &grad, wanted[0]);
+                [d.x, Some(d.input), Some(d.hidden), Some(d.bias.clone()), Some(d.bias)]
+            })
+        },
+        |inputs, wanted| {
+            let (out, pass) = composed::forward(inputs, dtype)?;
+            Ok((out, move |grad| pass.backward(&grad, wanted)))
+        },
     )
 }
 

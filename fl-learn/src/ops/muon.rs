@@ -13,8 +13,9 @@ use fl_proto::Muon;
 
 use super::gemm::{View, gemm};
 use super::native::on_cpu;
+use super::sgd;
+use super::slices::{self, transposed};
 use super::step_size::StepSize;
-use super::{sgd, slices};
 
 /// Coefficients of a Newton-Schulz step (Jordan et al. 2024), which maps a singular value `s` to `a s + b s^3 + c s^5`.
 const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
@@ -133,12 +134,6 @@ fn orthogonal(matrix: Vec<f32>, rows: usize, cols: usize) -> Vec<f32> {
         x.iter_mut().zip(&next).for_each(|(x, n)| *x = a * *x + n);
     }
     x
-}
-
-fn transposed(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
-    (0..rows * cols)
-        .map(|at| matrix[at % rows * cols + at / rows])
-        .collect()
 }
 
 /// As [`orthogonal`], by candle's kernels. Shapes: `[rows, cols]`.

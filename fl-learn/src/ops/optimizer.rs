@@ -1,20 +1,21 @@
 //! The optimizer of local steps: what all rules share (FedProx's pull, clipping, moments that outlive a round), and one slot a
 //! variable with its rule.
 
-use candle_core::{CpuStorage, InplaceOp3, Layout, Result, Tensor, Var, bail};
+use candle_core::{Result, Tensor, Var, bail};
 use fl_proto::{OptimizerSpec, Training};
 
 use super::adamw::Moments;
+use super::in_place;
 use super::muon::Hidden;
 use super::native::on_cpu;
 use super::sgd;
-use super::slices::{self, values, values_mut};
+use super::slices;
 use super::step_size::StepSize;
 use fl_client::OptimizerState;
 
 /// The optimizer of one round, with what it carries from step to step.
 #[derive(Debug)]
-pub struct LocalOptimizer {
+pub(crate) struct LocalOptimizer {
     spec: OptimizerSpec,
     /// SGD's momentum.
     momentum: f32,
@@ -43,7 +44,7 @@ impl LocalOptimizer {
     ///
     /// # Errors
     /// If there is not one name for each variable, or the device is out of memory.
-    pub fn new(training: &Training, names: &[&str], vars: &[Var]) -> Result<Self> {
+    pub(crate) fn new(training: &Training, names: &[&str], vars: &[Var]) -> Result<Self> {
         if names.len() != vars.len() {
             bail!("{} names for {} variables", names.len(), vars.len());
         }
@@ -81,7 +82,7 @@ impl LocalOptimizer {
     ///
     /// # Errors
     /// If there is not one gradient for each variable, or the device fails.
-    pub fn step(&mut self, vars: &[Var], grads: Vec<Tensor>, rate: f32) -> Result<()> {
+    pub(crate) fn step(&mut self, vars: &[Var], grads: Vec<Tensor>, rate: f32) -> Result<()> {
         if vars.len() != grads.len() || vars.len() != self.slots.len() {
             bail!("{} gradients for {} variables", grads.len(), vars.len());
         }
@@ -123,7 +124,7 @@ impl LocalOptimizer {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn state(&self) -> Result<OptimizerState> {
+    pub(crate) fn state(&self) -> Result<OptimizerState> {
         let mut values = Vec::new();
         for tensor in self.slots.iter().flat_map(Slot::moments) {
             values.extend(tensor.flatten_all()?.to_vec1::<f32>()?);
@@ -139,7 +140,7 @@ impl LocalOptimizer {
     ///
     /// # Errors
     /// If they are of another optimizer or model, or the device fails; the moments are unspecified then.
-    pub fn restore(&mut self, state: &OptimizerState) -> Result<()> {
+    pub(crate) fn restore(&mut self, state: &OptimizerState) -> Result<()> {
         if state.optimizer != self.spec.name() {
             bail!(
                 "the kept state is of optimizer `{}`, not `{}`",
@@ -190,7 +191,7 @@ impl Slot {
 /// `grad + mu (var - start)`.
 fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
     if on_cpu(&grad) {
-        grad.inplace_op3(&var.as_tensor().detach(), start, &Pull(mu))?;
+        in_place::each_by_two(&grad, var.as_tensor(), start, |g, p, start| *g += mu * (p - start))?;
         return Ok(grad);
     }
     grad + ((var.as_tensor().detach() - start)? * f64::from(mu))?
@@ -213,32 +214,6 @@ fn norm_on_device(grads: &[Tensor]) -> Result<f32> {
     let sums: Vec<Tensor> = grads.iter().map(|grad| grad.sqr()?.sum_all()).collect::<Result<_>>()?;
     let sums = Tensor::stack(&sums, 0)?.to_vec1::<f32>()?;
     Ok(sums.into_iter().map(f64::from).sum::<f64>().sqrt() as f32)
-}
-
-/// `g += mu (p - start)`.
-struct Pull(f32);
-
-impl InplaceOp3 for Pull {
-    fn name(&self) -> &'static str {
-        "fedprox-pull"
-    }
-
-    fn cpu_fwd(
-        &self,
-        g: &mut CpuStorage,
-        g_at: &Layout,
-        p: &CpuStorage,
-        p_at: &Layout,
-        start: &CpuStorage,
-        start_at: &Layout,
-    ) -> Result<()> {
-        let (g, p, start) = (values_mut(g, g_at)?, values(p, p_at)?, values(start, start_at)?);
-        g.iter_mut()
-            .zip(p)
-            .zip(start)
-            .for_each(|((g, p), start)| *g += self.0 * (p - start));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -4,25 +4,19 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor, bail};
 
-use super::slices::{self, read};
 use super::tape::Tape;
 
 /// Cosine and sine of the angle of each position and each pair of values.
 #[derive(Debug, Clone)]
-pub struct Angles {
+pub(crate) struct Angles {
     /// `[positions, dim / 2]` each.
     turns: Arc<Vec<[f32; 2]>>,
     half: usize,
 }
 
 impl Angles {
-    /// Angles `position * theta^(-2 i / dim)` for heads of `dim` values, `dim` even.
-    pub fn new(positions: usize, dim: usize, theta: f64) -> Self {
-        Self::with_frequencies(positions, &frequencies(dim, theta))
-    }
-
     /// Angles `position * frequency`, one frequency for each pair of values.
-    pub fn with_frequencies(positions: usize, frequencies: &[f64]) -> Self {
+    pub(crate) fn new(positions: usize, frequencies: &[f64]) -> Self {
         let turn = |position: usize, frequency: &f64| {
             // In f32 as the models' own code has it.
             let angle = position as f32 * *frequency as f32;
@@ -36,13 +30,13 @@ impl Angles {
     }
 
     /// Positions there are.
-    pub fn positions(&self) -> usize {
+    pub(crate) fn positions(&self) -> usize {
         self.turns.len() / self.half.max(1)
     }
 }
 
 /// `theta^(-2 i / dim)` for each pair of values.
-pub fn frequencies(dim: usize, theta: f64) -> Vec<f64> {
+pub(crate) fn frequencies(dim: usize, theta: f64) -> Vec<f64> {
     (0..dim / 2)
         .map(|i| 1.0 / theta.powf(2.0 * i as f64 / dim as f64))
         .collect()
@@ -53,30 +47,30 @@ pub fn frequencies(dim: usize, theta: f64) -> Vec<f64> {
 ///
 /// # Errors
 /// If the shapes do not agree or there are fewer positions than tokens.
-pub fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
+pub(crate) fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let half = angles.half;
-    if len == 0 || half == 0 || !rows.is_multiple_of(len) || !width.is_multiple_of(2 * half) || len > angles.positions()
-    {
-        bail!(
-            "{len} tokens and {} positions of {half} angles for {:?}",
-            angles.positions(),
-            x.dims()
-        );
+    let (positions, shape) = (angles.positions(), x.dims());
+    if len == 0 || half == 0 || !rows.is_multiple_of(len) || !width.is_multiple_of(2 * half) || len > positions {
+        bail!("{len} tokens and {positions} positions of {half} angles for {shape:?}");
     }
-    if !tape.is_native(x) {
-        let (out, angles) = (composed(&x.detach(), angles, len, 1.0)?, angles.clone());
-        return Ok(tape.composition([x], out, move |grad, _| {
-            Ok([Some(composed(&grad, &angles, len, -1.0)?)])
-        }));
-    }
-    let mut out = read(x)?.to_vec();
-    turn(&mut out, angles, len, width, 1.0);
-    let (out, angles) = (slices::tensor(out, x.shape())?, angles.clone());
-    Ok(tape.looped([x], out, move |mut grad, _, _| {
-        turn(&mut grad, &angles, len, width, -1.0);
-        Ok([Some(grad)])
-    }))
+    tape.apply(
+        [x],
+        x.shape(),
+        |[x], _| {
+            let mut out = x.to_vec();
+            turn(&mut out, angles, len, width, 1.0);
+            let angles = angles.clone();
+            (out, move |mut grad, _, _| {
+                turn(&mut grad, &angles, len, width, -1.0);
+                [Some(grad)]
+            })
+        },
+        |[x], _| {
+            let (out, angles) = (composed(&x, angles, len, 1.0)?, angles.clone());
+            Ok((out, move |grad| Ok([Some(composed(&grad, &angles, len, -1.0)?)])))
+        },
+    )
 }
 
 /// Turns in place, back if `sign` is -1.

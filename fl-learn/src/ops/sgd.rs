@@ -1,25 +1,26 @@
 //! Stochastic gradient descent in place: `v = momentum v + g + decay p`, `p -= rate v`, as `torch.optim.SGD`.
 
-use candle_core::{CpuStorage, InplaceOp2, InplaceOp3, Layout, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 
+use super::in_place;
 use super::native::on_cpu;
-use super::slices::{values, values_mut};
 use super::step_size::StepSize;
 
-/// One step without momentum.
+/// One step without momentum: `p -= rate (scale g + decay p)`.
 ///
 /// # Errors
 /// If the device fails.
 pub(super) fn plain(var: &Var, grad: &Tensor, size: StepSize) -> Result<()> {
     if on_cpu(grad) {
-        return var.as_tensor().inplace_op2(grad, &Descend(size));
+        let (shrink, step) = (1.0 - size.rate * size.decay, size.rate * size.scale);
+        return in_place::each_by(var.as_tensor(), grad, |p, g| *p = *p * shrink - step * g);
     }
     let p = var.as_tensor().detach();
     let direction = direction(&p, grad, size)?;
     var.set(&(p - (direction * f64::from(size.rate))?)?)
 }
 
-/// One step with momentum. `velocity` is updated.
+/// One step with momentum. `velocity` is updated: `v = momentum v + scale g + decay p`.
 ///
 /// # Errors
 /// As [`plain`].
@@ -31,13 +32,15 @@ pub(super) fn with_momentum(
     size: StepSize,
 ) -> Result<()> {
     if on_cpu(grad) {
-        velocity.inplace_op3(grad, &var.as_tensor().detach(), &Accelerate { size, momentum })?;
+        in_place::each_by_two(velocity, grad, var.as_tensor(), |v, g, p| {
+            *v = momentum * *v + size.scale * g + size.decay * p;
+        })?;
         let along = StepSize {
             scale: 1.0,
             decay: 0.0,
             ..size
         };
-        return var.as_tensor().inplace_op2(velocity, &Descend(along));
+        return plain(var, velocity, along);
     }
     let p = var.as_tensor().detach();
     let direction = direction(&p, grad, size)?;
@@ -55,50 +58,4 @@ fn direction(p: &Tensor, grad: &Tensor, size: StepSize) -> Result<Tensor> {
         direction = (direction + (p * f64::from(size.decay))?)?;
     }
     Ok(direction)
-}
-
-/// `p -= rate (scale g + decay p)`.
-struct Descend(StepSize);
-
-impl InplaceOp2 for Descend {
-    fn name(&self) -> &'static str {
-        "sgd-descend"
-    }
-
-    fn cpu_fwd(&self, p: &mut CpuStorage, p_at: &Layout, g: &CpuStorage, g_at: &Layout) -> Result<()> {
-        let (shrink, step) = (1.0 - self.0.rate * self.0.decay, self.0.rate * self.0.scale);
-        let (p, g) = (values_mut(p, p_at)?, values(g, g_at)?);
-        p.iter_mut().zip(g).for_each(|(p, g)| *p = *p * shrink - step * g);
-        Ok(())
-    }
-}
-
-/// `v = momentum v + scale g + decay p`.
-struct Accelerate {
-    size: StepSize,
-    momentum: f32,
-}
-
-impl InplaceOp3 for Accelerate {
-    fn name(&self) -> &'static str {
-        "sgd-accelerate"
-    }
-
-    fn cpu_fwd(
-        &self,
-        v: &mut CpuStorage,
-        v_at: &Layout,
-        g: &CpuStorage,
-        g_at: &Layout,
-        p: &CpuStorage,
-        p_at: &Layout,
-    ) -> Result<()> {
-        let (StepSize { scale, decay, .. }, momentum) = (self.size, self.momentum);
-        let (v, g, p) = (values_mut(v, v_at)?, values(g, g_at)?, values(p, p_at)?);
-        v.iter_mut()
-            .zip(g)
-            .zip(p)
-            .for_each(|((v, g), p)| *v = momentum * *v + scale * g + decay * p);
-        Ok(())
-    }
 }

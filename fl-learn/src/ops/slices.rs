@@ -1,8 +1,8 @@
-//! The `f32` slices behind tensors and behind the arguments of a custom op.
+//! The `f32` slices behind tensors.
 
 use std::ops::{Deref, Range};
 
-use candle_core::{CpuStorage, Layout, Result, Shape, Storage, Tensor, bail};
+use candle_core::{CpuStorage, Result, Shape, Storage, Tensor, bail};
 
 use super::simd::vectorized;
 
@@ -74,40 +74,6 @@ pub(super) fn add(to: &mut [f32], from: &[f32]) {
     );
 }
 
-/// The values of a custom op's argument, row-major.
-///
-/// # Errors
-/// If the storage is not `f32` or its layout is not contiguous.
-pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else {
-        bail!("expected a contiguous tensor")
-    };
-    match storage {
-        CpuStorage::F32(values) => Ok(&values[start..end]),
-        other => bail!(
-            "expected f32 values, found {:?}",
-            candle_core::backend::BackendStorage::dtype(other)
-        ),
-    }
-}
-
-/// As [`values`], to be changed in place.
-///
-/// # Errors
-/// As [`values`].
-pub(super) fn values_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> Result<&'a mut [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else {
-        bail!("expected a contiguous tensor")
-    };
-    match storage {
-        CpuStorage::F32(values) => Ok(&mut values[start..end]),
-        other => bail!(
-            "expected f32 values, found {:?}",
-            candle_core::backend::BackendStorage::dtype(other)
-        ),
-    }
-}
-
 /// Calls `f` with the values of `tensor`, which must be contiguous `f32` on the CPU.
 ///
 /// # Errors
@@ -125,6 +91,17 @@ pub(crate) fn with_values<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> T) -> Re
         return Ok(f(&read(tensor)?));
     }
     Ok(f(&tensor.flatten_all()?.to_vec1::<f32>()?))
+}
+
+/// Rows and columns exchanged. Shapes: `values: [rows * columns]`; returns `[columns * rows]`.
+pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut out = vec![0.0; values.len()];
+    for (row, values) in values.chunks_exact(columns).enumerate() {
+        for (column, value) in values.iter().enumerate() {
+            out[column * rows + row] = *value;
+        }
+    }
+    out
 }
 
 /// Sum of squares in eight fixed lanes.

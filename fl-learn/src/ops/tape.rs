@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use candle_core::{DType, Result, Tensor, TensorId, Var, bail};
+use candle_core::{DType, Result, Shape, Tensor, TensorId, Var, bail};
 
 use super::native::on_cpu;
 use super::slices;
@@ -22,7 +22,7 @@ type ComposedBackward = Box<dyn FnOnce(Tensor, &mut ComposedGradients) -> Result
 /// The ops of one forward pass in their order. The default tape is that of an evaluation: nothing is recorded and
 /// dropout is off. On the CPU they are our own loops; on other devices, compositions of candle's operations.
 #[derive(Default)]
-pub struct Tape {
+pub(crate) struct Tape {
     nodes: Vec<(TensorId, Backward)>,
     /// As `nodes`, on other devices.
     composed_nodes: Vec<(TensorId, ComposedBackward)>,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Tape {
 
 impl Tape {
     /// The tape of a training step of `vars`. `seed` determines all that dropout draws.
-    pub fn training(vars: &[Var], seed: u64) -> Self {
+    pub(crate) fn training(vars: &[Var], seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
             composed_nodes: Vec::new(),
@@ -117,7 +117,7 @@ impl Tape {
     }
 
     /// Whether this is a training step: dropout drops, and batch norm uses the batch's own statistics.
-    pub fn is_training(&self) -> bool {
+    pub(crate) fn is_training(&self) -> bool {
         self.training.is_some()
     }
 
@@ -131,54 +131,85 @@ impl Tape {
         self.training.as_ref().map(|rng| rng.borrow_mut().bits())
     }
 
-    /// Notes that our own loops computed `out` from `inputs`, and returns it. `back` takes the gradient of `out`, the values of the
-    /// inputs and whether the gradient of each is wanted, and returns these.
-    pub(super) fn looped<const N: usize>(
+    /// One operation: its result for `inputs`, which are all on one device, and the way back of its gradients. On a CPU `loops` take
+    /// the row-major values of the inputs; elsewhere `composed` takes the inputs outside candle's own graph, and makes candle's
+    /// operations of them. Both are told of which inputs a gradient is wanted, and return the result with its backward function. That
+    /// takes the gradient of the result (and, of loops, the values of the inputs and of the result) and returns the gradient of
+    /// each input; one that is not wanted may be anything.
+    ///
+    /// # Errors
+    /// If loops would read what is not `f32`, or the device fails.
+    pub(super) fn apply<const N: usize, Loops, Back, Composed, ComposedBack>(
         &mut self,
         inputs: [&Tensor; N],
-        out: Tensor,
-        back: impl FnOnce(Vec<f32>, [&[f32]; N], [bool; N]) -> Result<[Option<Vec<f32>>; N]> + Send + 'static,
-    ) -> Tensor {
-        let wanted = inputs.map(|x| self.wants(x));
+        shape: impl Into<Shape>,
+        loops: Loops,
+        composed: Composed,
+    ) -> Result<Tensor>
+    where
+        Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
+        Back: FnOnce(Vec<f32>, [&[f32]; N], &[f32]) -> [Option<Vec<f32>>; N] + Send + 'static,
+        Composed: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, ComposedBack)>,
+        ComposedBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
+    {
+        match self.is_native(inputs[0]) {
+            true => self.looped(inputs, shape, loops),
+            false => self.composition(inputs, composed),
+        }
+    }
+
+    /// The half of [`Tape::apply`] that runs on the CPU, for operations that are several elsewhere.
+    pub(super) fn looped<const N: usize, Back>(
+        &mut self,
+        inputs: [&Tensor; N],
+        shape: impl Into<Shape>,
+        loops: impl FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
+    ) -> Result<Tensor>
+    where
+        Back: FnOnce(Vec<f32>, [&[f32]; N], &[f32]) -> [Option<Vec<f32>>; N] + Send + 'static,
+    {
+        let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
+        let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+        let (out, back) = with_all(&inputs, |values| loops(values, wanted))?;
+        let out = slices::tensor(out, shape)?;
         if wanted.contains(&true) {
-            let inputs = inputs.map(Tensor::clone);
             self.wanted.insert(out.id());
+            let own = out.clone();
             let backward = move |grad, grads: &mut Gradients| {
-                let values = inputs.iter().map(slices::read).collect::<Result<Vec<_>>>()?;
-                let found = back(grad, std::array::from_fn(|at| &*values[at]), wanted)?;
-                drop(values);
-                for ((x, grad), wanted) in inputs.iter().zip(found).zip(wanted) {
-                    grads.add_some(x.id(), grad.filter(|_| wanted));
+                let own = slices::read(&own)?;
+                let found = with_all(&inputs, |values| back(grad, values, &own))?;
+                for ((to, grad), wanted) in ids.into_iter().zip(found).zip(wanted) {
+                    grads.add_some(to, grad.filter(|_| wanted));
                 }
                 Ok(())
             };
             self.nodes.push((out.id(), Box::new(backward)));
         }
-        out
+        Ok(out)
     }
 
-    /// As [`Tape::looped`], of a composition of candle's operations. `out` and all that `back` holds must be detached: candle's own
-    /// graph is not used.
-    pub(super) fn composition<const N: usize>(
+    /// The half of [`Tape::apply`] that runs on other devices.
+    pub(super) fn composition<const N: usize, Back>(
         &mut self,
         inputs: [&Tensor; N],
-        out: Tensor,
-        back: impl FnOnce(Tensor, [bool; N]) -> Result<[Option<Tensor>; N]> + Send + 'static,
-    ) -> Tensor {
-        let wanted = inputs.map(|x| self.wants(x));
+        composed: impl FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, Back)>,
+    ) -> Result<Tensor>
+    where
+        Back: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
+    {
+        let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
+        let (out, back) = composed(inputs.map(Tensor::detach), wanted)?;
         if wanted.contains(&true) {
-            // The tensors themselves would keep their values.
-            let ids = inputs.map(Tensor::id);
             self.wanted.insert(out.id());
             let backward = move |grad, grads: &mut ComposedGradients| {
-                for ((to, grad), wanted) in ids.into_iter().zip(back(grad, wanted)?).zip(wanted) {
+                for ((to, grad), wanted) in ids.into_iter().zip(back(grad)?).zip(wanted) {
                     grads.add_some(to, grad.filter(|_| wanted))?;
                 }
                 Ok(())
             };
             self.composed_nodes.push((out.id(), Box::new(backward)));
         }
-        out
+        Ok(out)
     }
 
     /// Sets a buffer at the end of a backward pass. A pass that fails because the device is out of memory is repeated with
@@ -191,19 +222,30 @@ impl Tape {
     ///
     /// # Errors
     /// If the number of values differs.
-    pub fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    pub(crate) fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+        let (id, before) = (x.id(), x.shape().clone());
         if !self.is_native(x) {
-            let (out, shape) = (x.detach().reshape(shape)?, x.shape().clone());
-            return Ok(self.composition([x], out, move |grad, _| Ok([Some(grad.reshape(shape)?)])));
+            return self.composition([x], |[x], _| {
+                Ok((x.reshape(shape)?, move |grad: Tensor| Ok([Some(grad.reshape(before)?)])))
+            });
         }
-        Ok(self.looped([x], x.reshape(shape)?, |grad, _, _| Ok([Some(grad)])))
+        let out = x.reshape(shape)?;
+        if self.wants(x) {
+            self.wanted.insert(out.id());
+            let backward = move |grad, grads: &mut Gradients| {
+                grads.add_some(id, Some(grad));
+                Ok(())
+            };
+            self.nodes.push((out.id(), Box::new(backward)));
+        }
+        Ok(out)
     }
 
     /// Gradient of the scalar `loss` with respect to each of `vars`, in their order. Sets the buffers of the model.
     ///
     /// # Errors
     /// If `loss` does not depend on a variable, or the device fails.
-    pub fn backward(mut self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
+    pub(crate) fn backward(mut self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         let buffers = std::mem::take(&mut self.buffers);
         let grads = self.gradients(loss, vars)?;
         for (buffer, value) in buffers {
@@ -270,6 +312,12 @@ impl ComposedGradients {
         self.0.insert(to, sum);
         Ok(())
     }
+}
+
+/// Calls `f` with the values of all `tensors`.
+fn with_all<const N: usize, T>(tensors: &[Tensor], f: impl FnOnce([&[f32]; N]) -> T) -> Result<T> {
+    let values = tensors.iter().map(slices::read).collect::<Result<Vec<_>>>()?;
+    Ok(f(std::array::from_fn(|at| &*values[at])))
 }
 
 fn found<T>(grad: Option<T>) -> Result<T> {

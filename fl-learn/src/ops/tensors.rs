@@ -41,13 +41,17 @@ impl Normal {
         };
         across.broadcast_div(&self.deviation)
     }
-}
 
-/// The gradient of `relu(x)` for that of its result `y`: 0 where `y` is 0.
-pub(super) fn off_where_zero(grad: Tensor, y: Option<&Tensor>) -> Result<Tensor> {
-    match y {
-        Some(y) => grad * y.sign()?,
-        None => Ok(grad),
+    /// Gradients of `x` and of the scale `w` of each column, as far as they are wanted, for that of the scaled values.
+    pub(super) fn scaled_backward<const N: usize>(
+        &self,
+        grad: &Tensor,
+        w: &Tensor,
+        wanted: [bool; N],
+    ) -> Result<[Option<Tensor>; 2]> {
+        let dw = wanted[1].then(|| (grad * &self.values)?.sum(0)).transpose()?;
+        let dx = wanted[0].then(|| self.backward(&grad.broadcast_mul(w)?)).transpose()?;
+        Ok([dx, dw])
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-#[path = "../../../fl-client/src/trainer/fake.rs"]
+#[path = "../../../fl-client/src/trainer/tests/fake.rs"]
 mod fake;
 
 use fake::{Fault, Script, act, change};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]
-#[path = "../../../fl-client/src/trainer/fake.rs"]
+#[path = "../../../fl-client/src/trainer/tests/fake.rs"]
 mod fake;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;

@@ -1,4 +1,4 @@
-//! Tests only: every learner trains as the same model in PyTorch. `tests/fixtures/pytorch.py` makes the vectors.
+//! Every learner trains as the same model in PyTorch. `tests/fixtures/pytorch.py` makes the vectors.
 
 use std::collections::BTreeMap;
 

@@ -13,37 +13,35 @@ pub(super) const OFF: u8 = 255;
 
 /// On other devices: the largest value of each whole window; equal ones share its gradient. Shapes:
 /// `z: [batch, channels, rows, columns]`, `size`: rows and columns of a window.
-pub(super) fn composed(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
+pub(super) fn composed_pool(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
     if size == [1, 1] {
         return Ok(z.clone());
     }
     let (_, _, rows, columns) = z.dims4()?;
     let whole = [rows / size[0] * size[0], columns / size[1] * size[1]];
-    let values = z
-        .detach()
-        .narrow(2, 0, whole[0])?
-        .narrow(3, 0, whole[1])?
-        .contiguous()?;
-    let size = (size[0], size[1]);
-    let out = values.max_pool2d(size)?;
-    let largest = out.clone();
-    Ok(tape.composition([z], out, move |grad, _| {
-        let widened = |x: &Tensor| {
-            let (batch, channels, rows, columns) = x.dims4()?;
-            let x = x.reshape((batch, channels, rows, 1, columns, 1))?;
-            let x = x.broadcast_as((batch, channels, rows, size.0, columns, size.1))?;
-            x.reshape((batch, channels, whole[0], whole[1]))
-        };
-        let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
-        let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
-        let dz = (widened(&(grad / equals)?)? * chosen)?;
-        Ok([Some(fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)])
-    }))
+    tape.composition([z], |[z], _| {
+        let values = z.narrow(2, 0, whole[0])?.narrow(3, 0, whole[1])?.contiguous()?;
+        let size = (size[0], size[1]);
+        let out = values.max_pool2d(size)?;
+        let largest = out.clone();
+        Ok((out, move |grad: Tensor| {
+            let widened = |x: &Tensor| {
+                let (batch, channels, rows, columns) = x.dims4()?;
+                let x = x.reshape((batch, channels, rows, 1, columns, 1))?;
+                let x = x.broadcast_as((batch, channels, rows, size.0, columns, size.1))?;
+                x.reshape((batch, channels, whole[0], whole[1]))
+            };
+            let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
+            let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
+            let dz = (widened(&(grad / equals)?)? * chosen)?;
+            Ok([Some(fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)])
+        }))
+    })
 }
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the
 /// largest (the first of equals), row-major, or [`OFF`]. Shapes: `z: [.. * width]`, `out, pick: [pooled rows * columns]`.
-pub(super) fn pool(
+pub(super) fn relu_pool(
     z: &[f32],
     width: usize,
     bias: f32,
@@ -104,7 +102,7 @@ fn any(rows: &[f32], width: usize, bias: f32, size: [usize; 2], out: &mut [f32],
 }
 
 /// The way back for one plane: overwrites `dz` with the gradient of the values before the pool, and returns the
-/// gradient of the bias. Shapes: as [`pool`], `grad` and `dz` in place of `out` and `z`.
+/// gradient of the bias. Shapes: as [`relu_pool`], `grad` and `dz` in place of `out` and `z`.
 pub(super) fn unpool(grad: &[f32], pick: &[u8], width: usize, size: [usize; 2], cols: usize, dz: &mut [f32]) -> f32 {
     if size == [2, 2] {
         return unpool_two_by_two(grad, pick, width, cols, dz);

@@ -1,13 +1,13 @@
 //! The output layer of a language model together with its loss.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 
+use super::cross_entropy::{IGNORED, check_labels, counted, cross_entropy};
 use super::gemm::{View, gemm};
 use super::linear::linear;
-use super::loss::{IGNORED, cross_entropy};
 use super::scratch;
+use super::shape::expect;
 use super::simd::{exp, largest, sum, vectorized};
-use super::slices::{self, read};
 use super::tape::Tape;
 
 /// Most logits that are in memory at once, unless one row has more: 32 MiB.
@@ -19,7 +19,7 @@ const MOST_LOGITS: usize = 1 << 23;
 ///
 /// # Errors
 /// As [`linear`] and [`cross_entropy`].
-pub fn linear_cross_entropy(
+pub(crate) fn linear_cross_entropy(
     tape: &mut Tape,
     x: &Tensor,
     w: &Tensor,
@@ -30,60 +30,24 @@ pub fn linear_cross_entropy(
         let logits = linear(tape, x, w, b, false)?;
         return cross_entropy(tape, &logits, labels);
     }
-    let ((rows, inputs), (classes, depth)) = (x.dims2()?, w.dims2()?);
-    if depth != inputs || b.is_some_and(|b| b.dims() != [classes]) {
-        let bias = b.map(Tensor::dims);
-        bail!(
-            "weights {:?} and bias {bias:?} do not suit input {:?}",
-            w.dims(),
-            x.dims()
-        );
-    }
-    let fits = |&label: &u32| label == IGNORED || (label as usize) < classes;
-    if rows == 0 || labels.len() != rows || !labels.iter().all(fits) {
-        bail!("{} labels do not suit {rows} rows of {classes} classes", labels.len());
-    }
-    let x = x.contiguous()?;
-    let wanted = Wanted {
-        x: tape.wants(&x),
-        w: tape.wants(w),
-        b: b.is_some_and(|b| tape.wants(b)),
-    };
-    let bias = b.map(read).transpose()?;
-    let layer = Layer {
-        w: &read(w)?,
-        b: bias.as_deref(),
-        inputs,
-        classes,
-    };
-    let (loss, own) = layer.loss(&read(&x)?, labels, wanted);
-    drop(bias);
-    let loss = slices::tensor(vec![loss], ())?;
+    let ((rows, inputs), (classes, _)) = (x.dims2()?, w.dims2()?);
+    expect("the weights of a layer", w, &[classes, inputs])?;
+    b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[classes]))?;
+    check_labels(labels, rows, classes)?;
+    let has_bias = b.is_some();
     // Without a bias, `w` is passed twice, and the third gradient is `None`.
-    Ok(tape.looped([&x, w, b.unwrap_or(w)], loss, move |grad, _, _| {
-        Ok([own.x, own.w, own.b].map(|own| {
-            let mut own = own?;
-            if grad[0] != 1.0 {
-                own.iter_mut().for_each(|value| *value *= grad[0]);
-            }
-            Some(own)
-        }))
-    }))
-}
-
-/// Which gradients are needed.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    x: bool,
-    w: bool,
-    b: bool,
-}
-
-/// Gradients of a mean loss.
-struct Own {
-    x: Option<Vec<f32>>,
-    w: Option<Vec<f32>>,
-    b: Option<Vec<f32>>,
+    tape.looped([x, w, b.unwrap_or(w)], (), |[x, w, b], wanted| {
+        let layer = Layer {
+            w,
+            b: has_bias.then_some(b),
+            inputs,
+            classes,
+        };
+        let (loss, own) = layer.loss(x, labels, wanted);
+        (vec![loss], |grad, _, _| {
+            own.map(|own| Some(own?.into_iter().map(|own| own * grad[0]).collect()))
+        })
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -95,16 +59,13 @@ struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// The mean loss over the rows that count, and its gradients.
-    fn loss(&self, x: &[f32], labels: &[u32], wanted: Wanted) -> (f32, Own) {
+    /// The mean loss over the rows that count, and those of its gradients by `x`, `w` and `b` that are wanted.
+    fn loss(&self, x: &[f32], labels: &[u32], wanted: [bool; 3]) -> (f32, [Option<Vec<f32>>; 3]) {
         let (inputs, classes) = (self.inputs, self.classes);
         let zeros = |wanted: bool, len: usize| wanted.then(|| vec![0.0; len]);
-        let mut own = Own {
-            x: zeros(wanted.x, x.len()),
-            w: zeros(wanted.w, self.w.len()),
-            b: zeros(wanted.b, classes),
-        };
-        let counted = labels.iter().filter(|&&label| label != IGNORED).count().max(1);
+        let [mut own_x, mut own_w] = [zeros(wanted[0], x.len()), zeros(wanted[1], self.w.len())];
+        let mut own_b = zeros(wanted[2] && self.b.is_some(), classes);
+        let counted = counted(labels).max(1);
         let share = 1.0 / counted as f32;
         let at_once = (MOST_LOGITS / classes).max(1);
         let mut loss = 0.0;
@@ -118,18 +79,18 @@ impl Layer<'_> {
                 let w = View::new(self.w, classes, inputs);
                 gemm(logits, x, w.t(), self.b.is_some());
                 for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
-                    loss += row_loss(row, label, share, own.b.as_deref_mut());
+                    loss += row_loss(row, label, share, own_b.as_deref_mut());
                 }
                 let grad = View::new(logits, rows, classes);
-                if let Some(d_x) = &mut own.x {
+                if let Some(d_x) = &mut own_x {
                     gemm(&mut d_x[first * inputs..][..rows * inputs], grad, w, false);
                 }
-                if let Some(d_w) = &mut own.w {
+                if let Some(d_w) = &mut own_w {
                     gemm(d_w, grad.t(), x, piece > 0);
                 }
             });
         }
-        ((loss / counted as f64) as f32, own)
+        ((loss / counted as f64) as f32, [own_x, own_w, own_b])
     }
 }
 

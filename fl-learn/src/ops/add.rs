@@ -1,0 +1,71 @@
+//! Sums of two tensors.
+
+use candle_core::{Result, Tensor};
+
+use super::relu::{composed_relu_grad, relu, relu_grad};
+use super::shape::expect;
+use super::tape::Tape;
+
+/// `a + b`, as at the end of a residual block, then relu if `with_relu`. Shapes: `a` and `b` alike.
+///
+/// # Errors
+/// If the shapes differ.
+pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> Result<Tensor> {
+    expect("the second summand", b, a.dims())?;
+    tape.apply(
+        [a, b],
+        a.shape(),
+        |[a, b], wanted| {
+            let sum = a.iter().zip(b).map(|(a, b)| a + b);
+            let out = match with_relu {
+                true => sum.map(relu).collect(),
+                false => sum.collect(),
+            };
+            (out, move |mut grad, _, y| {
+                if with_relu {
+                    relu_grad(&mut grad, y);
+                }
+                match wanted {
+                    [true, true] => [Some(grad.clone()), Some(grad)],
+                    [true, false] => [Some(grad), None],
+                    [false, _] => [None, Some(grad)],
+                }
+            })
+        },
+        |[a, b], _| {
+            let sum = (a + b)?;
+            let out = if with_relu { sum.relu()? } else { sum };
+            let y = with_relu.then(|| out.clone());
+            Ok((out, move |grad| {
+                let grad = composed_relu_grad(grad, y.as_ref())?;
+                Ok([Some(grad.clone()), Some(grad)])
+            }))
+        },
+    )
+}
+
+/// `a + scale b`, as where an adapter's share is added to a layer's output. Shapes: `a` and `b` alike.
+///
+/// # Errors
+/// If the shapes differ.
+pub(crate) fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
+    expect("the second summand", b, a.dims())?;
+    tape.apply(
+        [a, b],
+        a.shape(),
+        |[a, b], wanted| {
+            let out = a.iter().zip(b).map(|(a, b)| a + scale * b).collect();
+            (out, move |grad, _, _| {
+                let d_b = wanted[1].then(|| grad.iter().map(|g| g * scale).collect());
+                [Some(grad), d_b]
+            })
+        },
+        |[a, b], wanted| {
+            let out = (a + (b * f64::from(scale))?)?;
+            Ok((out, move |grad| {
+                let d_b = wanted[1].then(|| &grad * f64::from(scale)).transpose()?;
+                Ok([Some(grad), d_b])
+            }))
+        },
+    )
+}

@@ -1,0 +1,211 @@
+//! Batch norm of images.
+
+use candle_core::{Result, Tensor, Var};
+
+use super::native::on_cpu;
+use super::planes::{Planes, scaled};
+use super::relu::relu_grad;
+use super::shape::expect;
+use super::simd::{sum, sum_of, vectorized};
+use super::slices::{self, read};
+use super::tape::Tape;
+use super::tensors::Normal;
+
+/// The running statistics of a batch norm: buffers, which a training step changes. Shapes: `[channels]` each.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    /// Running mean.
+    pub(crate) mean: Var,
+    /// Running variance, of divisor `n - 1`.
+    pub(crate) variance: Var,
+    /// Share of the batch's own statistics in the new running ones.
+    pub(crate) momentum: f32,
+}
+
+/// Normalizes each channel over batch and positions, then scales and shifts it (Ioffe and Szegedy 2015); relu if
+/// `relu`. A training step takes the batch's own statistics, and [`Tape::backward`] moves the running ones towards
+/// them; an evaluation takes the running ones. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
+///
+/// # Errors
+/// If the shapes do not agree, or the device fails.
+pub(crate) fn batch_norm(
+    tape: &mut Tape,
+    x: &Tensor,
+    w: &Tensor,
+    b: &Tensor,
+    running: &Running,
+    eps: f32,
+    relu: bool,
+) -> Result<Tensor> {
+    let planes = Planes::new(x, w, b)?;
+    for statistics in [&running.mean, &running.variance] {
+        expect("a running statistic of a norm", statistics, &[planes.channels])?;
+    }
+    match tape.is_native(x) {
+        true => looped(tape, [x, w, b], running, eps, relu, planes),
+        false => composed(tape, [x, w, b], running, eps, relu, planes),
+    }
+}
+
+fn looped(
+    tape: &mut Tape,
+    [x, w, b]: [&Tensor; 3],
+    running: &Running,
+    eps: f32,
+    relu: bool,
+    planes: Planes,
+) -> Result<Tensor> {
+    let Planes {
+        batch,
+        channels,
+        positions,
+    } = planes;
+    let (count, training) = (batch * positions, tape.is_training());
+    let stats: Vec<[f32; 2]> = if training {
+        let (means, variances) = batch_statistics(&read(&x.contiguous()?)?, planes);
+        let stats = inverses(&means, &variances, eps);
+        let unbiased = count as f32 / (count.max(2) - 1) as f32;
+        let variances = variances.iter().map(|v| v * unbiased).collect();
+        let [means, variances] = [slices::tensor(means, channels)?, slices::tensor(variances, channels)?];
+        running.move_towards(tape, &means, &variances)?;
+        stats
+    } else {
+        inverses(&read(&running.mean)?, &read(&running.variance)?, eps)
+    };
+    tape.looped([x, w, b], x.shape(), |[x, w, b], _| {
+        let mut out = vec![0.0; x.len()];
+        vectorized(
+            #[inline(always)]
+            || {
+                let planes = x.chunks_exact(positions).zip(out.chunks_exact_mut(positions));
+                for (at, (x, out)) in planes.enumerate() {
+                    let channel = at % channels;
+                    scaled(x, out, stats[channel], w[channel], b[channel], relu);
+                }
+            },
+        );
+        (out, move |mut grad, [x, w, _], y| {
+            let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+            if relu {
+                relu_grad(&mut grad, y);
+            }
+            vectorized(
+                #[inline(always)]
+                || {
+                    let planes = x.chunks_exact(positions).zip(grad.chunks_exact(positions));
+                    for (at, (x, grad)) in planes.enumerate() {
+                        let [mean, inverse] = stats[at % channels];
+                        db[at % channels] += sum(grad);
+                        dw[at % channels] += sum_of(grad, x, |g, x| g * (x - mean)) * inverse;
+                    }
+                    // Of running statistics, which do not depend on the batch, only the scale is left.
+                    let share = if training { 1.0 / count as f32 } else { 0.0 };
+                    let planes = x.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
+                    for (at, (x, grad)) in planes.enumerate() {
+                        let channel = at % channels;
+                        let [mean, inverse] = stats[channel];
+                        let (total, along) = (db[channel] * share, dw[channel] * share * inverse);
+                        let factor = w[channel] * inverse;
+                        for (g, x) in grad.iter_mut().zip(x) {
+                            *g = (*g - total - (x - mean) * along) * factor;
+                        }
+                    }
+                },
+            );
+            [Some(grad), Some(dw), Some(db)]
+        })
+    })
+}
+
+fn composed(
+    tape: &mut Tape,
+    inputs: [&Tensor; 3],
+    running: &Running,
+    eps: f32,
+    relu: bool,
+    planes: Planes,
+) -> Result<Tensor> {
+    if !tape.is_training() {
+        return tape.composition(inputs, |[x, w, b], wanted| {
+            let [mean, variance] = [&running.mean, &running.variance].map(|t| planes.per_channel(&t.detach()));
+            let deviation = (variance? + f64::from(eps))?.sqrt()?;
+            let normal = x.broadcast_sub(&mean?)?.broadcast_div(&deviation)?;
+            let (out, pass) = planes.affine(normal, &w, &b, relu)?;
+            Ok((out, move |grad| {
+                pass.backward(grad, wanted, |grad| grad.broadcast_div(&deviation))
+            }))
+        });
+    }
+    let rows = (planes.channels, planes.batch * planes.positions);
+    let by_channel = inputs[0].detach().transpose(0, 1)?;
+    let normal = Normal::new(&by_channel.reshape(rows)?, eps, true)?;
+    if let Some(mean) = &normal.mean {
+        let unbiased = (normal.variance.flatten_all()? * (rows.1 as f64 / (rows.1.max(2) - 1) as f64))?;
+        running.move_towards(tape, &mean.flatten_all()?, &unbiased)?;
+    }
+    tape.composition(inputs, |[_, w, b], wanted| {
+        let values = normal.values.reshape(by_channel.shape())?;
+        let (out, pass) = planes.affine(values.transpose(0, 1)?.contiguous()?, &w, &b, relu)?;
+        Ok((out, move |grad| {
+            pass.backward(grad, wanted, |grad| {
+                let grad = grad.transpose(0, 1)?;
+                let flat = normal.backward(&grad.reshape(rows)?)?;
+                flat.reshape(grad.shape())?.transpose(0, 1)?.contiguous()
+            })
+        }))
+    })
+}
+
+impl Running {
+    /// At the end of the backward pass: `running = (1 - momentum) running + momentum own`. Shapes: `[channels]`.
+    fn move_towards(&self, tape: &mut Tape, mean: &Tensor, variance: &Tensor) -> Result<()> {
+        let momentum = tape.momentum(self.momentum);
+        for (running, own) in [(&self.mean, mean), (&self.variance, variance)] {
+            let before = running.as_tensor().detach();
+            let after = if on_cpu(own) {
+                let (before, values) = (read(&before)?, read(own)?);
+                let pairs = before.iter().zip(values.iter());
+                let blended = pairs.map(|(before, own)| (1.0 - momentum) * before + momentum * own);
+                slices::tensor(blended.collect(), own.shape())?
+            } else {
+                ((before * f64::from(1.0 - momentum))? + (own.detach() * f64::from(momentum))?)?
+            };
+            tape.set_after(running, after);
+        }
+        Ok(())
+    }
+}
+
+/// Mean and inverse deviation of each channel.
+fn inverses(means: &[f32], variances: &[f32], eps: f32) -> Vec<[f32; 2]> {
+    let pairs = means.iter().zip(variances);
+    pairs
+        .map(|(mean, variance)| [*mean, 1.0 / (variance + eps).sqrt()])
+        .collect()
+}
+
+/// Mean and variance of each channel.
+fn batch_statistics(values: &[f32], planes: Planes) -> (Vec<f32>, Vec<f32>) {
+    let Planes {
+        channels,
+        positions,
+        batch,
+    } = planes;
+    let count = (batch * positions) as f32;
+    vectorized(
+        #[inline(always)]
+        || {
+            let (mut means, mut variances) = (vec![0.0f32; channels], vec![0.0f32; channels]);
+            for (at, x) in values.chunks_exact(positions).enumerate() {
+                means[at % channels] += sum(x);
+            }
+            means.iter_mut().for_each(|mean| *mean /= count);
+            for (at, x) in values.chunks_exact(positions).enumerate() {
+                let mean = means[at % channels];
+                variances[at % channels] += sum_of(x, x, |x, _| (x - mean) * (x - mean));
+            }
+            variances.iter_mut().for_each(|variance| *variance /= count);
+            (means, variances)
+        },
+    )
+}

@@ -1,0 +1,115 @@
+//! Softmax with cross-entropy.
+
+use candle_core::{Result, Shape, Tensor, bail};
+
+use super::cuda::upload;
+use super::simd::{exp, largest, sum, vectorized};
+use super::tape::Tape;
+use super::tensors::as_f32;
+
+/// A label that is not trained on: the padding of a short text.
+pub(crate) const IGNORED: u32 = u32::MAX;
+
+/// Mean of `-ln softmax(logits)[label]` over the rows whose label is not [`IGNORED`], a scalar; 0 if all are ignored.
+/// Shapes: `logits: [batch, classes]`, `labels: [batch]`.
+///
+/// # Errors
+/// If there is not one label a row, a label is not below `classes`, or the device fails.
+pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
+    let (batch, classes) = logits.dims2()?;
+    check_labels(labels, batch, classes)?;
+    tape.apply(
+        [logits],
+        (),
+        |[logits], [wanted]| {
+            let (loss, own) = forward(logits, labels, wanted);
+            (vec![loss], move |grad, _, _| {
+                [Some(own.into_iter().map(|own| own * grad[0]).collect())]
+            })
+        },
+        // A row whose label is ignored has the weight 0.
+        |[logits], _| {
+            let counted = counted(labels) as f32;
+            let weight = |label: &u32| if *label == IGNORED { 0.0 } else { 1.0 / counted };
+            let weights: Vec<f32> = labels.iter().map(weight).collect();
+            let places = labels.iter().map(|&label| if label == IGNORED { 0 } else { label });
+            let column = Shape::from((batch, 1));
+            let weights = upload(weights, &column, logits.device())?;
+            let places = upload(places.collect(), &column, logits.device())?;
+            let values = as_f32(&logits)?;
+            let shifted = values.broadcast_sub(&values.max_keepdim(1)?)?;
+            let powers = shifted.exp()?;
+            let sums = powers.sum_keepdim(1)?;
+            let losses = (sums.log()? - shifted.gather(&places, 1)?)?;
+            let (loss, dtype) = ((losses * &weights)?.sum_all()?, logits.dtype());
+            Ok((loss, move |grad| {
+                let weights = weights.broadcast_mul(&grad)?;
+                let slope = powers.broadcast_mul(&(&weights / sums)?)?;
+                let slope = slope.scatter_add(&places, &weights.neg()?, 1)?;
+                Ok([Some(slope.to_dtype(dtype)?)])
+            }))
+        },
+    )
+}
+
+/// An error unless `rows` has a label each, below `classes` or [`IGNORED`].
+pub(super) fn check_labels(labels: &[u32], rows: usize, classes: usize) -> Result<()> {
+    let fits = |&label: &u32| label == IGNORED || (label as usize) < classes;
+    if rows == 0 || labels.len() != rows || !labels.iter().all(fits) {
+        bail!("{} labels do not suit {rows} rows of {classes} classes", labels.len());
+    }
+    Ok(())
+}
+
+/// Labels that are not [`IGNORED`].
+pub(super) fn counted(labels: &[u32]) -> usize {
+    labels.iter().filter(|label| **label != IGNORED).count()
+}
+
+/// Widest row whose exponentials are `libm`'s: models of few classes keep the bits that they have always had.
+const FEW_CLASSES: usize = 256;
+
+/// The mean loss and its gradient, `(softmax - one hot) / counted rows`, if `wanted`.
+/// Shapes: `logits: [labels.len() * classes]`.
+fn forward(logits: &[f32], labels: &[u32], wanted: bool) -> (f32, Vec<f32>) {
+    let classes = logits.len() / labels.len();
+    let counted = counted(labels).max(1);
+    let share = 1.0 / counted as f32;
+    let mut grad = vec![0.0; if wanted { logits.len() } else { classes }];
+    let mut loss = 0.0f64;
+    for (row, (logits, &label)) in logits.chunks_exact(classes).zip(labels).enumerate() {
+        if label == IGNORED {
+            continue;
+        }
+        let out = match wanted {
+            true => &mut grad[row * classes..][..classes],
+            false => &mut grad[..],
+        };
+        let (top, sum) = exponentials(logits, out);
+        loss += f64::from(sum.ln() - (logits[label as usize] - top));
+        if wanted {
+            out.iter_mut().for_each(|p| *p *= share / sum);
+            out[label as usize] -= share;
+        }
+    }
+    ((loss / counted as f64) as f32, grad)
+}
+
+/// `out = e^(logits - largest)`; returns the largest and the sum.
+fn exponentials(logits: &[f32], out: &mut [f32]) -> (f32, f32) {
+    if logits.len() <= FEW_CLASSES {
+        let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        out.iter_mut().zip(logits).for_each(|(out, z)| *out = (z - top).exp());
+        return (top, out.iter().sum());
+    }
+    vectorized(
+        #[inline(always)]
+        || {
+            let top = largest(logits);
+            for (out, z) in out.iter_mut().zip(logits) {
+                *out = exp(z - top);
+            }
+            (top, sum(out))
+        },
+    )
+}

@@ -1,0 +1,104 @@
+//! Group norm of images.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::layer_norm::statistics;
+use super::planes::{Planes, scaled};
+use super::relu::relu_grad;
+use super::simd::{dot, sum, vectorized};
+use super::tape::Tape;
+use super::tensors::Normal;
+
+/// Normalizes each example's channels in `groups` groups, then scales and shifts each channel (Wu and He 2018); relu
+/// if `relu`. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
+///
+/// # Errors
+/// If the shapes do not agree, the channels are not a multiple of the groups, or the device fails.
+pub(crate) fn group_norm(
+    tape: &mut Tape,
+    x: &Tensor,
+    w: &Tensor,
+    b: &Tensor,
+    groups: usize,
+    eps: f32,
+    relu: bool,
+) -> Result<Tensor> {
+    let planes = Planes::new(x, w, b)?;
+    let Planes {
+        batch,
+        channels,
+        positions,
+    } = planes;
+    if groups == 0 || !channels.is_multiple_of(groups) {
+        bail!("{groups} groups of {channels} channels");
+    }
+    let each = channels / groups;
+    let len = each * positions;
+    tape.apply(
+        [x, w, b],
+        x.shape(),
+        |[x, w, b], _| {
+            let (mut out, mut stats) = (vec![0.0; x.len()], vec![[0.0f32; 2]; batch * groups]);
+            vectorized(
+                #[inline(always)]
+                || {
+                    let stretches = x.chunks_exact(len).zip(out.chunks_exact_mut(len));
+                    for (at, ((x, out), stat)) in stretches.zip(&mut stats).enumerate() {
+                        *stat = statistics(x, eps);
+                        let planes = x.chunks_exact(positions).zip(out.chunks_exact_mut(positions));
+                        for (channel, (x, out)) in planes.enumerate() {
+                            let channel = at % groups * each + channel;
+                            scaled(x, out, *stat, w[channel], b[channel], relu);
+                        }
+                    }
+                },
+            );
+            (out, move |mut grad, [x, w, _], y| {
+                let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+                let mut normal = vec![0.0; len];
+                if relu {
+                    relu_grad(&mut grad, y);
+                }
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let stretches = x.chunks_exact(len).zip(grad.chunks_exact_mut(len));
+                        for (at, ((x, grad), [mean, inverse])) in stretches.zip(&stats).enumerate() {
+                            for (n, x) in normal.iter_mut().zip(x) {
+                                *n = (x - mean) * inverse;
+                            }
+                            let (mut total, mut along) = (0.0, 0.0);
+                            let planes = normal.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
+                            for (channel, (normal, grad)) in planes.enumerate() {
+                                let channel = at % groups * each + channel;
+                                let (shift, product) = (sum(grad), dot(grad, normal));
+                                db[channel] += shift;
+                                dw[channel] += product;
+                                total += shift * w[channel];
+                                along += product * w[channel];
+                                for g in grad {
+                                    *g *= w[channel];
+                                }
+                            }
+                            let (total, along) = (total / len as f32, along / len as f32);
+                            for (g, n) in grad.iter_mut().zip(&normal) {
+                                *g = (*g - total - n * along) * inverse;
+                            }
+                        }
+                    },
+                );
+                [Some(grad), Some(dw), Some(db)]
+            })
+        },
+        |[x, w, b], wanted| {
+            let rows = (batch * groups, len);
+            let normal = Normal::new(&x.reshape(rows)?, eps, true)?;
+            let (out, pass) = planes.affine(normal.values.reshape(x.shape())?, &w, &b, relu)?;
+            Ok((out, move |grad| {
+                pass.backward(grad, wanted, |grad| {
+                    normal.backward(&grad.reshape(rows)?)?.reshape(grad.shape())
+                })
+            }))
+        },
+    )
+}

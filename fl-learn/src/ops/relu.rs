@@ -1,0 +1,31 @@
+//! Relu, as a part of other operations: 0 below 0. NaN stays, so that a loss shows it.
+
+use candle_core::{Result, Tensor};
+
+use super::simd::vectorized;
+
+/// Relu of a value.
+#[inline(always)]
+pub(super) fn relu(x: f32) -> f32 {
+    if x <= 0.0 { 0.0 } else { x }
+}
+
+/// The gradient of relu's result `y` becomes that of its argument: 0 where `y` is 0. Shapes: alike.
+pub(super) fn relu_grad(grad: &mut [f32], y: &[f32]) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (g, y) in grad.iter_mut().zip(y) {
+                *g = if *y <= 0.0 { 0.0 } else { *g };
+            }
+        },
+    );
+}
+
+/// As [`relu_grad`], on other devices; the gradient itself without `y`.
+pub(super) fn composed_relu_grad(grad: Tensor, y: Option<&Tensor>) -> Result<Tensor> {
+    match y {
+        Some(y) => grad * y.sign()?,
+        None => Ok(grad),
+    }
+}
