@@ -81,18 +81,6 @@ pub fn import(path: &Path, layout: &Layout) -> anyhow::Result<Vec<f32>> {
     from_bytes(&bytes, layout).with_context(context)
 }
 
-/// The layout of the tensors in the safetensors file at `path`.
-///
-/// # Errors
-/// As [`import`].
-pub fn layout_of(path: &Path) -> anyhow::Result<Layout> {
-    let context = || format!("cannot use {} as a model", path.display());
-    let bytes = std::fs::read(path).with_context(context)?;
-    let weights = Weights::parse(&bytes).with_context(context)?;
-    weights.expect_floats().with_context(context)?;
-    Ok(weights.layout().clone())
-}
-
 fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
     let is_plain = |tensor: &Tensor| (tensor.dtype, tensor.role) == Default::default();
     if !layout.tensors().iter().all(is_plain) {
@@ -123,7 +111,6 @@ mod tests {
         let weights: Vec<f32> = (0..10).map(|i| 0.1 * i as f32).collect();
         export(&path, &layout, &weights).unwrap();
         assert_eq!(import(&path, &layout).unwrap(), weights);
-        assert_eq!(layout_of(&path).unwrap(), layout);
         assert_eq!(
             std::fs::read_dir(dir.path()).unwrap().count(),
             1,

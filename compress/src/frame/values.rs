@@ -10,7 +10,7 @@ use crate::frame::measuring::Measuring;
 use crate::frame::view::Frame;
 use crate::layout::{Role, Tensor};
 use crate::section::decode::Section;
-use crate::section::sinks::{Add, Both, Largest, Measured, MeasuredByTensor, Set, Shifted};
+use crate::section::sinks::{Add, Both, Largest, Measured, MeasuredByTensor, Set};
 use crate::sink::Sink;
 use crate::threads;
 
@@ -103,31 +103,6 @@ impl<'a> Frame<'a> {
         self.check_len(acc)?;
         let mut trained = self.trained();
         trained.try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut Add { weight, acc: &mut *acc })))
-    }
-
-    /// Overwrites `out` with the decoded values of the tensors of one role. Shapes: `out`: those values, that is
-    /// [`crate::Layout::trained`], [`crate::Layout::buffers`] or [`crate::Layout::counters`].
-    ///
-    /// # Errors
-    /// As [`Frame::decode`].
-    pub fn decode_role(&self, role: Role, out: &mut [f32]) -> Result<(), Error> {
-        let range = self.layout.range(role);
-        if out.len() != range.len() {
-            return Err(Error::Usage(format!(
-                "{} values for {} of a role",
-                out.len(),
-                range.len()
-            )));
-        }
-        out.fill(0.0);
-        let mut shifted = Shifted {
-            by: range.start,
-            inner: &mut Set(out),
-        };
-        let sections = self.sections.iter().filter(|(unit, _)| unit.role == role);
-        sections
-            .into_iter()
-            .try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut shifted)))
     }
 
     /// The sections of trained tensors.

@@ -113,24 +113,6 @@ impl Sink for MeasuredByTensor<'_> {
     }
 }
 
-/// Forwards values to the indices lower by `by`.
-pub(crate) struct Shifted<'a, S> {
-    pub(crate) by: usize,
-    pub(crate) inner: &'a mut S,
-}
-
-impl<S: Sink> Sink for Shifted<'_, S> {
-    fn dense(&mut self, start: usize, values: &[f32]) {
-        self.inner.dense(start - self.by, values);
-    }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        for (&index, value) in indices.iter().zip(values) {
-            self.inner.dense(index as usize - self.by, std::slice::from_ref(value));
-        }
-    }
-}
-
 /// Overwrites the target with the decoded values.
 pub(crate) struct Set<'a>(pub(crate) &'a mut [f32]);
 

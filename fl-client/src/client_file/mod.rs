@@ -46,7 +46,15 @@ impl ClientFile {
     /// # Errors
     /// `Config` names the file, the key and the allowed values.
     pub fn read(path: &Path, learners: &dyn Learners) -> Result<Self, Error> {
-        Self::read_with(path, learners, text)
+        Self::read_with(path, learners, |pem| {
+            if pem.exists() {
+                return text(pem);
+            }
+            Err(Error::Config(format!(
+                "{}: there is no such file; it comes with the folder that `fl-server issue` makes for a client, or by `fl-client enroll`",
+                pem.display()
+            )))
+        })
     }
 
     /// The file without the certificates, and the task that a command means: `asked`, or the only one. For commands that

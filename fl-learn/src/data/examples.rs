@@ -1,5 +1,6 @@
 //! Views of a set: the examples of a client.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::batch::Batch;
@@ -11,10 +12,21 @@ use super::rng::Rng;
 use fl_client::ClassNames;
 
 /// Some examples of a set that several clients may share. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Examples {
     set: Arc<Dataset>,
     indices: Arc<[u32]>,
+}
+
+/// Nothing of the examples themselves: they must not get into a log.
+impl fmt::Debug for Examples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, input) = (self.len(), self.input());
+        f.debug_struct("Examples")
+            .field("count", &count)
+            .field("input", &input)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Examples {

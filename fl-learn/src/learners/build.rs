@@ -59,18 +59,7 @@ impl LearnerInfo {
         Ok(trained)
     }
 
-    /// Layout and seeded first weights of the model for its usual input. The same on every machine.
-    ///
-    /// # Errors
-    /// If the layout passes a limit of [`Layout`].
-    pub fn initial_weights(&self, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
-        let input = self
-            .input
-            .with_context(|| format!("learner `{}` has no usual input", self.name))?;
-        self.initial_weights_for(input, seed)
-    }
-
-    /// As [`LearnerInfo::initial_weights`], for a given input.
+    /// Layout and seeded first weights of the model for examples of this shape. The same on every machine.
     ///
     /// # Errors
     /// If the model does not suit the input.

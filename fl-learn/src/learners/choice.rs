@@ -1,4 +1,4 @@
-//! A built-in learner as a configuration names it.
+//! The built-in learners, and one of them as a configuration names it.
 
 use std::fmt;
 use std::path::Path;
@@ -12,13 +12,66 @@ use toml::{Table, Value};
 use super::info::LearnerInfo;
 use super::space::InSpace;
 use super::trained::Trained;
-use super::{LEARNERS, among, lora};
+use super::{cnn, har, lenet, lora, lstm, mlp, resnet, transformer};
 use crate::data::{ClientData, Input};
 use fl_cli::task;
 use fl_client::DeviceChoice;
 use fl_client::Error;
 use fl_client::Learner;
 use fl_client::NAME;
+
+/// Every built-in learner.
+pub static LEARNERS: &[LearnerInfo] = &[
+    mlp::LEARNER,
+    cnn::LEARNER,
+    lenet::LEARNER,
+    har::LEARNER,
+    resnet::RESNET8,
+    resnet::RESNET18,
+    resnet::RESNET50,
+    lstm::LEARNER,
+    transformer::LEARNER,
+    lora::LEARNER,
+];
+
+/// The built-in learner called `name`.
+///
+/// # Errors
+/// `Config` if there is none; the error lists those there are.
+pub fn find(name: &str) -> Result<&'static LearnerInfo, Error> {
+    among(LEARNERS, name)
+}
+
+/// The learner called `name` among `learners`.
+///
+/// # Errors
+/// `Config` if there is none, or more than one.
+fn among<'a>(learners: &'a [LearnerInfo], name: &str) -> Result<&'a LearnerInfo, Error> {
+    let mut found = learners.iter().filter(|learner| learner.name == name);
+    match (found.next(), found.next()) {
+        (Some(learner), None) => Ok(learner),
+        (Some(_), Some(_)) => Err(Error::Config(format!(
+            "two learners of this program are called `{name}`; give one of them another name"
+        ))),
+        (None, _) => {
+            let names: Vec<&str> = learners.iter().map(|learner| &*learner.name).collect();
+            Err(Error::Config(format!(
+                "there is no learner `{name}`; the learners are {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Name and description of every learner of this crate, for a help text.
+pub fn help() -> String {
+    help_of(LEARNERS)
+}
+
+pub(crate) fn help_of(learners: &[LearnerInfo]) -> String {
+    let list: Vec<String> = learners.iter().map(|l| format!("{} ({})", l.name, l.about)).collect();
+    format!("Name of the learner: {}", list.join(", "))
+}
 
 /// A built-in learner and the settings of its model: `"mlp"`, or `{ name = "transformer", layers = 4 }`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

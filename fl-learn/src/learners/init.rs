@@ -125,10 +125,9 @@ mod tests {
                 .eq(golden.map(|(name, _)| name))
         );
         let found = golden.map(|(name, _)| {
-            (
-                name,
-                Digest::of_f32(&find(name).unwrap().initial_weights(42).unwrap().1).to_string(),
-            )
+            let info = find(name).unwrap();
+            let (_, weights) = info.initial_weights_for(info.input.unwrap(), 42).unwrap();
+            (name, Digest::of_f32(&weights).to_string())
         });
         assert_eq!(found.each_ref().map(|(name, digest)| (*name, digest.as_str())), golden);
     }

@@ -11,7 +11,7 @@ use super::native::on_cpu;
 /// If the device fails.
 pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(&grad) {
-        in_place::each(&grad, |g| *g *= weight)?;
+        in_place::each(&grad, move |g| *g *= weight)?;
         return Ok(grad);
     }
     grad * f64::from(weight)
@@ -23,7 +23,7 @@ pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
 /// If the device fails.
 pub(crate) fn add_weighted(sum: Tensor, grad: &Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(grad) {
-        in_place::each_by(&sum, grad, |sum, g| *sum += weight * g)?;
+        in_place::each_by(&sum, grad, move |sum, g| *sum += weight * g)?;
         return Ok(sum);
     }
     sum + (grad * f64::from(weight))?
@@ -55,7 +55,7 @@ impl SquaredGradients {
     pub(crate) fn add(&mut self, grads: &[Tensor]) -> Result<()> {
         for (sum, grad) in self.sums.iter_mut().zip(grads) {
             if on_cpu(grad) {
-                in_place::each_by(sum, grad, |sum, g| *sum += g * g)?;
+                in_place::each_by(sum, grad, move |sum, g| *sum += g * g)?;
             } else {
                 *sum = (&*sum + grad.sqr()?)?;
             }

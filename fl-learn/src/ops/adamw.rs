@@ -45,13 +45,13 @@ impl Moments {
         let (eps, scale) = (adamw.eps, size.scale);
         if on_cpu(grad) {
             let part = (1.0 - beta1) * scale;
-            in_place::each_by(&self.mean, grad, |m, g| *m = beta1 * *m + part * g)?;
+            in_place::each_by(&self.mean, grad, move |m, g| *m = beta1 * *m + part * g)?;
             let part = 1.0 - beta2;
-            in_place::each_by(&self.square, grad, |v, g| {
+            in_place::each_by(&self.square, grad, move |v, g| {
                 let g = scale * g;
                 *v = beta2 * *v + part * (g * g);
             })?;
-            return in_place::each_by_two(var.as_tensor(), &self.mean, &self.square, |p, m, v| {
+            return in_place::each_by_two(var.as_tensor(), &self.mean, &self.square, move |p, m, v| {
                 *p = shrink * *p - rate * m / (root * v.sqrt() + eps);
             });
         }

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::relu::{composed_relu_grad, relu, relu_grad};
+use super::relu::relu;
 use super::shape::expect;
 use super::tape::Tape;
 
@@ -12,7 +12,8 @@ use super::tape::Tape;
 /// If the shapes differ.
 pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> Result<Tensor> {
     expect("the second summand", b, a.dims())?;
-    tape.apply(
+    tape.apply_with(
+        with_relu,
         [a, b],
         a.shape(),
         |[a, b], wanted| {
@@ -21,26 +22,13 @@ pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> R
                 true => sum.map(relu).collect(),
                 false => sum.collect(),
             };
-            (out, move |mut grad, _, y| {
-                if with_relu {
-                    relu_grad(&mut grad, y);
-                }
-                match wanted {
-                    [true, true] => [Some(grad.clone()), Some(grad)],
-                    [true, false] => [Some(grad), None],
-                    [false, _] => [None, Some(grad)],
-                }
+            (out, move |grad, _| match wanted {
+                [true, true] => [Some(grad.clone()), Some(grad)],
+                [true, false] => [Some(grad), None],
+                [false, _] => [None, Some(grad)],
             })
         },
-        |[a, b], _| {
-            let sum = (a + b)?;
-            let out = if with_relu { sum.relu()? } else { sum };
-            let y = with_relu.then(|| out.clone());
-            Ok((out, move |grad| {
-                let grad = composed_relu_grad(grad, y.as_ref())?;
-                Ok([Some(grad.clone()), Some(grad)])
-            }))
-        },
+        |[a, b], _| Ok(((a + b)?, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)]))),
     )
 }
 
@@ -55,7 +43,7 @@ pub(crate) fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) ->
         a.shape(),
         |[a, b], wanted| {
             let out = a.iter().zip(b).map(|(a, b)| a + scale * b).collect();
-            (out, move |grad, _, _| {
+            (out, move |grad, _| {
                 let d_b = wanted[1].then(|| grad.iter().map(|g| g * scale).collect());
                 [Some(grad), d_b]
             })

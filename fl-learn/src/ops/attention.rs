@@ -58,7 +58,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
         q.shape(),
         |inputs, _| {
             let (out, shares) = forward(apart(inputs, heads), heads);
-            (out, move |grad, inputs, _| {
+            (out, move |grad, inputs| {
                 backward(apart(inputs, heads), &shares, &grad, heads).map(Some)
             })
         },
@@ -88,7 +88,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
         (heads.rows(), width),
         |[qkv], _| {
             let (out, shares) = forward(packed(qkv, width), heads);
-            (out, move |grad, [qkv], _| {
+            (out, move |grad, [qkv]| {
                 let parts = backward(packed(qkv, width), &shares, &grad, heads);
                 let mut out = Vec::with_capacity(3 * grad.len());
                 for row in 0..heads.rows() {

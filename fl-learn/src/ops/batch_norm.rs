@@ -4,7 +4,6 @@ use candle_core::{Result, Tensor, Var};
 
 use super::native::on_cpu;
 use super::planes::{Planes, scaled};
-use super::relu::relu_grad;
 use super::shape::expect;
 use super::simd::{sum, sum_of, vectorized};
 use super::slices::{self, read};
@@ -72,7 +71,7 @@ fn looped(
     } else {
         inverses(&read(&running.mean)?, &read(&running.variance)?, eps)
     };
-    tape.looped([x, w, b], x.shape(), |[x, w, b], _| {
+    tape.looped(relu, [x, w, b], x.shape(), |[x, w, b], _| {
         let mut out = vec![0.0; x.len()];
         vectorized(
             #[inline(always)]
@@ -84,11 +83,8 @@ fn looped(
                 }
             },
         );
-        (out, move |mut grad, [x, w, _], y| {
+        (out, move |mut grad, [x, w, _]| {
             let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
-            if relu {
-                relu_grad(&mut grad, y);
-            }
             vectorized(
                 #[inline(always)]
                 || {
@@ -126,13 +122,13 @@ fn composed(
     planes: Planes,
 ) -> Result<Tensor> {
     if !tape.is_training() {
-        return tape.composition(inputs, |[x, w, b], wanted| {
+        return tape.composition(relu, inputs, |[x, w, b], wanted| {
             let [mean, variance] = [&running.mean, &running.variance].map(|t| planes.per_channel(&t.detach()));
             let deviation = (variance? + f64::from(eps))?.sqrt()?;
             let normal = x.broadcast_sub(&mean?)?.broadcast_div(&deviation)?;
-            let (out, pass) = planes.affine(normal, &w, &b, relu)?;
+            let (out, pass) = planes.affine(normal, &w, &b)?;
             Ok((out, move |grad| {
-                pass.backward(grad, wanted, |grad| grad.broadcast_div(&deviation))
+                pass.backward(&grad, wanted, |grad| grad.broadcast_div(&deviation))
             }))
         });
     }
@@ -143,11 +139,11 @@ fn composed(
         let unbiased = (normal.variance.flatten_all()? * (rows.1 as f64 / (rows.1.max(2) - 1) as f64))?;
         running.move_towards(tape, &mean.flatten_all()?, &unbiased)?;
     }
-    tape.composition(inputs, |[_, w, b], wanted| {
+    tape.composition(relu, inputs, |[_, w, b], wanted| {
         let values = normal.values.reshape(by_channel.shape())?;
-        let (out, pass) = planes.affine(values.transpose(0, 1)?.contiguous()?, &w, &b, relu)?;
+        let (out, pass) = planes.affine(values.transpose(0, 1)?.contiguous()?, &w, &b)?;
         Ok((out, move |grad| {
-            pass.backward(grad, wanted, |grad| {
+            pass.backward(&grad, wanted, |grad| {
                 let grad = grad.transpose(0, 1)?;
                 let flat = normal.backward(&grad.reshape(rows)?)?;
                 flat.reshape(grad.shape())?.transpose(0, 1)?.contiguous()

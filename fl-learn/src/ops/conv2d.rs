@@ -22,8 +22,8 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
         return composed(tape, x, w, stride, pad);
     }
     let shape = (g.batch, g.filters, g.output[0], g.output[1]);
-    tape.looped([x, w], shape, |[x, w], wanted| {
-        (forward(x, w, &g), move |grad, [x, w], _| {
+    tape.looped(false, [x, w], shape, |[x, w], wanted| {
+        (forward(x, w, &g), move |grad, [x, w]| {
             let dw = wanted[1].then(|| weight_grad(x, &grad, &g));
             [wanted[0].then(|| input_grad(w, &grad, &g)), dw]
         })
@@ -33,7 +33,7 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
 /// On other devices: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
 pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
-    tape.composition([x, w], |[x, w], wanted| {
+    tape.composition(false, [x, w], |[x, w], wanted| {
         let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
         let (image, kernel) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
         // candle pads rows and columns alike.

@@ -5,7 +5,6 @@ use candle_core::{Result, Tensor};
 use super::conv2d;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
-use super::relu::composed_relu_grad;
 use super::slices::transposed;
 use super::tape::Tape;
 use super::{patches, relu_pool, scratch};
@@ -20,21 +19,17 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
     let g = Geometry::new(x.dims(), w.dims(), b.dims(), window)?;
     if tape.is_native(x) {
         let shape = (g.batch, g.filters, g.pooled[0], g.pooled[1]);
-        return tape.looped([x, w, b], shape, |[x, w, b], wanted| {
+        return tape.looped(false, [x, w, b], shape, |[x, w, b], wanted| {
             let (out, picks) = forward(x, w, b, &g);
-            (out, move |grad, [x, w, _], _| {
-                backward(x, w, &grad, &picks, wanted[0], &g)
-            })
+            (out, move |grad, [x, w, _]| backward(x, w, &grad, &picks, wanted[0], &g))
         });
     }
     let z = conv2d::composed(tape, x, w, window.stride, window.pad)?;
     // A pool of sums with the bias has the same largest values, but takes longer.
     let pooled = relu_pool::composed_pool(tape, &z, window.pool)?;
-    tape.composition([&pooled, b], |[x, b], wanted| {
-        let out = x.broadcast_add(&b.reshape((1, (), 1, 1))?)?.relu()?;
-        let y = out.clone();
-        Ok((out, move |grad| {
-            let grad = composed_relu_grad(grad, Some(&y))?;
+    tape.composition(true, [&pooled, b], |[x, b], wanted| {
+        let out = x.broadcast_add(&b.reshape((1, (), 1, 1))?)?;
+        Ok((out, move |grad: Tensor| {
             let db = wanted[1].then(|| grad.sum((0, 2, 3))).transpose()?;
             Ok([Some(grad), db])
         }))

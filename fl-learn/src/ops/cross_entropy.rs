@@ -23,9 +23,7 @@ pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) ->
         (),
         |[logits], [wanted]| {
             let (loss, own) = forward(logits, labels, wanted);
-            (vec![loss], move |grad, _, _| {
-                [Some(own.into_iter().map(|own| own * grad[0]).collect())]
-            })
+            (vec![loss], move |grad, _| [Some(scaled(own, grad[0]))])
         },
         // A row whose label is ignored has the weight 0.
         |[logits], _| {
@@ -59,6 +57,14 @@ pub(super) fn check_labels(labels: &[u32], rows: usize, classes: usize) -> Resul
         bail!("{} labels do not suit {rows} rows of {classes} classes", labels.len());
     }
     Ok(())
+}
+
+/// The gradient `own` of a loss, times the gradient `by` of the loss itself, which is 1 unless the loss is a part of another.
+pub(super) fn scaled(mut own: Vec<f32>, by: f32) -> Vec<f32> {
+    if by != 1.0 {
+        own.iter_mut().for_each(|own| *own *= by);
+    }
+    own
 }
 
 /// Labels that are not [`IGNORED`].

@@ -24,7 +24,7 @@ pub(crate) fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<T
         |[x], _| {
             let mut out = x.to_vec();
             drop_out(&mut out, seed, probability);
-            (out, move |mut grad, _, _| {
+            (out, move |mut grad, _| {
                 drop_out(&mut grad, seed, probability);
                 [Some(grad)]
             })

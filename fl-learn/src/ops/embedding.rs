@@ -26,7 +26,7 @@ pub(crate) fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Ten
             let mut out = Vec::with_capacity(rows.len() * dim);
             rows.iter()
                 .for_each(|&id| out.extend_from_slice(&w[id as usize * dim..][..dim]));
-            (out, move |grad, _, _| {
+            (out, move |grad, _| {
                 let mut dw = vec![0.0; vocabulary * dim];
                 for (&id, grad) in rows.iter().zip(grad.chunks_exact(dim)) {
                     slices::add(&mut dw[id as usize * dim..][..dim], grad);

@@ -28,7 +28,7 @@ pub(crate) fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
                     }
                 },
             );
-            (out, |mut grad, [x], _| {
+            (out, |mut grad, [x]| {
                 vectorized(
                     #[inline(always)]
                     || {

@@ -4,7 +4,6 @@ use candle_core::{Result, Tensor, bail};
 
 use super::layer_norm::statistics;
 use super::planes::{Planes, scaled};
-use super::relu::relu_grad;
 use super::simd::{dot, sum, vectorized};
 use super::tape::Tape;
 use super::tensors::Normal;
@@ -34,7 +33,8 @@ pub(crate) fn group_norm(
     }
     let each = channels / groups;
     let len = each * positions;
-    tape.apply(
+    tape.apply_with(
+        relu,
         [x, w, b],
         x.shape(),
         |[x, w, b], _| {
@@ -53,12 +53,9 @@ pub(crate) fn group_norm(
                     }
                 },
             );
-            (out, move |mut grad, [x, w, _], y| {
+            (out, move |mut grad, [x, w, _]| {
                 let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
                 let mut normal = vec![0.0; len];
-                if relu {
-                    relu_grad(&mut grad, y);
-                }
                 vectorized(
                     #[inline(always)]
                     || {
@@ -93,9 +90,9 @@ pub(crate) fn group_norm(
         |[x, w, b], wanted| {
             let rows = (batch * groups, len);
             let normal = Normal::new(&x.reshape(rows)?, eps, true)?;
-            let (out, pass) = planes.affine(normal.values.reshape(x.shape())?, &w, &b, relu)?;
+            let (out, pass) = planes.affine(normal.values.reshape(x.shape())?, &w, &b)?;
             Ok((out, move |grad| {
-                pass.backward(grad, wanted, |grad| {
+                pass.backward(&grad, wanted, |grad| {
                     normal.backward(&grad.reshape(rows)?)?.reshape(grad.shape())
                 })
             }))

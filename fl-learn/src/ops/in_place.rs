@@ -1,4 +1,5 @@
-//! Values of a tensor on the CPU, changed in place.
+//! Values of a tensor on the CPU, changed in place. The closures should own their numbers (`move`): behind a reference, a number might
+//! be one of those that change, and no loop over it is vectorized.
 
 use std::cell::Cell;
 
@@ -27,30 +28,42 @@ impl<F: FnOnce(&mut [f32])> InplaceOp1 for Change<F> {
 ///
 /// # Errors
 /// If `x` is not contiguous `f32` on the CPU.
-pub(super) fn each(x: &Tensor, mut f: impl FnMut(&mut f32)) -> Result<()> {
-    let change = |x: &mut [f32]| x.iter_mut().for_each(&mut f);
-    x.inplace_op1(&Change(Cell::new(Some(change))))
+pub(super) fn each(x: &Tensor, f: impl Fn(&mut f32)) -> Result<()> {
+    change(x, move |x| {
+        for x in x {
+            f(x);
+        }
+    })
 }
 
 /// Changes each value of `x`, given that of `y` at its place. Shapes: alike.
 ///
 /// # Errors
 /// As [`each`].
-pub(super) fn each_by(x: &Tensor, y: &Tensor, mut f: impl FnMut(&mut f32, f32)) -> Result<()> {
+pub(super) fn each_by(x: &Tensor, y: &Tensor, f: impl Fn(&mut f32, f32)) -> Result<()> {
     let y = read(y)?;
-    let change = |x: &mut [f32]| x.iter_mut().zip(&*y).for_each(|(x, y)| f(x, *y));
-    x.inplace_op1(&Change(Cell::new(Some(change))))
+    let y = &*y;
+    change(x, move |x| {
+        for (x, y) in x.iter_mut().zip(y) {
+            f(x, *y);
+        }
+    })
 }
 
 /// As [`each_by`], given those of `y` and `z`.
 ///
 /// # Errors
 /// As [`each`].
-pub(super) fn each_by_two(x: &Tensor, y: &Tensor, z: &Tensor, mut f: impl FnMut(&mut f32, f32, f32)) -> Result<()> {
+pub(super) fn each_by_two(x: &Tensor, y: &Tensor, z: &Tensor, f: impl Fn(&mut f32, f32, f32)) -> Result<()> {
     let (y, z) = (read(y)?, read(z)?);
-    let change = |x: &mut [f32]| {
-        let others = y.iter().zip(&*z);
-        x.iter_mut().zip(others).for_each(|(x, (y, z))| f(x, *y, *z));
-    };
-    x.inplace_op1(&Change(Cell::new(Some(change))))
+    let (y, z) = (&*y, &*z);
+    change(x, move |x| {
+        for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
+            f(x, *y, *z);
+        }
+    })
+}
+
+fn change(x: &Tensor, f: impl FnOnce(&mut [f32])) -> Result<()> {
+    x.inplace_op1(&Change(Cell::new(Some(f))))
 }

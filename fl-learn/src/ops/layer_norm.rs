@@ -32,7 +32,7 @@ pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, ep
                     }
                 },
             );
-            (out, move |mut grad, [x, w, _], _| {
+            (out, move |mut grad, [x, w, _]| {
                 let (mut dw, mut db, mut normal) = (vec![0.0; dim], vec![0.0; dim], vec![0.0; dim]);
                 vectorized(
                     #[inline(always)]

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::gemm::{View, gemm, gemm_new};
-use super::relu::{composed_relu_grad, relu, relu_grad};
+use super::relu::relu;
 use super::shape::expect;
 use super::tape::Tape;
 use super::tensors::as_f32;
@@ -58,15 +58,13 @@ impl Weights {
         b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[self.outputs]))?;
         let has_bias = b.is_some();
         // Without a bias, `w` is passed twice, and the third gradient is `None`.
-        tape.apply(
+        tape.apply_with(
+            self.relu,
             [x, w, b.unwrap_or(w)],
             (batch, self.outputs),
             |[x, w, b], wanted| {
                 let out = self.forward(x, w, has_bias.then_some(b), batch);
-                (out, move |mut grad, [x, w, _], y| {
-                    if self.relu {
-                        relu_grad(&mut grad, y);
-                    }
+                (out, move |grad, [x, w, _]| {
                     let db = (has_bias && wanted[2]).then(|| {
                         let mut db = vec![0.0; self.outputs];
                         slices::add_rows(&mut db, &grad);
@@ -86,14 +84,9 @@ impl Weights {
                 if has_bias {
                     out = out.broadcast_add(&b)?;
                 }
-                if self.relu {
-                    out = out.relu()?;
-                }
                 // Weights of another type are converted again, so that not those of all layers are in memory at once.
                 let (inputs, weights) = (wanted[1].then_some(inputs), wanted[0].then_some(w));
-                let y = self.relu.then(|| out.clone());
-                Ok((out, move |grad| {
-                    let grad = composed_relu_grad(grad, y.as_ref())?;
+                Ok((out, move |grad: Tensor| {
                     let db = (has_bias && wanted[2]).then(|| grad.sum(0)).transpose()?;
                     let grad = grad.to_dtype(dtype)?;
                     let dw = inputs.map(|inputs| match self.inputs_first {

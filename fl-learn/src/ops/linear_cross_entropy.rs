@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::cross_entropy::{IGNORED, check_labels, counted, cross_entropy};
+use super::cross_entropy::{IGNORED, check_labels, counted, cross_entropy, scaled};
 use super::gemm::{View, gemm};
 use super::linear::linear;
 use super::scratch;
@@ -36,7 +36,7 @@ pub(crate) fn linear_cross_entropy(
     check_labels(labels, rows, classes)?;
     let has_bias = b.is_some();
     // Without a bias, `w` is passed twice, and the third gradient is `None`.
-    tape.looped([x, w, b.unwrap_or(w)], (), |[x, w, b], wanted| {
+    tape.looped(false, [x, w, b.unwrap_or(w)], (), |[x, w, b], wanted| {
         let layer = Layer {
             w,
             b: has_bias.then_some(b),
@@ -44,9 +44,7 @@ pub(crate) fn linear_cross_entropy(
             classes,
         };
         let (loss, own) = layer.loss(x, labels, wanted);
-        (vec![loss], |grad, _, _| {
-            own.map(|own| Some(own?.into_iter().map(|own| own * grad[0]).collect()))
-        })
+        (vec![loss], |grad, _| own.map(|own| Some(scaled(own?, grad[0]))))
     })
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Res
             let bias: Vec<f32> = input_bias.iter().zip(hidden_bias).map(|(a, b)| a + b).collect();
             let pass = extents.forward(&x_by_time, input, recurrent, &bias);
             let out = extents.output(&pass.states);
-            (out, move |grad, [_, input, recurrent, ..], _| {
+            (out, move |grad, [_, input, recurrent, ..]| {
                 let d = extents.backward(pass, &x_by_time, input, recurrent, &grad, wanted[0]);
                 [d.x, Some(d.input), Some(d.hidden), Some(d.bias.clone()), Some(d.bias)]
             })

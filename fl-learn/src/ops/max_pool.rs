@@ -48,7 +48,7 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
                     (*out, *pick) = (best, place.unwrap_or(0) as u32);
                 }
             }
-            (out, move |grad, _, _| {
+            (out, move |grad, _| {
                 let mut dx = vec![0.0; len];
                 let planes = dx.chunks_exact_mut(rows * columns).zip(grad.chunks_exact(cells));
                 for ((dx, grad), picks) in planes.zip(picks.chunks_exact(cells)) {

@@ -20,7 +20,7 @@ pub(crate) fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         (batch, channels),
         |[x], _| {
             let means = x.chunks_exact(positions).map(|plane| sum(plane) / positions as f32);
-            (means.collect(), move |grad, _, _| {
+            (means.collect(), move |grad, _| {
                 let share = |g: f32| std::iter::repeat_n(g / positions as f32, positions);
                 [Some(grad.into_iter().flat_map(share).collect())]
             })

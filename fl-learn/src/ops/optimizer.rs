@@ -191,7 +191,7 @@ impl Slot {
 /// `grad + mu (var - start)`.
 fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
     if on_cpu(&grad) {
-        in_place::each_by_two(&grad, var.as_tensor(), start, |g, p, start| *g += mu * (p - start))?;
+        in_place::each_by_two(&grad, var.as_tensor(), start, move |g, p, start| *g += mu * (p - start))?;
         return Ok(grad);
     }
     grad + ((var.as_tensor().detach() - start)? * f64::from(mu))?

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::relu::{composed_relu_grad, relu};
+use super::relu::relu;
 use super::shape::expect;
 
 /// Extents of images.
@@ -17,7 +17,6 @@ pub(super) struct Planes {
 pub(super) struct Affine {
     normal: Tensor,
     scale: Tensor,
-    y: Option<Tensor>,
 }
 
 impl Planes {
@@ -41,13 +40,11 @@ impl Planes {
         t.reshape((1, self.channels, 1, 1))
     }
 
-    /// On other devices: scale, shift and relu of `normal`ized values.
-    pub(super) fn affine(self, normal: Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<(Tensor, Affine)> {
+    /// On other devices: scale and shift of `normal`ized values.
+    pub(super) fn affine(self, normal: Tensor, w: &Tensor, b: &Tensor) -> Result<(Tensor, Affine)> {
         let scale = self.per_channel(w)?;
         let out = normal.broadcast_mul(&scale)?.broadcast_add(&self.per_channel(b)?)?;
-        let out = if relu { out.relu()? } else { out };
-        let y = relu.then(|| out.clone());
-        Ok((out, Affine { normal, scale, y }))
+        Ok((out, Affine { normal, scale }))
     }
 }
 
@@ -56,13 +53,12 @@ impl Affine {
     /// normalized values.
     pub(super) fn backward(
         self,
-        grad: Tensor,
+        grad: &Tensor,
         wanted: [bool; 3],
         input_grad: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<[Option<Tensor>; 3]> {
-        let grad = composed_relu_grad(grad, self.y.as_ref())?;
         let db = wanted[2].then(|| grad.sum((0, 2, 3))).transpose()?;
-        let dw = wanted[1].then(|| (&grad * &self.normal)?.sum((0, 2, 3))).transpose()?;
+        let dw = wanted[1].then(|| (grad * &self.normal)?.sum((0, 2, 3))).transpose()?;
         let dx = wanted[0]
             .then(|| input_grad(&grad.broadcast_mul(&self.scale)?))
             .transpose()?;

@@ -1,7 +1,5 @@
 //! Relu, as a part of other operations: 0 below 0. NaN stays, so that a loss shows it.
 
-use candle_core::{Result, Tensor};
-
 use super::simd::vectorized;
 
 /// Relu of a value.
@@ -20,12 +18,4 @@ pub(super) fn relu_grad(grad: &mut [f32], y: &[f32]) {
             }
         },
     );
-}
-
-/// As [`relu_grad`], on other devices; the gradient itself without `y`.
-pub(super) fn composed_relu_grad(grad: Tensor, y: Option<&Tensor>) -> Result<Tensor> {
-    match y {
-        Some(y) => grad * y.sign()?,
-        None => Ok(grad),
-    }
 }

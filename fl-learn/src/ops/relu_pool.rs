@@ -19,7 +19,7 @@ pub(super) fn composed_pool(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Re
     }
     let (_, _, rows, columns) = z.dims4()?;
     let whole = [rows / size[0] * size[0], columns / size[1] * size[1]];
-    tape.composition([z], |[z], _| {
+    tape.composition(false, [z], |[z], _| {
         let values = z.narrow(2, 0, whole[0])?.narrow(3, 0, whole[1])?.contiguous()?;
         let size = (size[0], size[1]);
         let out = values.max_pool2d(size)?;

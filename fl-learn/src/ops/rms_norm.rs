@@ -30,7 +30,7 @@ pub(crate) fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Res
                     }
                 },
             );
-            (out, move |mut grad, [x, w], _| {
+            (out, move |mut grad, [x, w]| {
                 let (mut dw, mut normal) = (vec![0.0; dim], vec![0.0; dim]);
                 vectorized(
                     #[inline(always)]

@@ -61,7 +61,7 @@ pub(crate) fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -
             let mut out = x.to_vec();
             turn(&mut out, angles, len, width, 1.0);
             let angles = angles.clone();
-            (out, move |mut grad, _, _| {
+            (out, move |mut grad, _| {
                 turn(&mut grad, &angles, len, width, -1.0);
                 [Some(grad)]
             })

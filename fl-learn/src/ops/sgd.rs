@@ -13,7 +13,7 @@ use super::step_size::StepSize;
 pub(super) fn plain(var: &Var, grad: &Tensor, size: StepSize) -> Result<()> {
     if on_cpu(grad) {
         let (shrink, step) = (1.0 - size.rate * size.decay, size.rate * size.scale);
-        return in_place::each_by(var.as_tensor(), grad, |p, g| *p = *p * shrink - step * g);
+        return in_place::each_by(var.as_tensor(), grad, move |p, g| *p = *p * shrink - step * g);
     }
     let p = var.as_tensor().detach();
     let direction = direction(&p, grad, size)?;
@@ -32,7 +32,7 @@ pub(super) fn with_momentum(
     size: StepSize,
 ) -> Result<()> {
     if on_cpu(grad) {
-        in_place::each_by_two(velocity, grad, var.as_tensor(), |v, g, p| {
+        in_place::each_by_two(velocity, grad, var.as_tensor(), move |v, g, p| {
             *v = momentum * *v + size.scale * g + size.decay * p;
         })?;
         let along = StepSize {

@@ -25,7 +25,7 @@ pub(crate) fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<T
                     }
                 },
             );
-            (out, |mut grad, [gate, up], _| {
+            (out, |mut grad, [gate, up]| {
                 let mut d_gate = vec![0.0; gate.len()];
                 vectorized(
                     #[inline(always)]

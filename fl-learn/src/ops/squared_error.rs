@@ -22,7 +22,7 @@ pub(crate) fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f3
         |[predictions], _| {
             let squares = vectorized(|| sum_of(predictions, targets, |p, t| (p - t) * (p - t)));
             let differences: Vec<f32> = predictions.iter().zip(targets).map(|(p, t)| p - t).collect();
-            (vec![squares / count as f32], move |grad, _, _| {
+            (vec![squares / count as f32], move |grad, _| {
                 let scale = 2.0 * grad[0] / count as f32;
                 [Some(differences.into_iter().map(|d| d * scale).collect())]
             })

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use candle_core::{DType, Result, Shape, Tensor, TensorId, Var, bail};
 
 use super::native::on_cpu;
+use super::relu::relu_grad;
 use super::slices;
 use crate::data::Rng;
 
@@ -93,15 +94,6 @@ impl Tape {
         if self.measures { 1.0 } else { of_training }
     }
 
-    /// A tape on which every operation is what it is on a GPU: a composition of candle's operations.
-    #[cfg(test)]
-    pub(crate) fn composed(vars: &[Var], seed: u64) -> Self {
-        Self {
-            composed: true,
-            ..Self::training(vars, seed)
-        }
-    }
-
     /// Whether an operation on `x` is one of our own loops.
     #[inline]
     pub(crate) fn is_native(&self, x: &Tensor) -> bool {
@@ -134,8 +126,8 @@ impl Tape {
     /// One operation: its result for `inputs`, which are all on one device, and the way back of its gradients. On a CPU `loops` take
     /// the row-major values of the inputs; elsewhere `composed` takes the inputs outside candle's own graph, and makes candle's
     /// operations of them. Both are told of which inputs a gradient is wanted, and return the result with its backward function. That
-    /// takes the gradient of the result (and, of loops, the values of the inputs and of the result) and returns the gradient of
-    /// each input; one that is not wanted may be anything.
+    /// takes the gradient of the result (and, of loops, the values of the inputs) and returns the gradient of each input; one that is
+    /// not wanted may be anything.
     ///
     /// # Errors
     /// If loops would read what is not `f32`, or the device fails.
@@ -148,25 +140,45 @@ impl Tape {
     ) -> Result<Tensor>
     where
         Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
-        Back: FnOnce(Vec<f32>, [&[f32]; N], &[f32]) -> [Option<Vec<f32>>; N] + Send + 'static,
+        Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
+        Composed: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, ComposedBack)>,
+        ComposedBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
+    {
+        self.apply_with(false, inputs, shape, loops, composed)
+    }
+
+    /// As [`Tape::apply`], and then relu if `with_relu`. Loops apply [`relu`](super::relu::relu) themselves, while a value is at hand; all
+    /// else is done here.
+    pub(super) fn apply_with<const N: usize, Loops, Back, Composed, ComposedBack>(
+        &mut self,
+        with_relu: bool,
+        inputs: [&Tensor; N],
+        shape: impl Into<Shape>,
+        loops: Loops,
+        composed: Composed,
+    ) -> Result<Tensor>
+    where
+        Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
+        Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
         Composed: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, ComposedBack)>,
         ComposedBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
         match self.is_native(inputs[0]) {
-            true => self.looped(inputs, shape, loops),
-            false => self.composition(inputs, composed),
+            true => self.looped(with_relu, inputs, shape, loops),
+            false => self.composition(with_relu, inputs, composed),
         }
     }
 
-    /// The half of [`Tape::apply`] that runs on the CPU, for operations that are several elsewhere.
+    /// The half of [`Tape::apply_with`] that runs on the CPU, for operations that are several elsewhere.
     pub(super) fn looped<const N: usize, Back>(
         &mut self,
+        with_relu: bool,
         inputs: [&Tensor; N],
         shape: impl Into<Shape>,
         loops: impl FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
     ) -> Result<Tensor>
     where
-        Back: FnOnce(Vec<f32>, [&[f32]; N], &[f32]) -> [Option<Vec<f32>>; N] + Send + 'static,
+        Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
     {
         let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
         let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
@@ -174,10 +186,12 @@ impl Tape {
         let out = slices::tensor(out, shape)?;
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
-            let own = out.clone();
-            let backward = move |grad, grads: &mut Gradients| {
-                let own = slices::read(&own)?;
-                let found = with_all(&inputs, |values| back(grad, values, &own))?;
+            let y = with_relu.then(|| out.clone());
+            let backward = move |mut grad: Vec<f32>, grads: &mut Gradients| {
+                if let Some(y) = y {
+                    relu_grad(&mut grad, &slices::read(&y)?);
+                }
+                let found = with_all(&inputs, |values| back(grad, values))?;
                 for ((to, grad), wanted) in ids.into_iter().zip(found).zip(wanted) {
                     grads.add_some(to, grad.filter(|_| wanted));
                 }
@@ -188,9 +202,10 @@ impl Tape {
         Ok(out)
     }
 
-    /// The half of [`Tape::apply`] that runs on other devices.
+    /// The half of [`Tape::apply_with`] that runs on other devices.
     pub(super) fn composition<const N: usize, Back>(
         &mut self,
+        with_relu: bool,
         inputs: [&Tensor; N],
         composed: impl FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, Back)>,
     ) -> Result<Tensor>
@@ -198,10 +213,17 @@ impl Tape {
         Back: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
         let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
-        let (out, back) = composed(inputs.map(Tensor::detach), wanted)?;
+        let (mut out, back) = composed(inputs.map(Tensor::detach), wanted)?;
+        if with_relu {
+            out = out.relu()?;
+        }
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
-            let backward = move |grad, grads: &mut ComposedGradients| {
+            let y = with_relu.then(|| out.clone());
+            let backward = move |mut grad: Tensor, grads: &mut ComposedGradients| {
+                if let Some(y) = y {
+                    grad = (grad * y.sign()?)?;
+                }
                 for ((to, grad), wanted) in ids.into_iter().zip(back(grad)?).zip(wanted) {
                     grads.add_some(to, grad.filter(|_| wanted))?;
                 }
@@ -225,7 +247,7 @@ impl Tape {
     pub(crate) fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let (id, before) = (x.id(), x.shape().clone());
         if !self.is_native(x) {
-            return self.composition([x], |[x], _| {
+            return self.composition(false, [x], |[x], _| {
                 Ok((x.reshape(shape)?, move |grad: Tensor| Ok([Some(grad.reshape(before)?)])))
             });
         }
@@ -325,4 +347,15 @@ fn found<T>(grad: Option<T>) -> Result<T> {
         bail!("the loss does not depend on one of the variables")
     };
     Ok(grad)
+}
+
+#[cfg(test)]
+impl Tape {
+    /// A tape on which every operation is what it is on a GPU: a composition of candle's operations.
+    pub(crate) fn composed(vars: &[Var], seed: u64) -> Self {
+        Self {
+            composed: true,
+            ..Self::training(vars, seed)
+        }
+    }
 }

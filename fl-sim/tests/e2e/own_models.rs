@@ -8,10 +8,11 @@ mod conv_net;
 #[allow(dead_code, unreachable_pub)]
 mod decoder;
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
 
-use fl_client::weights::layout_of;
+use fl_compress::weights::Weights;
 
 use crate::fixtures::fed::Fed;
 use crate::fixtures::process::{Process, done, wait_for};
@@ -92,9 +93,11 @@ fn run(name: &str, learner: &str, data: &str, train: &str, kill: bool) -> (Strin
     assert!([&mut first, &mut second, &mut server].map(|process| process.end().success()) == [true; 3]);
     done(fed.sim(&["server", "export", "fed", "-o", "own.safetensors"]));
     let (own, begun) = (fed.path("own.safetensors"), fed.path("init.safetensors"));
-    let names = |path| {
-        layout_of(path)
+    let names = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap();
+        Weights::parse(&bytes)
             .unwrap()
+            .layout()
             .tensors()
             .iter()
             .map(|tensor| tensor.name.clone())

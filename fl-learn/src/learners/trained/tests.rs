@@ -21,7 +21,8 @@ fn learner(name: &str) -> (Trained, Vec<f32>) {
         .unwrap(),
     };
     let mut learner = Trained::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
-    let (layout, weights) = find(name).unwrap().initial_weights(1).unwrap();
+    let info = find(name).unwrap();
+    let (layout, weights) = info.initial_weights_for(info.input.unwrap(), 1).unwrap();
     assert_eq!(*layout, *learner.layout());
     learner.load(&weights).unwrap();
     (learner, weights)
@@ -158,7 +159,7 @@ fn weights_come_back_as_they_were_loaded() {
 
 #[test]
 fn a_proximal_term_and_a_clip_norm_keep_the_model_near_its_start() {
-    let start = find("mlp").unwrap().initial_weights(1).unwrap().1;
+    let (_, start) = learner("mlp");
     let far = Training {
         learning_rate: 0.2,
         length: Length::Epochs(3),
