@@ -181,7 +181,7 @@ impl Tape {
         Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
     {
         let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
-        let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+        let inputs = inputs.map(Tensor::clone);
         let (out, back) = with_all(&inputs, |values| loops(values, wanted))?;
         let out = slices::tensor(out, shape)?;
         if wanted.contains(&true) {
@@ -337,9 +337,12 @@ impl ComposedGradients {
 }
 
 /// Calls `f` with the values of all `tensors`.
-fn with_all<const N: usize, T>(tensors: &[Tensor], f: impl FnOnce([&[f32]; N]) -> T) -> Result<T> {
-    let values = tensors.iter().map(slices::read).collect::<Result<Vec<_>>>()?;
-    Ok(f(std::array::from_fn(|at| &*values[at])))
+fn with_all<const N: usize, T>(tensors: &[Tensor; N], f: impl FnOnce([&[f32]; N]) -> T) -> Result<T> {
+    let values = tensors.each_ref().map(slices::read);
+    if let Some(error) = values.iter().find_map(|values| values.as_ref().err()) {
+        bail!("{error}")
+    }
+    Ok(f(values.each_ref().map(|values| values.as_deref().unwrap_or(&[]))))
 }
 
 fn found<T>(grad: Option<T>) -> Result<T> {
