@@ -162,6 +162,10 @@ impl TensorSpec {
     pub fn check(&self) -> Result<(), Error> {
         let Self { name, shape, .. } = self;
         check_name_and_shape(name, shape)?;
+        if name == "__metadata__" {
+            let why = "tensor `__metadata__`: a safetensors file has its notes under this name; choose another";
+            return Err(Error::Usage(why.to_owned()));
+        }
         if self.values().is_none() {
             return Err(Error::Usage(format!(
                 "tensor `{name}` makes the model larger than {MAX_VALUES} values"
@@ -458,6 +462,7 @@ pub(crate) mod tests {
             (layout.trained(), layout.buffers(), layout.counters()),
             (0..9, 9..12, 12..13)
         );
+        assert!(Layout::new([("__metadata__", vec![7])]).is_err());
         let plain = Layout::new([("w", vec![7])]).unwrap();
         assert_eq!((plain.trained(), plain.buffers(), plain.counters()), (0..7, 7..7, 7..7));
     }

@@ -59,7 +59,7 @@ enum Command<E: Subcommand> {
 }
 
 /// What a running client logs: also what its learners say, of the crate that has them.
-const RUN_LOG: &str = "warn,fl_client=info,fl_learn=info";
+const RUN_LOG: &str = "warn,fl_cli=info,fl_client=info,fl_learn=info";
 
 /// Runs the program without learners, for trainers alone. `args`: its name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -16,6 +16,10 @@ use crate::error::Error;
 use crate::named::Learners;
 use crate::session::Outcome;
 
+/// Stack of each thread, as large as the main thread's, on which `check` computes: the way back through a deep model of candle's
+/// operations calls itself.
+const STACK: usize = 8 << 20;
+
 /// Take part in the runs of a federation.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -85,6 +89,7 @@ pub(super) fn run(args: Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder
         .worker_threads(1)
+        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

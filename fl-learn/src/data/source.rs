@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use fl_proto::caught;
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -154,8 +155,8 @@ impl DataSource {
     /// # Errors
     /// `Config` if a number is out of range, otherwise those of the reader.
     pub fn load(&self) -> Result<ClientData, Error> {
-        self.set.check()?;
-        self.set.load()
+        let loaded = caught(|| self.set.check().and_then(|()| self.set.load()));
+        loaded.unwrap_or_else(|why| Err(Error::config("data", format!("the data set panicked: {why}"))))
     }
 
     /// The set that a command line gives, such as `{ idx = { dir = "data/fashion-mnist" } }`.
@@ -303,6 +304,7 @@ mod tests {
         }
         impl DataSet for Echo {
             fn load(&self) -> Result<ClientData, Error> {
+                assert!(self.count < 9, "no such row");
                 Err(Error::config("count", format!("is {}", self.count)))
             }
         }
@@ -310,6 +312,8 @@ mod tests {
         let of = |text: &str| DataSource::of(&toml::from_str::<Table>(text).unwrap().into(), &kinds);
         let echo = of("echo = { count = 7 }").unwrap();
         assert_eq!(echo.load().unwrap_err().to_string(), "`count` is 7");
+        let error = of("echo = { count = 9 }").unwrap().load().unwrap_err().to_string();
+        assert!(error.contains("the data set panicked: no such row"), "{error}");
         assert!(echo.of_client(0, 1).is_ok() && echo.of_client(0, 2).is_err());
         let twice = [DataSetInfo::of::<Echo>("echo"), DataSetInfo::of::<Echo>("echo")];
         let error =

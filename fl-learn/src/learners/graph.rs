@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use candle_core::{DType, Result, Tensor, Var, bail};
+use candle_core::{DType, Error, Result, Tensor, Var, bail};
 use candle_nn::{ModuleT, VarBuilder};
+use fl_proto::caught;
 
 use super::examples::ModelBatch;
 use super::info::{GraphModel, MakeGraph};
@@ -37,7 +38,8 @@ impl Graph {
     /// `[batch, tokens, vocabulary]`, too.
     fn predict(&self, x: &Tensor, seed: Option<u64>) -> Result<Tensor> {
         let drawing = Drawing::begin(seed);
-        let out = self.module.forward_t(x, seed.is_some())?;
+        let out = caught(|| self.module.forward_t(x, seed.is_some()));
+        let out = out.map_err(|why| Error::msg(format!("the model panicked: {why}")))??;
         drop(drawing);
         let (batch, tokens) = (x.dim(0)?, x.dim(1)?);
         let wanted = match self.input.target {
@@ -106,6 +108,15 @@ impl GraphModel for Graph {
             let loss = batch.loss(&mut tape, top.as_tensor())?;
             let slope = tape.backward(&loss, std::slice::from_ref(&top))?;
             let mut found = (out * &slope[0])?.sum_all()?.backward()?;
+            for buffer in buffers {
+                if values(buffer.as_tensor())?.iter().any(|value| !value.is_finite()) {
+                    let count = batch.x.dim(0)?;
+                    bail!(
+                        "a running statistic of the model is not finite after a batch of {count} examples; one value has no \
+                         variance: choose a batch size that leaves no batch of one example, or a layer norm"
+                    );
+                }
+            }
             let grads = vars.iter().map(|var| found.remove(var.as_tensor()));
             Ok((
                 loss,

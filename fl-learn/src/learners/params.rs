@@ -162,6 +162,11 @@ impl State {
             None if self.is_built => bail!("tensor `{name}` was not asked for when the model was first built"),
             None => {}
         }
+        if dims.contains(&0) {
+            bail!(
+                "tensor `{name}` of {dims:?} has no value: the examples are too small for the model, or a setting is 0"
+            );
+        }
         let values = dims.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
         let total = values.and_then(|values| values.checked_add(self.values));
         let Some(total) = total.filter(|&total| total <= MAX_VALUES) else {

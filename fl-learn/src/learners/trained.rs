@@ -71,6 +71,7 @@ impl Trained {
         let source = Source::new(learner, settings, input, &params).with_context(|| format!("learner `{name}`"))?;
         source.open(&params, true)?.model().suits(&data.train)?;
         let own = params.finish()?;
+        ensure!(own.trained > 0, "learner `{name}` has no tensor to train");
         Ok(Self {
             source,
             params,

@@ -250,6 +250,29 @@ fn pieces_of_a_batch_are_refused_where_they_would_move_statistics() {
     assert!(error.contains("`micro_batch` with batch norm"), "{error}");
 }
 
+/// One value has no variance, and candle-nn divides by the number of values less one.
+#[test]
+fn a_batch_of_one_example_that_makes_a_statistic_infinite_is_refused() {
+    let rows: Make = |vb, input, _| {
+        let (first, norm) = (linear(16, 4, vb.pp("first"))?, batch_norm(4, 1e-5, vb.pp("norm"))?);
+        let last = linear(4, input.classes, vb.pp("last"))?;
+        boxed(move |x, train| {
+            use candle_nn::Module as _;
+            last.forward(&norm.forward_t(&first.forward(&x.flatten_from(1)?)?, train)?)
+        })
+    };
+    let training = Training {
+        batch_size: 29,
+        ..Training::default()
+    };
+    let mut learner = built(rows).unwrap();
+    let first = learner.initial(1, &Arc::default()).unwrap();
+    learner.load(&first).unwrap();
+    let error = format!("{:#}", learner.fit(&FitPlan::new(training, 1, 4, 1)).unwrap_err());
+    assert!(error.contains("not finite after a batch of 1 examples"), "{error}");
+    assert!(learner.load(&first).is_ok());
+}
+
 #[test]
 fn a_step_that_fails_leaves_the_statistics() {
     static STEPS: AtomicUsize = AtomicUsize::new(0);
@@ -360,7 +383,7 @@ fn differences_of_the_loss_find_a_wrong_derivative_and_no_right_one() {
 #[test]
 fn what_is_wrong_with_a_model_is_an_error_that_names_it() {
     static BUILDS: AtomicUsize = AtomicUsize::new(0);
-    let cases: [(Make, &str); 10] = [
+    let cases: [(Make, &str); 13] = [
         (
             |_, _, _| anyhow::bail!("no such file: vocabulary.txt"),
             "learner `net`: no such file: vocabulary.txt",
@@ -419,6 +442,21 @@ fn what_is_wrong_with_a_model_is_an_error_that_names_it() {
                 )?)))
             },
             "no gradient reaches `spare`",
+        ),
+        (
+            |vb, input, _| {
+                linear(16, input.classes, vb)?;
+                boxed(|_, _| panic!("no such layer"))
+            },
+            "the model panicked: no such layer",
+        ),
+        (
+            |vb, input, _| Ok(Box::new(linear(0, input.classes, vb.pp("fc"))?)),
+            "tensor `fc.weight` of [3, 0] has no value: the examples are too small for the model",
+        ),
+        (
+            |_, input, _| boxed(move |x, _| Tensor::zeros((x.dim(0)?, input.classes), DType::F32, x.device())),
+            "learner `net` has no tensor to train",
         ),
         (
             |_, _, _| {
