@@ -243,7 +243,10 @@ mod tests {
         let path = dir.path().join("client.toml");
         fs::write(&path, "certificate = 'mine.pem'").unwrap();
         let error = ClientFile::read(&path, &TrainersOnly).unwrap_err().to_string();
-        assert!(error.contains("mine.pem"), "{error}");
+        assert!(
+            error.contains("mine.pem: there is no such file; it comes with"),
+            "{error}"
+        );
         let mine = "certificate = 'mine.pem'\n[tasks.digits]\nlearner = { command = ['sh'] }";
         fs::write(&path, mine).unwrap();
         assert_eq!(

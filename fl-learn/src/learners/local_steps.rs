@@ -64,10 +64,11 @@ pub(super) fn train(
         let Gradients { loss: own, grads, .. } = accumulated(positions, &mut pieces, |piece, positions| {
             gradients(positions, Rng::of(&[plan.seed, step, 1 + piece]).bits())
         })?;
-        ensure!(
-            step > 0 || own.is_finite(),
-            "the loss is {own} before the first step: an example, or a weight that training began with, is not finite or too large"
-        );
+        if !own.is_finite() && step == 0 {
+            bail!(
+                "the loss is {own} before the first step: an example, or a weight that training began with, is not finite or too large"
+            );
+        }
         ensure!(
             own.is_finite(),
             "the loss became {own} in step {step}; try a lower learning rate or a clip norm"

@@ -251,6 +251,23 @@ impl Trained {
         Ok(())
     }
 
+    /// Succeeds if training has left every running statistic finite. Looked at once a round: a GPU waits for each look.
+    fn expect_finite_statistics(&self) -> anyhow::Result<()> {
+        for buffer in &self.divided.buffers {
+            let is_finite = with_values(buffer.as_tensor(), |values| {
+                values.iter().all(|value| value.is_finite())
+            })?;
+            let at = self.own.vars.iter().position(|var| var.id() == buffer.id());
+            let name = at.map_or("", |at| &self.own.layout.tensors()[at].name);
+            ensure!(
+                is_finite,
+                "running statistic `{name}` is not finite: one value has no variance; choose a batch size that leaves no batch of \
+                 one example, or a layer norm"
+            );
+        }
+        Ok(())
+    }
+
     /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
     /// draws.
     pub(super) fn gradients(
@@ -325,6 +342,7 @@ impl Learner for Trained {
         let released = self.release();
         let mut fit = fit?;
         released?;
+        self.expect_finite_statistics()?;
         self.divided.keep()?;
         // Of tensors that this round leaves alone, the gradients count as zero.
         fit.squared_gradients = fit.squared_gradients.map(|own| {
