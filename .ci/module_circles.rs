@@ -70,7 +70,7 @@ fn child(module: &Module, name: &str) -> Module {
 
 /// The text without comments, and without its tests.
 fn code(text: &str) -> String {
-    let until = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+    let until = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
     let lines = text[..until]
         .lines()
         .map(|line| line.find("//").map_or(line, |at| &line[..at]));

@@ -13,6 +13,8 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 
 use fl_compress::weights::Weights;
+use fl_learn::Registry;
+use fl_learn::nn::{self, Module as _};
 
 use crate::fixtures::fed::Fed;
 use crate::fixtures::process::{Process, done, wait_for};
@@ -20,6 +22,10 @@ use crate::fixtures::process::{Process, done, wait_for};
 /// Which example a child process is, and its arguments, one a line.
 const EXAMPLE: &str = "FL_TEST_EXAMPLE";
 const ARGS: &str = "FL_TEST_EXAMPLE_ARGS";
+
+/// Operations one after another, each of whose way back calls itself: more than a stack of 2 MiB holds, and less than the main
+/// thread's 8 MiB.
+const DEPTH: usize = 10_000;
 
 /// The `main` of an example.
 #[test]
@@ -29,12 +35,22 @@ fn as_an_example() {
     };
     let registry = match &*example {
         "conv_net" => conv_net::registry(),
-        _ => decoder::registry(),
+        "decoder" => decoder::registry(),
+        _ => Registry::built_in().with("deep", |vb, input, _| {
+            let head = nn::linear(input.shape.iter().product(), input.classes, vb.pp("head"))?;
+            Ok(Box::new(nn::func(move |x| {
+                (0..DEPTH).try_fold(head.forward(&x.flatten_from(1)?)?, |x, _| x.affine(1.0, 1e-6))
+            })))
+        }),
     };
     let args = std::iter::once("fl-client")
         .chain(args.lines())
-        .map(std::ffi::OsString::from);
-    let code = format!("{:?}", fl_learn::run(args, registry));
+        .map(std::ffi::OsString::from)
+        .collect::<Vec<_>>();
+    // A test's thread has 2 MiB, a program's main thread 8 MiB.
+    let main = std::thread::Builder::new().stack_size(8 << 20);
+    let main = main.spawn(|| format!("{:?}", fl_learn::run(args, registry))).unwrap();
+    let code = main.join().unwrap();
     assert!(code.contains("(0)"), "{code}");
 }
 
@@ -145,4 +161,10 @@ fn the_decoder_learns_and_outlives_a_kill() {
     let (killed, shown) = of(true);
     assert_eq!(killed, of(false).0);
     assert!(figure(&shown, "perplexity ") < 20.0, "{shown}");
+}
+
+#[test]
+fn what_check_can_train_a_client_can_train_however_deep() {
+    let data = "{ builtin = { client = CLIENT, train = 40, test = 20 } }";
+    run("deep", "{ name = 'deep' }", data, "learning_rate = 0.1", false);
 }
