@@ -13,6 +13,9 @@ use crate::learner::{Learner, RunTensors};
 use crate::optimizer_state::OptimizerState;
 use crate::state::{Owner, RunState, UpdateMetadata};
 
+/// Most threads that encode an update: beyond these, the largest tensor of a model alone determines how long it takes.
+const MOST_THREADS: usize = 16;
+
 /// Model, encoder and state of one run.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -32,7 +35,10 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn load(joined: Arc<Joined>, layout: Arc<Layout>, state: RunState) -> Result<Self, Error> {
-        let (encoder, pending) = state.load_memory(&layout, &joined.uplink)?;
+        let (mut encoder, pending) = state.load_memory(&layout, &joined.uplink)?;
+        // Only processors that `limits.cpus` leaves to the client are counted.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        encoder.set_threads(processors.min(MOST_THREADS));
         if joined.training.state == StatePolicy::Kept {
             state.recover_optimizer(owner(&joined, &layout))?;
         }
