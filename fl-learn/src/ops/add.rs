@@ -28,7 +28,10 @@ pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> R
                 [false, _] => [None, Some(grad)],
             })
         },
-        |[a, b], _| Ok(((a + b)?, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)]))),
+        |[a, b], _| {
+            let out = if with_relu { (a + b)?.relu()? } else { (a + b)? };
+            Ok((out, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)])))
+        },
     )
 }
 

@@ -2,13 +2,13 @@
 
 use candle_core::{Result, Tensor, Var};
 
+use super::cuda::{Kernel, channel_sums};
 use super::native::on_cpu;
 use super::planes::{Planes, scaled};
 use super::shape::expect;
 use super::simd::{sum, sum_of, vectorized};
 use super::slices::{self, read};
 use super::tape::Tape;
-use super::tensors::Normal;
 
 /// The running statistics of a batch norm: buffers, which a training step changes. Shapes: `[channels]` each.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub(crate) fn batch_norm(
     }
     match tape.is_native(x) {
         true => looped(tape, [x, w, b], running, eps, relu, planes),
-        false => composed(tape, [x, w, b], running, eps, relu, planes),
+        false => by_kernels(tape, [x, w, b], running, eps, relu, planes),
     }
 }
 
@@ -113,7 +113,7 @@ fn looped(
     })
 }
 
-fn composed(
+fn by_kernels(
     tape: &mut Tape,
     inputs: [&Tensor; 3],
     running: &Running,
@@ -121,33 +121,49 @@ fn composed(
     relu: bool,
     planes: Planes,
 ) -> Result<Tensor> {
-    if !tape.is_training() {
-        return tape.composition(relu, inputs, |[x, w, b], wanted| {
-            let [mean, variance] = [&running.mean, &running.variance].map(|t| planes.per_channel(&t.detach()));
-            let deviation = (variance? + f64::from(eps))?.sqrt()?;
-            let normal = x.broadcast_sub(&mean?)?.broadcast_div(&deviation)?;
-            let (out, pass) = planes.affine(normal, &w, &b)?;
-            Ok((out, move |grad| {
-                pass.backward(&grad, wanted, |grad| grad.broadcast_div(&deviation))
-            }))
-        });
-    }
-    let rows = (planes.channels, planes.batch * planes.positions);
-    let by_channel = inputs[0].detach().transpose(0, 1)?;
-    let normal = Normal::new(&by_channel.reshape(rows)?, eps, true)?;
-    if let Some(mean) = &normal.mean {
-        let unbiased = (normal.variance.flatten_all()? * (rows.1 as f64 / (rows.1.max(2) - 1) as f64))?;
-        running.move_towards(tape, &mean.flatten_all()?, &unbiased)?;
-    }
-    tape.composition(relu, inputs, |[_, w, b], wanted| {
-        let values = normal.values.reshape(by_channel.shape())?;
-        let (out, pass) = planes.affine(values.transpose(0, 1)?.contiguous()?, &w, &b)?;
-        Ok((out, move |grad| {
-            pass.backward(&grad, wanted, |grad| {
-                let grad = grad.transpose(0, 1)?;
-                let flat = normal.backward(&grad.reshape(rows)?)?;
-                flat.reshape(grad.shape())?.transpose(0, 1)?.contiguous()
-            })
+    let Planes {
+        batch,
+        channels,
+        positions,
+    } = planes;
+    let (len, count) = (inputs[0].elem_count(), batch * positions);
+    let (stats, share) = if tape.is_training() {
+        let x = inputs[0].detach();
+        let [stats, means, variances] = Kernel::of_rows("channel_statistics", channels, count)
+            .reads([&x])
+            .ints([batch, positions])
+            .float(eps)
+            .fills((channels, 2))
+            .fills(channels)
+            .fills(channels)
+            .launch()?;
+        let unbiased = (variances * (count as f64 / (count.max(2) - 1) as f64))?;
+        running.move_towards(tape, &means, &unbiased)?;
+        (stats, 1.0 / count as f32)
+    } else {
+        let [mean, variance] = [&running.mean, &running.variance].map(|t| t.as_tensor().detach());
+        let inverse = (variance + f64::from(eps))?.sqrt()?.recip()?;
+        (Tensor::stack(&[mean, inverse], 1)?, 0.0)
+    };
+    tape.composition(relu, inputs, |[x, w, b], wanted| {
+        let out = Kernel::of_each("channel_norm", len)
+            .reads([&x, &w, &b, &stats])
+            .ints([channels, positions, len, relu.into()])
+            .fills(x.shape())
+            .launch_one()?;
+        Ok((out, move |grad: Tensor| {
+            let (db, dw) = channel_sums(&grad, Some([&x, &stats]), channels, positions, 0)?;
+            let dx = || {
+                Kernel::of_each("channel_norm_dx", len)
+                    .reads([&x, &w, &stats, &grad, &db])
+                    .reads_some(dw.as_ref())
+                    .ints([channels, positions, len])
+                    .float(share)
+                    .fills(x.shape())
+                    .launch_one()
+            };
+            let dx = wanted[0].then(dx).transpose()?;
+            Ok([dx, dw, Some(db)])
         }))
     })
 }

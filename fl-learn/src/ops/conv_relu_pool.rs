@@ -28,7 +28,7 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
     // A pool of sums with the bias has the same largest values, but takes longer.
     let pooled = relu_pool::composed_pool(tape, &z, window.pool)?;
     tape.composition(true, [&pooled, b], |[x, b], wanted| {
-        let out = x.broadcast_add(&b.reshape((1, (), 1, 1))?)?;
+        let out = x.broadcast_add(&b.reshape((1, (), 1, 1))?)?.relu()?;
         Ok((out, move |grad: Tensor| {
             let db = wanted[1].then(|| grad.sum((0, 2, 3))).transpose()?;
             Ok([Some(grad), db])

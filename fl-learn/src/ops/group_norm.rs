@@ -2,11 +2,11 @@
 
 use candle_core::{Result, Tensor, bail};
 
+use super::cuda::RowNorm;
 use super::layer_norm::statistics;
 use super::planes::{Planes, scaled};
 use super::simd::{dot, sum, vectorized};
 use super::tape::Tape;
-use super::tensors::Normal;
 
 /// Normalizes each example's channels in `groups` groups, then scales and shifts each channel (Wu and He 2018); relu
 /// if `relu`. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
@@ -88,14 +88,16 @@ pub(crate) fn group_norm(
             })
         },
         |[x, w, b], wanted| {
-            let rows = (batch * groups, len);
-            let normal = Normal::new(&x.reshape(rows)?, eps, true)?;
-            let (out, pass) = planes.affine(normal.values.reshape(x.shape())?, &w, &b)?;
-            Ok((out, move |grad| {
-                pass.backward(&grad, wanted, |grad| {
-                    normal.backward(&grad.reshape(rows)?)?.reshape(grad.shape())
-                })
-            }))
+            let norm = RowNorm {
+                dim: len,
+                positions,
+                groups,
+                eps,
+                centered: true,
+                with_relu: relu,
+            };
+            let [out, stats] = norm.forward(&x, &w, Some(&b))?;
+            Ok((out, move |grad: Tensor| norm.backward([&x, &w, &stats, &grad], wanted)))
         },
     )
 }

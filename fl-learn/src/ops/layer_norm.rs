@@ -2,10 +2,10 @@
 
 use candle_core::{Result, Tensor, bail};
 
+use super::cuda::RowNorm;
 use super::shape::expect;
 use super::simd::{dot, sum, sum_of, vectorized};
 use super::tape::Tape;
-use super::tensors::Normal;
 
 /// `(x - mean) / sqrt(variance + eps) * w + b` of each row (Ba et al. 2016). Shapes: `x: [rows, dim]`, `w, b: [dim]`.
 ///
@@ -60,13 +60,9 @@ pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, ep
             })
         },
         |[x, w, b], wanted| {
-            let normal = Normal::new(&x, eps, true)?;
-            let out = normal.values.broadcast_mul(&w)?.broadcast_add(&b)?;
-            Ok((out, move |grad: Tensor| {
-                let db = wanted[2].then(|| grad.sum(0)).transpose()?;
-                let [dx, dw] = normal.scaled_backward(&grad, &w, wanted)?;
-                Ok([dx, dw, db])
-            }))
+            let norm = RowNorm::of_tokens(dim, eps, true);
+            let [out, stats] = norm.forward(&x, &w, Some(&b))?;
+            Ok((out, move |grad: Tensor| norm.backward([&x, &w, &stats, &grad], wanted)))
         },
     )
 }

@@ -84,6 +84,9 @@ impl Weights {
                 if has_bias {
                     out = out.broadcast_add(&b)?;
                 }
+                if self.relu {
+                    out = out.relu()?;
+                }
                 // Weights of another type are converted again, so that not those of all layers are in memory at once.
                 let (inputs, weights) = (wanted[1].then_some(inputs), wanted[0].then_some(w));
                 Ok((out, move |grad: Tensor| {

@@ -13,12 +13,6 @@ pub(super) struct Planes {
     pub(super) positions: usize,
 }
 
-/// What the way back of [`Planes::affine`] needs.
-pub(super) struct Affine {
-    normal: Tensor,
-    scale: Tensor,
-}
-
 impl Planes {
     /// The extents of `x`, if scale and shift suit it. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
     pub(super) fn new(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Self> {
@@ -33,36 +27,6 @@ impl Planes {
             channels,
             positions: rows * columns,
         })
-    }
-
-    /// Of one value for each channel, `[1, channels, 1, 1]`.
-    pub(super) fn per_channel(self, t: &Tensor) -> Result<Tensor> {
-        t.reshape((1, self.channels, 1, 1))
-    }
-
-    /// On other devices: scale and shift of `normal`ized values.
-    pub(super) fn affine(self, normal: Tensor, w: &Tensor, b: &Tensor) -> Result<(Tensor, Affine)> {
-        let scale = self.per_channel(w)?;
-        let out = normal.broadcast_mul(&scale)?.broadcast_add(&self.per_channel(b)?)?;
-        Ok((out, Affine { normal, scale }))
-    }
-}
-
-impl Affine {
-    /// Gradients of input, scale and shift, as far as they are wanted. `input_grad` gives that of the input for that of the
-    /// normalized values.
-    pub(super) fn backward(
-        self,
-        grad: &Tensor,
-        wanted: [bool; 3],
-        input_grad: impl FnOnce(&Tensor) -> Result<Tensor>,
-    ) -> Result<[Option<Tensor>; 3]> {
-        let db = wanted[2].then(|| grad.sum((0, 2, 3))).transpose()?;
-        let dw = wanted[1].then(|| (grad * &self.normal)?.sum((0, 2, 3))).transpose()?;
-        let dx = wanted[0]
-            .then(|| input_grad(&grad.broadcast_mul(&self.scale)?))
-            .transpose()?;
-        Ok([dx, dw, db])
     }
 }
 

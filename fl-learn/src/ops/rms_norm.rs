@@ -2,10 +2,10 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::RowNorm;
 use super::layer_norm::row_shape;
 use super::simd::{dot, vectorized};
 use super::tape::Tape;
-use super::tensors::Normal;
 
 /// `x / sqrt(mean(x^2) + eps) * w` of each row (Zhang and Sennrich 2019). Shapes: `x: [rows, dim]`, `w: [dim]`.
 ///
@@ -55,9 +55,12 @@ pub(crate) fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Res
             })
         },
         |[x, w], wanted| {
-            let normal = Normal::new(&x, eps, false)?;
-            let out = normal.values.broadcast_mul(&w)?;
-            Ok((out, move |grad| normal.scaled_backward(&grad, &w, wanted)))
+            let norm = RowNorm::of_tokens(dim, eps, false);
+            let [out, stats] = norm.forward(&x, &w, None)?;
+            Ok((out, move |grad: Tensor| {
+                let [dx, dw, _] = norm.backward([&x, &w, &stats, &grad], [wanted[0], wanted[1], false])?;
+                Ok([dx, dw])
+            }))
         },
     )
 }

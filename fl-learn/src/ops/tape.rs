@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::{DType, Result, Shape, Tensor, TensorId, Var, bail};
 
+use super::cuda::Kernel;
 use super::native::on_cpu;
 use super::relu::relu_grad;
 use super::slices;
@@ -147,8 +148,8 @@ impl Tape {
         self.apply_with(false, inputs, shape, loops, composed)
     }
 
-    /// As [`Tape::apply`], and then relu if `with_relu`. Loops apply [`relu`](super::relu::relu) themselves, while a value is at hand; all
-    /// else is done here.
+    /// As [`Tape::apply`], and then relu if `with_relu`, which loops and compositions apply themselves, while a value is at hand; its way
+    /// back is here.
     pub(super) fn apply_with<const N: usize, Loops, Back, Composed, ComposedBack>(
         &mut self,
         with_relu: bool,
@@ -213,16 +214,18 @@ impl Tape {
         Back: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
         let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
-        let (mut out, back) = composed(inputs.map(Tensor::detach), wanted)?;
-        if with_relu {
-            out = out.relu()?;
-        }
+        let (out, back) = composed(inputs.map(Tensor::detach), wanted)?;
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
             let y = with_relu.then(|| out.clone());
             let backward = move |mut grad: Tensor, grads: &mut ComposedGradients| {
                 if let Some(y) = y {
-                    grad = (grad * y.sign()?)?;
+                    let len = grad.elem_count();
+                    grad = Kernel::of_each("relu_back", len)
+                        .reads([&grad, &y])
+                        .ints([len])
+                        .fills(y.shape())
+                        .launch_one()?;
                 }
                 for ((to, grad), wanted) in ids.into_iter().zip(back(grad)?).zip(wanted) {
                     grads.add_some(to, grad.filter(|_| wanted))?;

@@ -1,0 +1,102 @@
+// Runs launches of kernels.cu that it reads from standard input, and writes what they changed. Numbers are of this machine's order.
+// A launch: length and text of the name, grid x and y, threads of a block, number of arguments; of each argument its kind, then
+// 'r' or 'w': bytes and values, 'i': an int, 'f': a float, '0': nothing. The answer: an error's length (0 if there is none) and text,
+// then the values of each 'w'.
+#include "emulator.h"
+#include "kernels.cu"
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+struct Argument {
+    char kind;
+    int count = 0;
+    float number = 0;
+    std::vector<char> values, before;
+};
+using Arguments = std::vector<Argument>;
+// Bytes around the values of each tensor, which no kernel may change.
+static const size_t GUARD = 64;
+static const char MARK = 0x5a;
+
+template <class A> static A as(Argument& argument, std::string& error, int at) {
+    bool pointer = std::is_pointer_v<A>, whole = std::is_same_v<A, int>;
+    bool fits = pointer ? strchr("rw0", argument.kind) != nullptr : argument.kind == (whole ? 'i' : 'f');
+    if (!fits) error += "argument " + std::to_string(at) + " is of kind '" + argument.kind + "'; ";
+    if constexpr (std::is_pointer_v<A>) {
+        bool reads = std::is_const_v<std::remove_pointer_t<A>>;
+        if (reads && argument.kind == 'w') error += "argument " + std::to_string(at) + " is only read; ";
+        if (!reads && argument.kind == 'r') error += "argument " + std::to_string(at) + " is changed; ";
+        return argument.kind == '0' ? nullptr : reinterpret_cast<A>(argument.values.data() + GUARD);
+    } else if constexpr (std::is_same_v<A, int>) {
+        return argument.count;
+    } else {
+        return argument.number;
+    }
+}
+template <class... A, size_t... At>
+static std::string call(void (*kernel)(A...), Place grid, unsigned block, Arguments& given, std::index_sequence<At...>) {
+    if (given.size() != sizeof...(A))
+        return "it takes " + std::to_string(sizeof...(A)) + " arguments, not " + std::to_string(given.size());
+    std::string error;
+    auto values = std::tuple<A...>{as<A>(given[At], error, At)...};
+    if (error.empty()) start(grid, block, [&] { std::apply(kernel, values); });
+    return error;
+}
+template <class... A> static auto kernel(void (*function)(A...)) {
+    return [=](Place grid, unsigned block, Arguments& given) {
+        return call(function, grid, block, given, std::index_sequence_for<A...>{});
+    };
+}
+static std::map<std::string, std::function<std::string(Place, unsigned, Arguments&)>> kernels = {
+#define KERNEL(name) {#name, kernel(name)},
+#include "table.inc"
+};
+
+static void take(void* to, size_t bytes) {
+    if (std::fread(to, 1, bytes, stdin) != bytes) std::exit(0);
+}
+template <class T> static T number() {
+    T value;
+    take(&value, sizeof value);
+    return value;
+}
+int main() {
+    for (;;) {
+        std::string name(number<uint32_t>(), ' ');
+        take(name.data(), name.size());
+        Place grid;
+        grid.x = number<uint32_t>(), grid.y = number<uint32_t>();
+        unsigned block = number<uint32_t>();
+        Arguments given(number<uint32_t>());
+        for (Argument& own : given) {
+            own.kind = number<char>();
+            if (own.kind == 'i') own.count = number<int>();
+            if (own.kind == 'f') own.number = number<float>();
+            if (!strchr("rw", own.kind)) continue;
+            size_t bytes = number<uint64_t>();
+            own.values.assign(bytes + 2 * GUARD, MARK);
+            take(own.values.data() + GUARD, bytes);
+            own.before = own.values;
+        }
+        auto found = kernels.find(name);
+        std::string error = found == kernels.end() ? "there is no such kernel" : found->second(grid, block, given);
+        for (size_t at = 0; at < given.size() && error.empty(); at++) {
+            auto &now = given[at].values, &before = given[at].before;
+            size_t end = now.size() - (now.empty() ? 0 : GUARD);
+            bool whole = given[at].kind == 'r' ? now == before
+                                               : !memcmp(now.data(), before.data(), now.empty() ? 0 : GUARD) &&
+                                                     !memcmp(now.data() + end, before.data() + end, now.size() - end);
+            if (!whole) error = "argument " + std::to_string(at) + ": it wrote where it must not";
+        }
+        uint32_t length = error.size();
+        std::fwrite(&length, sizeof length, 1, stdout);
+        std::fwrite(error.data(), 1, length, stdout);
+        for (Argument& own : given)
+            if (own.kind == 'w' && error.empty()) std::fwrite(own.values.data() + GUARD, 1, own.values.size() - 2 * GUARD, stdout);
+        std::fflush(stdout);
+    }
+}

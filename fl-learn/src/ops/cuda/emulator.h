@@ -1,0 +1,92 @@
+// CUDA's words on a CPU: the threads of a block are coroutines that run by turns, each to its next barrier; blocks run one after
+// another.
+#pragma once
+#include <ucontext.h>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+#define EMULATED
+#define launched extern "C" void
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __shared__ static
+struct Place {
+    unsigned x = 0, y = 0, z = 0;
+};
+static Place threadIdx, blockIdx, blockDim, gridDim;
+
+struct Coroutine {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(1 << 16);
+    bool done = false;
+};
+static std::vector<Coroutine> coroutines;
+static ucontext_t scheduler;
+static const std::function<void()>* kernel_of_block;
+static bool progress;
+static float lanes[1024];
+
+static void yield() { swapcontext(&coroutines[threadIdx.x].context, &scheduler); }
+
+struct Barrier {
+    unsigned arrived = 0, epoch = 0;
+    void wait(unsigned size) {
+        unsigned mine = epoch;
+        progress = true;
+        if (++arrived == size) {
+            arrived = 0, epoch++;
+        } else {
+            while (epoch == mine) yield();
+        }
+    }
+};
+static Barrier block_barrier, warp_barriers[32];
+static inline void __syncthreads() { block_barrier.wait(blockDim.x); }
+static inline float __shfl_xor_sync(unsigned, float x, int mask) {
+    unsigned own = threadIdx.x;
+    lanes[own] = x;
+    warp_barriers[own / 32].wait(32);
+    float other = lanes[own ^ mask];
+    warp_barriers[own / 32].wait(32);
+    return other;
+}
+
+static void body() {
+    (*kernel_of_block)();
+    coroutines[threadIdx.x].done = true;
+    progress = true;
+    yield();
+}
+
+static void start(Place grid, unsigned block, const std::function<void()>& kernel) {
+    gridDim = grid, blockDim = {block, 1, 1}, kernel_of_block = &kernel;
+    if (coroutines.size() < block) coroutines.resize(block);
+    for (unsigned y = 0; y < grid.y; y++)
+        for (unsigned x = 0; x < grid.x; x++) {
+            blockIdx = {x, y, 0};
+            for (unsigned t = 0; t < block; t++) {
+                Coroutine& own = coroutines[t];
+                own.done = false;
+                getcontext(&own.context);
+                own.context.uc_stack.ss_sp = own.stack.data();
+                own.context.uc_stack.ss_size = own.stack.size();
+                makecontext(&own.context, body, 0);
+            }
+            for (bool any = true; any;) {
+                any = progress = false;
+                for (unsigned t = 0; t < block; t++)
+                    if (!coroutines[t].done) {
+                        any = true, threadIdx.x = t;
+                        swapcontext(&scheduler, &coroutines[t].context);
+                    }
+                if (any && !progress) {
+                    std::fprintf(stderr, "threads wait for a barrier that others have passed\n");
+                    std::exit(1);
+                }
+            }
+        }
+}

@@ -1,0 +1,222 @@
+//! The one way to launch a kernel of `kernels.cu`. On a GPU the kernel runs on the device's stream; in tests, whose tensors are on the
+//! CPU, the same text runs in a program that the tests compile ([`emulator`](super::emulator)).
+
+#[cfg(feature = "cuda")]
+use candle_core::{
+    CudaDevice, CudaStorage, DType, Storage,
+    cuda_backend::{
+        WrapErr as _,
+        cudarc::driver::{DevicePtr as _, LaunchConfig, PushKernelArg as _},
+    },
+    op::BackpropOp,
+};
+use candle_core::{Result, Shape, Tensor, bail};
+
+/// The kernels, compiled by `build.rs`.
+#[cfg(feature = "cuda")]
+const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+
+/// One argument of a kernel. All values of tensors are `f32`, or `u32` ids.
+#[derive(Debug)]
+pub(super) enum Arg<'a> {
+    In(&'a Tensor),
+    Change(&'a Tensor),
+    Out(Shape),
+    /// A null pointer in place of a tensor.
+    Null,
+    Int(usize),
+    Float(f32),
+}
+
+/// A launch of a kernel: its threads, and its arguments in the order of its parameters.
+#[derive(Debug)]
+pub(in super::super) struct Kernel<'a> {
+    pub(super) name: &'static str,
+    /// Blocks, in two dimensions.
+    pub(super) grid: [usize; 2],
+    /// Threads of a block, a multiple of 32.
+    pub(super) block: usize,
+    pub(super) args: Vec<Arg<'a>>,
+}
+
+impl<'a> Kernel<'a> {
+    /// Most threads of a block.
+    const MOST: usize = 512;
+    /// Threads of a block that computes values each by itself.
+    const EACH: usize = 256;
+
+    pub(super) fn of_grid(name: &'static str, grid: [usize; 2], block: usize) -> Self {
+        Self {
+            name,
+            grid,
+            block,
+            args: Vec::new(),
+        }
+    }
+
+    /// A block for each of `count` rows of `len` values.
+    pub(in super::super) fn of_rows(name: &'static str, count: usize, len: usize) -> Self {
+        Self::of_grid(name, [count, 1], Self::threads(len))
+    }
+
+    /// Threads of a block for `len` values.
+    pub(super) fn threads(len: usize) -> usize {
+        len.clamp(1, Self::MOST).next_multiple_of(32)
+    }
+
+    /// A thread for each of `count` values.
+    pub(in super::super) fn of_each(name: &'static str, count: usize) -> Self {
+        Self::of_grid(name, [count.div_ceil(Self::EACH), 1], Self::EACH)
+    }
+
+    fn with(mut self, args: impl IntoIterator<Item = Arg<'a>>) -> Self {
+        self.args.extend(args);
+        self
+    }
+
+    /// Tensors that the kernel reads.
+    pub(in super::super) fn reads<const N: usize>(self, tensors: [&'a Tensor; N]) -> Self {
+        self.with(tensors.map(Arg::In))
+    }
+
+    /// A tensor that the kernel reads, or a null pointer.
+    pub(in super::super) fn reads_some(self, tensor: Option<&'a Tensor>) -> Self {
+        self.with([tensor.map_or(Arg::Null, Arg::In)])
+    }
+
+    /// Contiguous tensors that the kernel changes in place. Nothing else may need their values.
+    pub(in super::super) fn changes<const N: usize>(self, tensors: [&'a Tensor; N]) -> Self {
+        self.with(tensors.map(Arg::Change))
+    }
+
+    pub(in super::super) fn ints<const N: usize>(self, counts: [usize; N]) -> Self {
+        self.with(counts.map(Arg::Int))
+    }
+
+    pub(in super::super) fn float(self, number: f32) -> Self {
+        self.with([Arg::Float(number)])
+    }
+
+    /// A new tensor, which the kernel fills.
+    pub(in super::super) fn fills(self, shape: impl Into<Shape>) -> Self {
+        self.with([Arg::Out(shape.into())])
+    }
+
+    /// A null pointer in place of a tensor to fill.
+    pub(super) fn fills_none(self) -> Self {
+        self.with([Arg::Null])
+    }
+
+    /// Launches it on the device of its tensors. Returns the filled tensors, in the order of the arguments.
+    ///
+    /// # Errors
+    /// If a tensor is on another device, an extent exceeds `i32::MAX`, or the device fails.
+    pub(in super::super) fn launch<const N: usize>(self) -> Result<[Tensor; N]> {
+        let name = self.name;
+        let device = self.args.iter().find_map(|arg| match arg {
+            Arg::In(tensor) | Arg::Change(tensor) => Some(tensor.device()),
+            _ => None,
+        });
+        let outputs = match device {
+            #[cfg(feature = "cuda")]
+            Some(candle_core::Device::Cuda(device)) => on_gpu(device, self)?,
+            #[cfg(test)]
+            Some(candle_core::Device::Cpu) => super::emulator::run(self)?,
+            device => bail!("kernel {name} on {device:?}"),
+        };
+        match outputs.try_into() {
+            Ok(outputs) => Ok(outputs),
+            Err(outputs) => bail!("{name} fills {} tensors, not {N}", Vec::len(&outputs)),
+        }
+    }
+
+    /// As [`Kernel::launch`], of one filled tensor.
+    pub(in super::super) fn launch_one(self) -> Result<Tensor> {
+        let [out] = self.launch()?;
+        Ok(out)
+    }
+}
+
+/// An extent, as kernels take it.
+#[cfg(any(feature = "cuda", test))]
+pub(super) fn extent(name: &str, count: usize) -> Result<i32> {
+    match i32::try_from(count) {
+        Ok(count) => Ok(count),
+        Err(_) => bail!(
+            "{name}: an extent of {count}, of which a kernel takes at most {}",
+            i32::MAX
+        ),
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)]
+fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
+    enum Value {
+        Pointer(u64),
+        Int(i32),
+        Float(f32),
+    }
+    let Kernel {
+        name,
+        grid,
+        block,
+        args,
+    } = kernel;
+    let function = device.get_or_load_custom_func(name, "fl_learn", PTX)?;
+    let stream = device.cuda_stream();
+    let (mut values, mut outputs, mut contiguous) = (Vec::new(), Vec::new(), Vec::new());
+    for arg in args {
+        values.push(match arg {
+            Arg::In(tensor) | Arg::Change(tensor) => {
+                let is_changed = matches!(arg, Arg::Change(_));
+                if is_changed && !tensor.is_contiguous() {
+                    bail!("{name} changes a tensor that is not contiguous");
+                }
+                let tensor = tensor.contiguous()?;
+                let (storage, layout) = tensor.storage_and_layout();
+                let Storage::Cuda(cuda) = &*storage else {
+                    bail!("{name} takes a tensor that is on another device")
+                };
+                let (first, size) = (layout.start_offset() as u64, tensor.dtype().size_in_bytes() as u64);
+                let base = match tensor.dtype() {
+                    DType::F32 => cuda.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
+                    DType::U32 => cuda.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
+                    other => bail!("{name} takes a tensor of {other:?}"),
+                };
+                drop(storage);
+                contiguous.push(tensor);
+                Value::Pointer(base + first * size)
+            }
+            Arg::Out(shape) => {
+                // SAFETY: the kernel writes every value of an output before anything reads it.
+                let slice = unsafe { device.alloc::<f32>(shape.elem_count())? };
+                let pointer = slice.device_ptr(&stream).0;
+                let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(slice, device.clone()));
+                outputs.push(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
+                Value::Pointer(pointer)
+            }
+            Arg::Null => Value::Pointer(0),
+            Arg::Int(count) => Value::Int(extent(name, count)?),
+            Arg::Float(number) => Value::Float(number),
+        });
+    }
+    let mut builder = function.builder();
+    for value in &values {
+        match value {
+            Value::Pointer(at) => builder.arg(at),
+            Value::Int(count) => builder.arg(count),
+            Value::Float(number) => builder.arg(number),
+        };
+    }
+    let [x, y] = grid.map(|count| count as u32);
+    let config = LaunchConfig {
+        grid_dim: (x, y, 1),
+        block_dim: (block as u32, 1, 1),
+        shared_mem_bytes: 0,
+    };
+    // SAFETY: that each caller's arguments are the kernel's parameters is tested with the kernel's own text (see the emulator). The
+    // tensors live until the launch is in the stream, and their memory is freed in the stream's order.
+    unsafe { builder.launch(config) }.w()?;
+    Ok(outputs)
+}
