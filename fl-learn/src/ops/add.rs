@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::Kernel;
 use super::relu::relu;
 use super::shape::expect;
 use super::tape::Tape;
@@ -29,7 +30,7 @@ pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> R
             })
         },
         |[a, b], _| {
-            let out = if with_relu { (a + b)?.relu()? } else { (a + b)? };
+            let out = sum(&a, &b, 1.0, with_relu)?;
             Ok((out, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)])))
         },
     )
@@ -52,11 +53,22 @@ pub(crate) fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) ->
             })
         },
         |[a, b], wanted| {
-            let out = (a + (b * f64::from(scale))?)?;
+            let out = sum(&a, &b, scale, false)?;
             Ok((out, move |grad| {
                 let d_b = wanted[1].then(|| &grad * f64::from(scale)).transpose()?;
                 Ok([Some(grad), d_b])
             }))
         },
     )
+}
+
+/// `a + scale b` on a GPU, then relu if `with_relu`.
+fn sum(a: &Tensor, b: &Tensor, scale: f32, with_relu: bool) -> Result<Tensor> {
+    let len = a.elem_count();
+    Kernel::of_each("add_scaled", len)
+        .reads([a, b])
+        .float(scale)
+        .ints(&[len, with_relu.into()])
+        .fills(a.shape())
+        .launch_one()
 }

@@ -1,16 +1,14 @@
 //! Causal self-attention of several heads.
 
-use candle_core::{D, DType, Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
+use super::cuda::Kernel;
 use super::gemm::{View, gemm, gemm_strided};
 use super::scratch;
 use super::shape::expect;
 use super::simd::{dot, exp, largest, sum, vectorized};
 use super::tape::Tape;
 use super::tensors::as_f32;
-
-/// What compositions add to the score of a later token: its share is then zero.
-const HIDDEN: f64 = -1e30;
 
 /// Extents of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +50,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
     expect("the queries of an attention", q, &[heads.rows(), wide])?;
     expect("the keys of an attention", k, &[heads.rows(), narrow])?;
     expect("the values of an attention", v, &[heads.rows(), narrow])?;
-    let context = Context::new(tape, q, heads)?;
+    let dtype = tape.operand_type(q);
     tape.apply(
         [q, k, v],
         q.shape(),
@@ -63,7 +61,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
             })
         },
         |inputs, _| {
-            let (out, pass) = Composed::new(inputs, context, heads)?;
+            let (out, pass) = Composed::new(inputs, dtype, heads)?;
             Ok((out, move |grad| Ok(pass.backward(&grad)?.map(Some))))
         },
     )
@@ -82,7 +80,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
     if narrow != width {
         bail!("packed queries, keys and values of {heads:?}");
     }
-    let context = Context::new(tape, qkv, heads)?;
+    let dtype = tape.operand_type(qkv);
     tape.apply(
         [qkv],
         (heads.rows(), width),
@@ -101,7 +99,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
         },
         |[qkv], _| {
             let part = |at: usize| qkv.narrow(1, at * width, width);
-            let (out, pass) = Composed::new([part(0)?, part(1)?, part(2)?], context, heads)?;
+            let (out, pass) = Composed::new([part(0)?, part(1)?, part(2)?], dtype, heads)?;
             Ok((out, move |grad| Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])))
         },
     )
@@ -132,25 +130,9 @@ struct Composed {
     shares: Tensor,
 }
 
-/// What compositions take from the tape: the type of products, and the mask.
-struct Context {
-    dtype: DType,
-    mask: Option<Tensor>,
-}
-
-impl Context {
-    fn new(tape: &mut Tape, like: &Tensor, heads: Heads) -> Result<Self> {
-        let mask = (!tape.is_native(like)).then(|| mask(tape, heads.len, like));
-        Ok(Self {
-            dtype: tape.operand_type(like),
-            mask: mask.transpose()?,
-        })
-    }
-}
-
 impl Composed {
     /// On other devices: the output, and what the way back needs.
-    fn new([q, k, v]: [Tensor; 3], context: Context, heads: Heads) -> Result<(Tensor, Self)> {
+    fn new([q, k, v]: [Tensor; 3], dtype: DType, heads: Heads) -> Result<(Tensor, Self)> {
         let Heads {
             batch,
             len,
@@ -158,7 +140,6 @@ impl Composed {
             dim,
             ..
         } = heads;
-        let dtype = context.dtype;
         let split = |x: &Tensor, count: usize| {
             let x = x.to_dtype(dtype)?.reshape((batch, len, count, dim))?;
             x.transpose(1, 2)?.contiguous()
@@ -172,12 +153,12 @@ impl Composed {
             }
         };
         let (q, k, v) = (split(&q, heads.heads)?, shared(&k)?, shared(&v)?);
-        let mut scores = (as_f32(&q.matmul(&k.t()?)?)? * f64::from(scale(dim)))?;
-        if let Some(mask) = context.mask {
-            scores = scores.broadcast_add(&mask)?;
-        }
-        let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
-        let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
+        let shares = as_f32(&q.matmul(&k.t()?)?)?;
+        Kernel::of_rows("causal_softmax", batch * heads.heads * len, len)
+            .changes([&shares])
+            .ints(&[len])
+            .float(scale(dim))
+            .launch::<0>()?;
         let out = as_f32(&shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
         let out = out.reshape((batch * len, heads.heads * dim))?;
         Ok((out, Self { heads, q, k, v, shares }))
@@ -196,9 +177,14 @@ impl Composed {
         let grad = grad.to_dtype(q.dtype())?.reshape((batch, len, heads, dim))?;
         let grad = grad.transpose(1, 2)?.contiguous()?;
         let dv = shares.to_dtype(q.dtype())?.t()?.matmul(&grad)?;
-        let along = (as_f32(&grad.matmul(&v.t()?)?)? * shares)?;
-        let d_scores = (&along - shares.broadcast_mul(&along.sum_keepdim(D::Minus1)?)?)?;
-        let d_scores = (d_scores * f64::from(scale(dim)))?.to_dtype(q.dtype())?;
+        let d_scores = as_f32(&grad.matmul(&v.t()?)?)?;
+        Kernel::of_rows("causal_softmax_back", batch * heads * len, len)
+            .changes([&d_scores])
+            .reads([shares])
+            .ints(&[len])
+            .float(scale(dim))
+            .launch::<0>()?;
+        let d_scores = d_scores.to_dtype(q.dtype())?;
         let (dq, dk) = (d_scores.matmul(k)?, d_scores.t()?.matmul(q)?);
         let joined = |x: Tensor, count: usize| {
             let x = match heads / count {
@@ -209,18 +195,6 @@ impl Composed {
         };
         Ok([joined(dq, heads)?, joined(dk, groups)?, joined(dv, groups)?])
     }
-}
-
-/// [`HIDDEN`] where a token would see a later one, else 0: made once a step, on the device of `like`. Returns `[len, len]`.
-fn mask(tape: &mut Tape, len: usize, like: &Tensor) -> Result<Tensor> {
-    if let Some(mask) = tape.mask.as_ref().filter(|mask| mask.dims() == [len, len]) {
-        return Ok(mask.clone());
-    }
-    let places = Tensor::arange(0, len as u32, like.device())?;
-    let later = places.unsqueeze(0)?.broadcast_gt(&places.unsqueeze(1)?)?;
-    let mask = (later.to_dtype(DType::F32)? * HIDDEN)?;
-    tape.mask = Some(mask.clone());
-    Ok(mask)
 }
 
 fn scale(dim: usize) -> f32 {

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, Var};
 
-use super::cuda::{Kernel, channel_sums};
+use super::cuda::{Kernel, Sums};
 use super::native::on_cpu;
 use super::planes::{Planes, scaled};
 use super::shape::expect;
@@ -131,7 +131,7 @@ fn by_kernels(
         let x = inputs[0].detach();
         let [stats, means, variances] = Kernel::of_rows("channel_statistics", channels, count)
             .reads([&x])
-            .ints([batch, positions])
+            .ints(&[batch, positions])
             .float(eps)
             .fills((channels, 2))
             .fills(channels)
@@ -148,22 +148,22 @@ fn by_kernels(
     tape.composition(relu, inputs, |[x, w, b], wanted| {
         let out = Kernel::of_each("channel_norm", len)
             .reads([&x, &w, &b, &stats])
-            .ints([channels, positions, len, relu.into()])
+            .ints(&[channels, positions, len, relu.into()])
             .fills(x.shape())
             .launch_one()?;
         Ok((out, move |grad: Tensor| {
-            let (db, dw) = channel_sums(&grad, Some([&x, &stats]), channels, positions, 0)?;
+            let sums = Sums::of_channels(&grad, channels, positions, 0);
+            let [db, dw] = sums.with_products([&grad, &x, &stats])?;
             let dx = || {
                 Kernel::of_each("channel_norm_dx", len)
-                    .reads([&x, &w, &stats, &grad, &db])
-                    .reads_some(dw.as_ref())
-                    .ints([channels, positions, len])
+                    .reads([&x, &w, &stats, &grad, &db, &dw])
+                    .ints(&[channels, positions, len])
                     .float(share)
                     .fills(x.shape())
                     .launch_one()
             };
             let dx = wanted[0].then(dx).transpose()?;
-            Ok([dx, dw, Some(db)])
+            Ok([dx, Some(dw), Some(db)])
         }))
     })
 }

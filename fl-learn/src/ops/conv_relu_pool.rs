@@ -3,8 +3,10 @@
 use candle_core::{Result, Tensor};
 
 use super::conv2d;
+use super::cuda::Sums;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
+use super::max_pool::Windows;
 use super::slices::transposed;
 use super::tape::Tape;
 use super::{patches, relu_pool, scratch};
@@ -25,13 +27,19 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
         });
     }
     let z = conv2d::composed(tape, x, w, window.stride, window.pad)?;
-    // A pool of sums with the bias has the same largest values, but takes longer.
-    let pooled = relu_pool::composed_pool(tape, &z, window.pool)?;
-    tape.composition(true, [&pooled, b], |[x, b], wanted| {
-        let out = x.broadcast_add(&b.reshape((1, (), 1, 1))?)?.relu()?;
+    let windows = Windows {
+        size: window.pool,
+        stride: window.pool,
+        pad: 0,
+    };
+    // The bias does not change which value is the largest.
+    tape.composition(true, [&z, b], |[z, b], wanted| {
+        let (out, picks) = windows.largest(&z, Some(&b), true)?;
+        let shape = z.dims().to_vec();
         Ok((out, move |grad: Tensor| {
-            let db = wanted[1].then(|| grad.sum((0, 2, 3))).transpose()?;
-            Ok([Some(grad), db])
+            let dz = wanted[0].then(|| windows.back(&grad, &picks, &shape)).transpose()?;
+            let db = || Sums::of_channels(&grad, g.filters, g.cells(), 0).alone(&grad);
+            Ok([dz, wanted[1].then(db).transpose()?])
         }))
     })
 }

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Shape, Tensor, bail};
 
-use super::cuda::upload;
+use super::cuda::{Kernel, upload};
 use super::simd::{exp, largest, sum, vectorized};
 use super::tape::Tape;
 use super::tensors::as_f32;
@@ -25,26 +25,23 @@ pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) ->
             let (loss, own) = forward(logits, labels, wanted);
             (vec![loss], move |grad, _| [Some(scaled(own, grad[0]))])
         },
-        // A row whose label is ignored has the weight 0.
         |[logits], _| {
-            let counted = counted(labels) as f32;
-            let weight = |label: &u32| if *label == IGNORED { 0.0 } else { 1.0 / counted };
-            let weights: Vec<f32> = labels.iter().map(weight).collect();
-            let places = labels.iter().map(|&label| if label == IGNORED { 0 } else { label });
-            let column = Shape::from((batch, 1));
-            let weights = upload(weights, &column, logits.device())?;
-            let places = upload(places.collect(), &column, logits.device())?;
+            let (share, shape) = (1.0 / counted(labels).max(1) as f32, logits.shape().clone());
+            let labels = upload(labels.to_vec(), &Shape::from(batch), logits.device())?;
             let values = as_f32(&logits)?;
-            let shifted = values.broadcast_sub(&values.max_keepdim(1)?)?;
-            let powers = shifted.exp()?;
-            let sums = powers.sum_keepdim(1)?;
-            let losses = (sums.log()? - shifted.gather(&places, 1)?)?;
-            let (loss, dtype) = ((losses * &weights)?.sum_all()?, logits.dtype());
-            Ok((loss, move |grad| {
-                let weights = weights.broadcast_mul(&grad)?;
-                let slope = powers.broadcast_mul(&(&weights / sums)?)?;
-                let slope = slope.scatter_add(&places, &weights.neg()?, 1)?;
-                Ok([Some(slope.to_dtype(dtype)?)])
+            let [losses, stats] = Kernel::of_rows("cross_entropy", batch, classes)
+                .reads([&values, &labels])
+                .ints(&[classes])
+                .float(share)
+                .fills(batch)
+                .fills((batch, 2))
+                .launch()?;
+            let dtype = logits.dtype();
+            Ok((losses.sum_all()?, move |grad: Tensor| {
+                let back =
+                    Kernel::of_rows("cross_entropy_back", batch, classes).reads([&values, &labels, &stats, &grad]);
+                let dx = back.ints(&[classes]).float(share).fills(shape).launch_one()?;
+                Ok([Some(dx.to_dtype(dtype)?)])
             }))
         },
     )

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::cuda::upload;
+use super::cuda::Kernel;
 use super::tape::Tape;
 use crate::data::Rng;
 
@@ -30,8 +30,17 @@ pub(crate) fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<T
             })
         },
         |[x], _| {
-            let mask = upload(dropout_mask(x.elem_count(), seed, probability), x.shape(), x.device())?;
-            Ok(((x * &mask)?, move |grad| Ok([Some((grad * mask)?)])))
+            let (len, shape) = (x.elem_count(), x.shape().clone());
+            let dropped = move |x: &Tensor| {
+                Kernel::of_each("dropout", len)
+                    .reads([x])
+                    .bits(&[seed as u32, (seed >> 32) as u32, limit(probability)])
+                    .float(scale(probability))
+                    .ints(&[len])
+                    .fills(&shape)
+                    .launch_one()
+            };
+            Ok((dropped(&x)?, move |grad: Tensor| Ok([Some(dropped(&grad)?)])))
         },
     )
 }
@@ -46,13 +55,22 @@ pub(crate) fn dropout_mask(count: usize, seed: u64, probability: f32) -> Vec<f32
 /// Forward and backward are the same product with the mask of this seed.
 fn drop_out(values: &mut [f32], seed: u64, probability: f32) {
     let mut rng = Rng::new(seed);
-    let scale = 1.0 / (1.0 - probability);
+    let (limit, scale) = (limit(probability), scale(probability));
     // Two draws of 32 bits at a time.
-    let limit = (f64::from(probability) * 4_294_967_296.0) as u32;
     for pair in values.chunks_mut(2) {
         let bits = rng.bits();
         for (value, bits) in pair.iter_mut().zip([bits as u32, (bits >> 32) as u32]) {
             *value = if bits < limit { 0.0 } else { *value * scale };
         }
     }
+}
+
+/// Draws of 32 bits below it drop a value.
+fn limit(probability: f32) -> u32 {
+    (f64::from(probability) * 4_294_967_296.0) as u32
+}
+
+/// What the other values are multiplied by.
+fn scale(probability: f32) -> f32 {
+    1.0 / (1.0 - probability)
 }

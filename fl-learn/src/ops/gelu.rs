@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::Kernel;
 use super::simd::{tanh, vectorized};
 use super::tape::Tape;
 
@@ -41,13 +42,12 @@ pub(crate) fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
             })
         },
         |[x], _| {
-            Ok((x.gelu()?, move |grad| {
-                let (scale, cube) = (f64::from(SCALE), f64::from(CUBE));
-                let squares = x.sqr()?;
-                let t = (squares.affine(scale * cube, scale)? * &x)?.tanh()?;
-                let turning = (t.sqr()?.affine(-0.5, 0.5)? * &x)?;
-                let steep = (turning * squares.affine(3.0 * scale * cube, scale)?)?;
-                Ok([Some((grad * (t.affine(0.5, 0.5)? + steep)?)?)])
+            let len = x.elem_count();
+            let gelu = Kernel::of_each("gelu", len).reads([&x]).ints(&[len]);
+            let out = gelu.fills(x.shape()).launch_one()?;
+            Ok((out, move |grad: Tensor| {
+                let back = Kernel::of_each("gelu_back", len).reads([&x, &grad]).ints(&[len]);
+                Ok([Some(back.fills(x.shape()).launch_one()?)])
             }))
         },
     )

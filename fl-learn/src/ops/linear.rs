@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::{Kernel, Sums};
 use super::gemm::{View, gemm, gemm_new};
 use super::relu::relu;
 use super::shape::expect;
@@ -82,15 +83,20 @@ impl Weights {
                 };
                 let mut out = as_f32(&product)?;
                 if has_bias {
-                    out = out.broadcast_add(&b)?;
-                }
-                if self.relu {
+                    Kernel::of_each("add_bias", out.elem_count())
+                        .changes([&out])
+                        .reads([&b])
+                        .ints(&[self.outputs, 1, out.elem_count(), self.relu.into()])
+                        .launch::<0>()?;
+                } else if self.relu {
                     out = out.relu()?;
                 }
                 // Weights of another type are converted again, so that not those of all layers are in memory at once.
                 let (inputs, weights) = (wanted[1].then_some(inputs), wanted[0].then_some(w));
                 Ok((out, move |grad: Tensor| {
-                    let db = (has_bias && wanted[2]).then(|| grad.sum(0)).transpose()?;
+                    let db = (has_bias && wanted[2])
+                        .then(|| Sums::of_columns(&grad).alone(&grad))
+                        .transpose()?;
                     let grad = grad.to_dtype(dtype)?;
                     let dw = inputs.map(|inputs| match self.inputs_first {
                         true => inputs.t()?.matmul(&grad),

@@ -2,8 +2,8 @@
 
 use candle_core::{Result, Tensor, bail};
 
+use super::cuda::Kernel;
 use super::tape::Tape;
-use super::tensors::{fitted, spread};
 
 /// The largest value of each window of `size` x `size` every `stride` positions; `pad` positions around the image count
 /// as the smallest number. Shapes: `x: [batch, channels, rows, columns]`.
@@ -57,44 +57,70 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
                 [Some(dx)]
             })
         },
-        // The largest of the values at each place of a window, of all windows at once.
         |[x], _| {
-            // Zeros would win over negative values.
-            let padded = |x: &Tensor| x.pad_with_zeros(2, pad, pad)?.pad_with_zeros(3, pad, pad);
-            let least = padded(&Tensor::full(f32::MAX, (1, 1, rows, columns), x.device())?)?
-                .affine(1.0, -f64::from(f32::MAX))?;
-            let values = padded(&x)?.broadcast_add(&least)?;
-            let starts = |count: usize, offset: usize| -> Result<Tensor> {
-                let indices: Vec<u32> = (0..count).map(|at| (at * stride + offset) as u32).collect();
-                Tensor::new(indices, x.device())
+            let windows = Windows {
+                size: [size; 2],
+                stride: [stride; 2],
+                pad,
             };
-            let mut parts = Vec::with_capacity(size * size);
-            for dy in 0..size {
-                let band = values.index_select(&starts(out_rows, dy)?, 2)?;
-                for dx in 0..size {
-                    parts.push(([dy, dx], band.index_select(&starts(out_columns, dx)?, 3)?));
-                }
-            }
-            let mut largest = parts[0].1.clone();
-            for (_, part) in &parts[1..] {
-                largest = largest.maximum(part)?;
-            }
-            Ok((largest.clone(), move |mut grad: Tensor| {
-                // The first of equal values takes the gradient; what is left is for other windows.
-                let mut dx: Option<Tensor> = None;
-                for ([row, column], part) in parts {
-                    let own = (&grad * part.eq(&largest)?.to_dtype(grad.dtype())?)?;
-                    grad = (grad - &own)?;
-                    let placed = spread(&own, stride)?;
-                    let placed = fitted(&placed, 2, row as isize - pad as isize, rows)?;
-                    let placed = fitted(&placed, 3, column as isize - pad as isize, columns)?;
-                    dx = Some(match dx {
-                        Some(sum) => (sum + placed)?,
-                        None => placed,
-                    });
-                }
-                Ok([dx])
+            let (out, picks) = windows.largest(&x, None, false)?;
+            let shape = x.dims().to_vec();
+            Ok((out, move |grad: Tensor| {
+                Ok([Some(windows.back(&grad, &picks, &shape)?)])
             }))
         },
     )
+}
+
+/// The windows of a pool on a GPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Windows {
+    /// Rows and columns of a window, and from one to the next.
+    pub(super) size: [usize; 2],
+    pub(super) stride: [usize; 2],
+    /// Rows and columns around the image that do not count.
+    pub(super) pad: usize,
+}
+
+impl Windows {
+    /// Rows and columns of windows of an image.
+    fn count(self, rows: usize, columns: usize) -> [usize; 2] {
+        [0, 1].map(|at| ([rows, columns][at] + 2 * self.pad - self.size[at]) / self.stride[at] + 1)
+    }
+
+    /// The largest value of each window, plus the bias of its channel, then relu if `with_relu`; and which it was. Shapes: `x: [batch,
+    /// channels, rows, columns]`, `b: [channels]`.
+    pub(super) fn largest(self, x: &Tensor, b: Option<&Tensor>, with_relu: bool) -> Result<(Tensor, Tensor)> {
+        let (batch, channels, rows, columns) = x.dims4()?;
+        let count = self.count(rows, columns);
+        let shape = (batch, channels, count[0], count[1]);
+        let len = batch * channels * count[0] * count[1];
+        let [out, picks] = Kernel::of_each("max_pool", len)
+            .reads([x])
+            .reads_some(b)
+            .ints(&[channels, rows, columns])
+            .ints(&count)
+            .ints(&self.size)
+            .ints(&self.stride)
+            .ints(&[self.pad, len, with_relu.into()])
+            .fills(shape)
+            .fills(shape)
+            .launch()?;
+        Ok((out, picks))
+    }
+
+    /// The gradient of the values before the pool, of `shape`.
+    pub(super) fn back(self, grad: &Tensor, picks: &Tensor, shape: &[usize]) -> Result<Tensor> {
+        let (rows, columns) = (shape[2], shape[3]);
+        let len = shape.iter().product();
+        Kernel::of_each("max_pool_back", len)
+            .reads([grad, picks])
+            .ints(&[rows, columns])
+            .ints(&self.count(rows, columns))
+            .ints(&self.size)
+            .ints(&self.stride)
+            .ints(&[self.pad, len])
+            .fills(shape)
+            .launch_one()
+    }
 }

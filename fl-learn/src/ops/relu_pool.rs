@@ -3,41 +3,8 @@
 //! Since adding a constant and relu keep the order of values, the largest value is found first and bias and relu are
 //! applied to it alone: the result is that of relu before the pool.
 
-use candle_core::{Result, Tensor};
-
-use super::tape::Tape;
-use super::tensors::fitted;
-
 /// Mark of a cell that relu set to zero: no gradient flows through it.
 pub(super) const OFF: u8 = 255;
-
-/// On other devices: the largest value of each whole window; equal ones share its gradient. Shapes:
-/// `z: [batch, channels, rows, columns]`, `size`: rows and columns of a window.
-pub(super) fn composed_pool(tape: &mut Tape, z: &Tensor, size: [usize; 2]) -> Result<Tensor> {
-    if size == [1, 1] {
-        return Ok(z.clone());
-    }
-    let (_, _, rows, columns) = z.dims4()?;
-    let whole = [rows / size[0] * size[0], columns / size[1] * size[1]];
-    tape.composition(false, [z], |[z], _| {
-        let values = z.narrow(2, 0, whole[0])?.narrow(3, 0, whole[1])?.contiguous()?;
-        let size = (size[0], size[1]);
-        let out = values.max_pool2d(size)?;
-        let largest = out.clone();
-        Ok((out, move |grad: Tensor| {
-            let widened = |x: &Tensor| {
-                let (batch, channels, rows, columns) = x.dims4()?;
-                let x = x.reshape((batch, channels, rows, 1, columns, 1))?;
-                let x = x.broadcast_as((batch, channels, rows, size.0, columns, size.1))?;
-                x.reshape((batch, channels, whole[0], whole[1]))
-            };
-            let chosen = values.eq(&widened(&largest)?)?.to_dtype(grad.dtype())?;
-            let equals = (chosen.avg_pool2d(size)? * (size.0 * size.1) as f64)?;
-            let dz = (widened(&(grad / equals)?)? * chosen)?;
-            Ok([Some(fitted(&fitted(&dz, 2, 0, rows)?, 3, 0, columns)?)])
-        }))
-    })
-}
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the
 /// largest (the first of equals), row-major, or [`OFF`]. Shapes: `z: [.. * width]`, `out, pick: [pooled rows * columns]`.

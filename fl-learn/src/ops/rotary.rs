@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor, bail};
 
+use super::cuda::Kernel;
 use super::tape::Tape;
 
 /// Cosine and sine of the angle of each position and each pair of values.
@@ -67,8 +68,19 @@ pub(crate) fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -
             })
         },
         |[x], _| {
-            let (out, angles) = (composed(&x, angles, len, 1.0)?, angles.clone());
-            Ok((out, move |grad| Ok([Some(composed(&grad, &angles, len, -1.0)?)])))
+            let turns: Vec<f32> = angles.turns[..len * half].as_flattened().to_vec();
+            let turns = Tensor::from_vec(turns, (len, half, 2), x.device())?;
+            let turned = move |x: &Tensor, sign| {
+                let pairs = rows * width / 2;
+                Kernel::of_each("rotary", pairs)
+                    .reads([x, &turns])
+                    .ints(&[len, width, half])
+                    .float(sign)
+                    .ints(&[pairs])
+                    .fills(x.shape())
+                    .launch_one()
+            };
+            Ok((turned(&x, 1.0)?, move |grad: Tensor| Ok([Some(turned(&grad, -1.0)?)])))
         },
     )
 }
@@ -86,19 +98,4 @@ fn turn(values: &mut [f32], angles: &Angles, len: usize, width: usize, sign: f32
             }
         }
     }
-}
-
-fn composed(x: &Tensor, angles: &Angles, len: usize, sign: f64) -> Result<Tensor> {
-    let (rows, width) = x.dims2()?;
-    let half = angles.half;
-    let table = |which: usize| {
-        let values: Vec<f32> = angles.turns[..len * half].iter().map(|turn| turn[which]).collect();
-        Tensor::from_vec(values, (1, len, 1, half), x.device())
-    };
-    let (cos, sin) = (table(0)?, (table(1)? * sign)?);
-    let x = x.reshape((rows / len, len, width / (2 * half), 2 * half))?;
-    let (low, high) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);
-    let turned_low = (low.broadcast_mul(&cos)? - high.broadcast_mul(&sin)?)?;
-    let turned_high = (high.broadcast_mul(&cos)? + low.broadcast_mul(&sin)?)?;
-    Tensor::cat(&[turned_low, turned_high], 3)?.reshape((rows, width))
 }

@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::Kernel;
 use super::shape::expect;
 use super::simd::{sigmoid, vectorized};
 use super::tape::Tape;
@@ -41,12 +42,12 @@ pub(crate) fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<T
             })
         },
         |[gate, up], _| {
-            let opening = gate.silu()?;
-            Ok(((&opening * &up)?, move |grad| {
-                let s = gate.affine(0.5, 0.0)?.tanh()?.affine(0.5, 0.5)?;
-                let slope = (&s * ((gate * (1.0 - &s)?)? + 1.0)?)?;
-                let d_gate = ((&grad * up)? * slope)?;
-                Ok([Some(d_gate), Some((grad * opening)?)])
+            let (len, shape) = (gate.elem_count(), gate.shape().clone());
+            let opened = Kernel::of_each("silu_gate", len).reads([&gate, &up]).ints(&[len]);
+            let out = opened.fills(&shape).launch_one()?;
+            Ok((out, move |grad: Tensor| {
+                let back = Kernel::of_each("silu_gate_back", len).reads([&gate, &up, &grad]);
+                Ok(back.ints(&[len]).fills(&shape).fills(&shape).launch()?.map(Some))
             }))
         },
     )

@@ -35,8 +35,6 @@ pub(crate) struct Tape {
     buffers: Vec<(Var, Tensor)>,
     /// Whether those are the batch's own statistics, whatever the momentum.
     measures: bool,
-    /// What compositions of attention add to scores, the same in all layers.
-    pub(super) mask: Option<Tensor>,
     /// Type of the operands of products in compositions, if not `f32`.
     narrow: Option<DType>,
     /// Compositions on the CPU too, so that tests can compare the two.
@@ -61,7 +59,6 @@ impl Tape {
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
             measures: false,
-            mask: None,
             narrow: None,
             composed: false,
         }
@@ -223,7 +220,7 @@ impl Tape {
                     let len = grad.elem_count();
                     grad = Kernel::of_each("relu_back", len)
                         .reads([&grad, &y])
-                        .ints([len])
+                        .ints(&[len])
                         .fills(y.shape())
                         .launch_one()?;
                 }

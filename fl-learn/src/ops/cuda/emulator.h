@@ -2,10 +2,12 @@
 // another.
 #pragma once
 #include <ucontext.h>
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <vector>
 #define EMULATED
@@ -14,6 +16,17 @@
 #define __forceinline__ inline
 #define __restrict__
 #define __shared__ static
+using std::max, std::min;
+static inline float __int_as_float(int x) {
+    float y;
+    std::memcpy(&y, &x, 4);
+    return y;
+}
+static inline int __float_as_int(float x) {
+    int y;
+    std::memcpy(&y, &x, 4);
+    return y;
+}
 struct Place {
     unsigned x = 0, y = 0, z = 0;
 };

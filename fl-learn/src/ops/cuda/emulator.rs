@@ -108,7 +108,9 @@ pub(super) fn run(kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
     let emulator = &mut *emulator;
     emulator.number(name.len());
     emulator.to.write_all(name.as_bytes()).unwrap();
-    [grid[0], grid[1], block, args.len()].map(|number| emulator.number(number));
+    for number in [grid[0], grid[1], block, args.len()] {
+        emulator.number(number);
+    }
     for arg in &args {
         match arg {
             Arg::In(tensor) if tensor.dtype() == DType::U32 => {
@@ -122,6 +124,10 @@ pub(super) fn run(kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
             Arg::Int(count) => {
                 emulator.to.write_all(b"i").unwrap();
                 emulator.to.write_all(&extent(name, *count)?.to_ne_bytes()).unwrap();
+            }
+            Arg::Bits(bits) => {
+                emulator.to.write_all(b"i").unwrap();
+                emulator.to.write_all(&bits.to_ne_bytes()).unwrap();
             }
             Arg::Float(number) => {
                 emulator.to.write_all(b"f").unwrap();

@@ -25,6 +25,8 @@ pub(super) enum Arg<'a> {
     /// A null pointer in place of a tensor.
     Null,
     Int(usize),
+    /// An int of these bits.
+    Bits(u32),
     Float(f32),
 }
 
@@ -89,8 +91,13 @@ impl<'a> Kernel<'a> {
         self.with(tensors.map(Arg::Change))
     }
 
-    pub(in super::super) fn ints<const N: usize>(self, counts: [usize; N]) -> Self {
-        self.with(counts.map(Arg::Int))
+    pub(in super::super) fn ints(self, counts: &[usize]) -> Self {
+        self.with(counts.iter().copied().map(Arg::Int))
+    }
+
+    /// Ints of these bits.
+    pub(in super::super) fn bits(self, bits: &[u32]) -> Self {
+        self.with(bits.iter().copied().map(Arg::Bits))
     }
 
     pub(in super::super) fn float(self, number: f32) -> Self {
@@ -198,6 +205,7 @@ fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
             }
             Arg::Null => Value::Pointer(0),
             Arg::Int(count) => Value::Int(extent(name, count)?),
+            Arg::Bits(bits) => Value::Int(bits.cast_signed()),
             Arg::Float(number) => Value::Float(number),
         });
     }

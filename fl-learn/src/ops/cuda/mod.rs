@@ -8,4 +8,4 @@ mod norms;
 
 pub(crate) use device::{open, release, shapes_once, upload};
 pub(super) use launch::Kernel;
-pub(super) use norms::{RowNorm, channel_sums, column_sums};
+pub(super) use norms::{RowNorm, Sums};

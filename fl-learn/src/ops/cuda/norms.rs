@@ -39,8 +39,8 @@ impl RowNorm {
         Kernel::of_rows("row_norm", rows, self.dim)
             .reads([x, w])
             .reads_some(b)
-            .ints([self.dim, self.positions, self.groups])
-            .ints([self.centered, self.with_relu].map(usize::from))
+            .ints(&[self.dim, self.positions, self.groups])
+            .ints(&[self.centered, self.with_relu].map(usize::from))
             .float(self.eps)
             .fills(x.shape())
             .fills((rows, 2))
@@ -56,7 +56,7 @@ impl RowNorm {
         let dx = || {
             Kernel::of_rows("row_norm_dx", x.elem_count() / self.dim, self.dim)
                 .reads([x, w, stats, grad])
-                .ints([self.dim, self.positions, self.groups, self.centered.into()])
+                .ints(&[self.dim, self.positions, self.groups, self.centered.into()])
                 .fills(x.shape())
                 .launch_one()
         };
@@ -64,60 +64,73 @@ impl RowNorm {
         if !wanted[1] && !wanted[2] {
             return Ok([dx, None, None]);
         }
-        let (db, dw) = match self.positions {
-            1 => column_sums(grad, Some([x, stats]))?,
-            positions => channel_sums(grad, Some([x, stats]), w.elem_count(), positions, self.groups)?,
+        let sums = match self.positions {
+            1 => Sums::of_columns(grad),
+            positions => Sums::of_channels(grad, w.elem_count(), positions, self.groups),
         };
-        Ok([dx, dw, Some(db)])
+        let [db, dw] = sums.with_products([grad, x, stats])?;
+        Ok([dx, Some(dw), Some(db)])
     }
 }
 
-/// Sums of each column of `grad`, and those of its products with the values of `x` that `stats` normalize. Shapes: `grad, x: [rows,
-/// dim]`, `stats: [rows, 2]`; returns `[dim]`.
-pub(in super::super) fn column_sums(grad: &Tensor, x: Option<[&Tensor; 2]>) -> Result<(Tensor, Option<Tensor>)> {
-    let dim = grad.dims().last().copied().unwrap_or(1);
-    let rows = grad.elem_count() / dim;
-    // As many blocks as keep a large GPU busy, each with at least 64 rows.
-    let parts = (1024 / dim.div_ceil(32)).clamp(1, rows.div_ceil(64));
-    let kernel = Kernel::of_grid("column_sums", [dim.div_ceil(32), parts], 256);
-    sums(kernel, grad, x, [rows, dim], (parts, dim))
+/// Sums over all rows of each column, or over all positions of each channel of images.
+#[derive(Debug)]
+pub(in super::super) struct Sums {
+    name: &'static str,
+    grid: [usize; 2],
+    block: usize,
+    extents: Vec<usize>,
+    /// Of the sums.
+    width: usize,
 }
 
-/// As [`column_sums`], of the positions of each channel of images. Shapes: `grad, x: [batch, channels, positions]`, `stats: [batch *
-/// groups, 2]`, or `[channels, 2]` if `groups` is 0; returns `[channels]`.
-pub(in super::super) fn channel_sums(
-    grad: &Tensor,
-    x: Option<[&Tensor; 2]>,
-    channels: usize,
-    positions: usize,
-    groups: usize,
-) -> Result<(Tensor, Option<Tensor>)> {
-    let count = grad.elem_count() / channels;
-    let block = Kernel::threads(count);
-    // As many blocks as keep a large GPU busy, each with at least 8 values a thread.
-    let parts = (1024 / channels).clamp(1, count.div_ceil(8 * block));
-    let kernel = Kernel::of_grid("channel_sums", [channels, parts], block);
-    let extents = [count / positions, positions, groups];
-    sums(kernel, grad, x, extents, (parts, channels))
-}
-
-fn sums<'a, const N: usize>(
-    kernel: Kernel<'a>,
-    grad: &'a Tensor,
-    x: Option<[&'a Tensor; 2]>,
-    extents: [usize; N],
-    shape: (usize, usize),
-) -> Result<(Tensor, Option<Tensor>)> {
-    let (values, stats) = x.map(|[x, stats]| (x, stats)).unzip();
-    let kernel = kernel.reads([grad]).reads_some(values).reads_some(stats);
-    let kernel = kernel.ints(extents).fills(shape);
-    let whole = |parts: Tensor| match shape.0 {
-        1 => parts.flatten_all(),
-        _ => parts.sum(0),
-    };
-    if x.is_none() {
-        return Ok((whole(kernel.fills_none().launch_one()?)?, None));
+impl Sums {
+    /// By column. Shapes: `grad, x: [rows, dim]`, `stats: [rows, 2]`; sums: `[dim]`.
+    pub(in super::super) fn of_columns(grad: &Tensor) -> Self {
+        let dim = grad.dims().last().copied().unwrap_or(1);
+        let rows = grad.elem_count() / dim;
+        // As many blocks as keep a large GPU busy, each with at least 64 rows.
+        let parts = (1024 / dim.div_ceil(32)).clamp(1, rows.div_ceil(64));
+        Self {
+            name: "column_sums",
+            grid: [dim.div_ceil(32), parts],
+            block: 256,
+            extents: vec![rows, dim],
+            width: dim,
+        }
     }
-    let [sums, products] = kernel.fills(shape).launch()?;
-    Ok((whole(sums)?, Some(whole(products)?)))
+
+    /// By channel. Shapes: `grad, x: [batch, channels, positions]`, `stats: [batch * groups, 2]`, or `[channels, 2]` if `groups` is 0;
+    /// sums: `[channels]`.
+    pub(in super::super) fn of_channels(grad: &Tensor, channels: usize, positions: usize, groups: usize) -> Self {
+        let count = grad.elem_count() / channels;
+        let block = Kernel::threads(count);
+        // As many blocks as keep a large GPU busy, each with at least 8 values a thread.
+        let parts = (1024 / channels).clamp(1, count.div_ceil(8 * block));
+        Self {
+            name: "channel_sums",
+            grid: [channels, parts],
+            block,
+            extents: vec![count / positions, positions, groups],
+            width: channels,
+        }
+    }
+
+    fn of<'a>(&self, grad: &'a Tensor, x: Option<&'a Tensor>, stats: Option<&'a Tensor>) -> Kernel<'a> {
+        let kernel = Kernel::of_grid(self.name, self.grid, self.block).reads([grad]);
+        let kernel = kernel.reads_some(x).reads_some(stats).ints(&self.extents);
+        kernel.fills((self.grid[1], self.width))
+    }
+
+    /// The sums of `grad`.
+    pub(in super::super) fn alone(&self, grad: &Tensor) -> Result<Tensor> {
+        self.of(grad, None, None).fills_none().launch_one()?.sum(0)
+    }
+
+    /// The sums of `grad`, and those of its products with the values of `x` that `stats` normalize.
+    pub(in super::super) fn with_products(&self, [grad, x, stats]: [&Tensor; 3]) -> Result<[Tensor; 2]> {
+        let kernel = self.of(grad, Some(x), Some(stats));
+        let [sums, products] = kernel.fills((self.grid[1], self.width)).launch()?;
+        Ok([sums.sum(0)?, products.sum(0)?])
+    }
 }

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
+use super::super::cuda::{Kernel, Sums};
 use super::super::tensors::as_f32;
 
 /// What a backward pass needs.
@@ -16,10 +17,9 @@ pub(super) struct Pass {
 
 /// Of all tokens. Shapes: `[len, batch, ..]`.
 struct Steps {
-    /// Input, forget, an unused and output gate: `4 * hidden`.
+    /// `4 * hidden`.
     gates: Tensor,
-    /// `hidden` each.
-    candidates: Tensor,
+    /// `hidden`, as the next.
     cells: Tensor,
     states: Tensor,
 }
@@ -57,7 +57,7 @@ impl Pass {
             t.narrow(0, first, count)?.reshape((count * batch, width))
         };
         let d = rows(&d_sums, 0, len)?;
-        let bias = d.sum(0)?;
+        let bias = Sums::of_columns(&d).alone(&d)?;
         // Token `t` meets the state of token `t - 1`.
         let d_recurrent = || match len {
             1 => as_f32(&self.recurrent.zeros_like()?),
@@ -91,77 +91,42 @@ impl Steps {
     /// Gates, cells and states, from what the gates' inputs are without the states. Shapes: `sums: [len, batch, 4 * hidden]`,
     /// `w: [4 * hidden, hidden]`.
     fn new(sums: &Tensor, w: &Tensor) -> Result<Self> {
-        let (len, hidden) = (sums.dim(0)?, w.dim(1)?);
+        let ((len, batch, _), hidden) = (sums.dims3()?, w.dim(1)?);
         let turned = w.t()?;
-        let (mut gates, mut candidates, mut cells, mut states) = (vec![], vec![], vec![], vec![]);
+        let zeros = |width: usize| Tensor::zeros((len, batch, width), DType::F32, sums.device());
+        let [gates, cells, states] = [zeros(4 * hidden)?, zeros(hidden)?, zeros(hidden)?];
         for at in 0..len {
-            let mut z = sums.get(at)?;
-            if let Some(state) = states.last() {
-                z = (z + by_weights(state, &turned)?)?;
-            }
-            // The sigmoid of all four quarters; that of the third, the candidate's, is not used.
-            let gate = z.affine(0.5, 0.0)?.tanh()?.affine(0.5, 0.5)?;
-            let quarter = |which: usize| gate.narrow(1, which * hidden, hidden);
-            let candidate = z.narrow(1, 2 * hidden, hidden)?.tanh()?;
-            let mut cell = (quarter(0)? * &candidate)?;
-            if let Some(last) = cells.last() {
-                cell = (cell + (quarter(1)? * last)?)?;
-            }
-            states.push((quarter(3)? * cell.tanh()?)?);
-            gates.push(gate);
-            candidates.push(candidate);
-            cells.push(cell);
+            let last = |of: &Tensor| at.checked_sub(1).map(|last| of.get(last)).transpose();
+            let (last_cell, last_state) = (last(&cells)?, last(&states)?);
+            let from_state = last_state.map(|state| by_weights(&state, &turned)).transpose()?;
+            Kernel::of_each("lstm_cell", batch * hidden)
+                .reads([&sums.get(at)?])
+                .reads_some(from_state.as_ref())
+                .reads_some(last_cell.as_ref())
+                .ints(&[batch, hidden])
+                .changes([&gates.get(at)?, &cells.get(at)?, &states.get(at)?])
+                .launch::<0>()?;
         }
-        Ok(Self {
-            gates: Tensor::stack(&gates, 0)?,
-            candidates: Tensor::stack(&candidates, 0)?,
-            cells: Tensor::stack(&cells, 0)?,
-            states: Tensor::stack(&states, 0)?,
-        })
+        Ok(Self { gates, cells, states })
     }
 
     /// Gradients of the gates' inputs, `[len, batch, 4 * hidden]`. Shapes: `grad: [len, batch, hidden]`, `w: [4 * hidden, hidden]`.
     fn backward(&self, grad: &Tensor, w: &Tensor) -> Result<Tensor> {
-        let Self {
-            gates,
-            candidates,
-            cells,
-            ..
-        } = self;
-        let (len, batch, hidden) = candidates.dims3()?;
-        // What a change of cell or state changes each gate's input by, for all tokens at once.
-        let slope = (gates * (1.0 - gates)?)?;
-        let quarter = |of: &Tensor, which: usize| of.narrow(2, which * hidden, hidden);
-        let last = cells.pad_with_zeros(0, 1, 0)?.narrow(0, 0, len)?;
-        let ends = cells.tanh()?;
-        let through = (ends.sqr()?.affine(-1.0, 1.0)? * quarter(gates, 3)?)?;
-        let by_cell = [
-            (candidates * quarter(&slope, 0)?)?,
-            (last * quarter(&slope, 1)?)?,
-            (candidates.sqr()?.affine(-1.0, 1.0)? * quarter(gates, 0)?)?,
-        ];
-        let by_cell = Tensor::stack(&by_cell, 2)?;
-        let by_state = (ends * quarter(&slope, 3)?)?;
-        let forget = quarter(gates, 1)?;
-        let (mut d_cell, mut d_sums): (Option<Tensor>, Vec<Tensor>) = (None, Vec::with_capacity(len));
+        let (len, batch, hidden) = self.cells.dims3()?;
+        let (d_sums, d_cell) = (self.gates.zeros_like()?, self.cells.get(0)?.zeros_like()?);
         for at in (0..len).rev() {
-            let mut d_state = grad.get(at)?;
-            if let Some(later) = d_sums.last() {
-                d_state = (d_state + by_weights(later, w)?)?;
-            }
-            let mut d = (&d_state * through.get(at)?)?;
-            if let Some(later) = d_cell {
-                d = (d + later)?;
-            }
-            let inner = by_cell
-                .get(at)?
-                .broadcast_mul(&d.unsqueeze(1)?)?
-                .reshape((batch, 3 * hidden))?;
-            let output = (by_state.get(at)? * d_state)?;
-            d_sums.push(Tensor::cat(&[inner, output], 1)?);
-            d_cell = Some((d * forget.get(at)?)?);
+            let last_cell = at.checked_sub(1).map(|last| self.cells.get(last)).transpose()?;
+            let from_next = (at + 1 < len).then(|| by_weights(&d_sums.get(at + 1)?, w));
+            let from_next = from_next.transpose()?;
+            Kernel::of_each("lstm_cell_back", batch * hidden)
+                .reads([&self.gates.get(at)?, &self.cells.get(at)?])
+                .reads_some(last_cell.as_ref())
+                .reads([&grad.get(at)?])
+                .reads_some(from_next.as_ref())
+                .ints(&[batch, hidden])
+                .changes([&d_cell, &d_sums.get(at)?])
+                .launch::<0>()?;
         }
-        d_sums.reverse();
-        Tensor::stack(&d_sums, 0)
+        Ok(d_sums)
     }
 }
