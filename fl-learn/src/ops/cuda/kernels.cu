@@ -1,4 +1,4 @@
-// Kernels of the operations on a GPU. Their text is also compiled for the CPU by the tests (emulator.h), and compared with our loops.
+// Kernels of the operations on a GPU. Their text is also compiled for the CPU by the tests (tests/emulator.h), and compared with our loops.
 // Sums have a fixed order: no atomics. A line that begins with `launched` and the name declares each kernel.
 #ifndef EMULATED
 #define launched extern "C" __global__ void

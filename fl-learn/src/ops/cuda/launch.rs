@@ -1,5 +1,5 @@
 //! The one way to launch a kernel of `kernels.cu`. On a GPU the kernel runs on the device's stream; in tests, whose tensors are on the
-//! CPU, the same text runs in a program that the tests compile ([`emulator`](super::emulator)).
+//! CPU, the same text runs in a program that the tests compile.
 
 #[cfg(feature = "cuda")]
 use candle_core::{
@@ -10,14 +10,18 @@ use candle_core::{
     },
     op::BackpropOp,
 };
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Device, Result, Shape, Tensor, bail};
 
 /// The kernels, compiled by `build.rs`.
 #[cfg(feature = "cuda")]
-const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+#[allow(unreachable_pub)]
+mod ptx {
+    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
+}
 
 /// One argument of a kernel. All values of tensors are `f32`, or `u32` ids.
 #[derive(Debug)]
+#[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code))] // Nothing is launched then.
 pub(super) enum Arg<'a> {
     In(&'a Tensor),
     Change(&'a Tensor),
@@ -32,6 +36,7 @@ pub(super) enum Arg<'a> {
 
 /// A launch of a kernel: its threads, and its arguments in the order of its parameters.
 #[derive(Debug)]
+#[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code))] // Nothing is launched then.
 pub(in super::super) struct Kernel<'a> {
     pub(super) name: &'static str,
     /// Blocks, in two dimensions.
@@ -125,11 +130,8 @@ impl<'a> Kernel<'a> {
             _ => None,
         });
         let outputs = match device {
-            #[cfg(feature = "cuda")]
-            Some(candle_core::Device::Cuda(device)) => on_gpu(device, self)?,
-            #[cfg(test)]
-            Some(candle_core::Device::Cpu) => super::emulator::run(self)?,
-            device => bail!("kernel {name} on {device:?}"),
+            Some(device) => on(device, &self)?,
+            None => bail!("kernel {name} without a tensor"),
         };
         match outputs.try_into() {
             Ok(outputs) => Ok(outputs),
@@ -141,6 +143,16 @@ impl<'a> Kernel<'a> {
     pub(in super::super) fn launch_one(self) -> Result<Tensor> {
         let [out] = self.launch()?;
         Ok(out)
+    }
+}
+
+fn on(device: &Device, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => on_gpu(device, kernel),
+        #[cfg(test)]
+        Device::Cpu => super::tests::run(kernel),
+        device => bail!("{kernel:?} on {device:?}"),
     }
 }
 
@@ -158,7 +170,7 @@ pub(super) fn extent(name: &str, count: usize) -> Result<i32> {
 
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
-fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
+fn on_gpu(device: &CudaDevice, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
     enum Value {
         Pointer(u64),
         Int(i32),
@@ -170,7 +182,7 @@ fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
         block,
         args,
     } = kernel;
-    let function = device.get_or_load_custom_func(name, "fl_learn", PTX)?;
+    let function = device.get_or_load_custom_func(name, "fl_learn", ptx::KERNELS)?;
     let stream = device.cuda_stream();
     let (mut values, mut outputs, mut contiguous) = (Vec::new(), Vec::new(), Vec::new());
     for arg in args {
@@ -200,13 +212,13 @@ fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
                 let slice = unsafe { device.alloc::<f32>(shape.elem_count())? };
                 let pointer = slice.device_ptr(&stream).0;
                 let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(slice, device.clone()));
-                outputs.push(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
+                outputs.push(Tensor::from_storage(storage, shape.clone(), BackpropOp::none(), false));
                 Value::Pointer(pointer)
             }
             Arg::Null => Value::Pointer(0),
-            Arg::Int(count) => Value::Int(extent(name, count)?),
+            Arg::Int(count) => Value::Int(extent(name, *count)?),
             Arg::Bits(bits) => Value::Int(bits.cast_signed()),
-            Arg::Float(number) => Value::Float(number),
+            Arg::Float(number) => Value::Float(*number),
         });
     }
     let mut builder = function.builder();
@@ -220,10 +232,10 @@ fn on_gpu(device: &CudaDevice, kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
     let [x, y] = grid.map(|count| count as u32);
     let config = LaunchConfig {
         grid_dim: (x, y, 1),
-        block_dim: (block as u32, 1, 1),
+        block_dim: (*block as u32, 1, 1),
         shared_mem_bytes: 0,
     };
-    // SAFETY: that each caller's arguments are the kernel's parameters is tested with the kernel's own text (see the emulator). The
+    // SAFETY: that each caller's arguments are the kernel's parameters is tested with the kernel's own text (`tests.rs`). The
     // tensors live until the launch is in the stream, and their memory is freed in the stream's order.
     unsafe { builder.launch(config) }.w()?;
     Ok(outputs)

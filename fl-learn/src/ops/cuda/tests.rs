@@ -2,7 +2,7 @@
 //! it changed. It refuses arguments that are not a kernel's parameters, and finds writes beside a tensor or into one that is only read.
 
 use std::fs;
-use std::io::{BufReader, BufWriter, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ const UNSET: f32 = f32::NAN;
 
 struct Emulator {
     _child: Child,
-    to: BufWriter<ChildStdin>,
+    to: ChildStdin,
     from: BufReader<ChildStdout>,
     _folder: TempDir,
 }
@@ -29,7 +29,7 @@ impl Emulator {
     fn compile() -> Self {
         let (folder, sources) = (
             tempfile::tempdir().unwrap(),
-            concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops/cuda"),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops/cuda/tests"),
         );
         let program = folder.path().join("emulator");
         let names = include_str!("kernels.cu").lines().filter_map(|line| {
@@ -62,21 +62,11 @@ impl Emulator {
             .spawn()
             .unwrap();
         Self {
-            to: BufWriter::new(child.stdin.take().unwrap()),
+            to: child.stdin.take().unwrap(),
             from: BufReader::new(child.stdout.take().unwrap()),
             _child: child,
             _folder: folder,
         }
-    }
-
-    fn number(&mut self, value: usize) {
-        self.to.write_all(&(value as u32).to_ne_bytes()).unwrap();
-    }
-
-    fn values(&mut self, kind: u8, bytes: &[u8]) {
-        self.to.write_all(&[kind]).unwrap();
-        self.to.write_all(&(bytes.len() as u64).to_ne_bytes()).unwrap();
-        self.to.write_all(bytes).unwrap();
     }
 
     fn take(&mut self, bytes: usize) -> Vec<u8> {
@@ -88,56 +78,62 @@ impl Emulator {
     fn floats(&mut self, count: usize) -> Vec<f32> {
         let bytes = self.take(4 * count);
         let numbers = bytes.as_chunks::<4>().0.iter();
-        numbers.map(|bytes| f32::from_ne_bytes(*bytes)).collect()
+        numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Launches a kernel whose tensors are on the CPU.
-pub(super) fn run(kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
+/// A launch as the program reads it.
+fn message(kernel: &Kernel<'_>) -> Result<Vec<u8>> {
     let Kernel {
         name,
         grid,
         block,
         args,
     } = kernel;
-    let mut emulator = EMULATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    let emulator = &mut *emulator;
-    emulator.number(name.len());
-    emulator.to.write_all(name.as_bytes()).unwrap();
-    for number in [grid[0], grid[1], block, args.len()] {
-        emulator.number(number);
+    let mut message = Vec::new();
+    let number = |to: &mut Vec<u8>, number: usize| to.extend((number as u32).to_le_bytes());
+    number(&mut message, name.len());
+    message.extend(name.as_bytes());
+    for extent in [grid[0], grid[1], *block, args.len()] {
+        number(&mut message, extent);
     }
-    for arg in &args {
-        match arg {
+    for arg in args {
+        let (kind, values) = match arg {
             Arg::In(tensor) if tensor.dtype() == DType::U32 => {
                 let ids = tensor.flatten_all()?.to_vec1::<u32>()?;
-                emulator.values(b'r', &ids.iter().flat_map(|id| id.to_ne_bytes()).collect::<Vec<u8>>());
+                (b'r', ids.iter().flat_map(|id| id.to_le_bytes()).collect())
             }
-            Arg::In(tensor) => emulator.values(b'r', &bytes(&read(&tensor.contiguous()?)?)),
-            Arg::Change(tensor) => emulator.values(b'w', &bytes(&read(tensor)?)),
-            Arg::Out(shape) => emulator.values(b'w', &bytes(&vec![UNSET; shape.elem_count()])),
-            Arg::Null => emulator.to.write_all(b"0").unwrap(),
-            Arg::Int(count) => {
-                emulator.to.write_all(b"i").unwrap();
-                emulator.to.write_all(&extent(name, *count)?.to_ne_bytes()).unwrap();
-            }
-            Arg::Bits(bits) => {
-                emulator.to.write_all(b"i").unwrap();
-                emulator.to.write_all(&bits.to_ne_bytes()).unwrap();
-            }
-            Arg::Float(number) => {
-                emulator.to.write_all(b"f").unwrap();
-                emulator.to.write_all(&number.to_ne_bytes()).unwrap();
-            }
+            Arg::In(tensor) => (b'r', bytes(&read(&tensor.contiguous()?)?)),
+            Arg::Change(tensor) => (b'w', bytes(&read(tensor)?)),
+            Arg::Out(shape) => (b'w', bytes(&vec![UNSET; shape.elem_count()])),
+            Arg::Null => (b'0', Vec::new()),
+            Arg::Int(count) => (b'i', extent(name, *count)?.to_le_bytes().to_vec()),
+            Arg::Bits(bits) => (b'i', bits.to_le_bytes().to_vec()),
+            Arg::Float(number) => (b'f', number.to_le_bytes().to_vec()),
+        };
+        message.push(kind);
+        if b"rw".contains(&kind) {
+            message.extend((values.len() as u64).to_le_bytes());
         }
+        message.extend(values);
     }
+    Ok(message)
+}
+
+/// Launches a kernel whose tensors are on the CPU.
+pub(super) fn run(kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
+    let message = message(kernel)?;
+    let Kernel { name, args, .. } = kernel;
+    let mut emulator = EMULATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let emulator = &mut *emulator;
+    emulator.to.write_all(&message).unwrap();
     emulator.to.flush().unwrap();
     let length = emulator.take(4);
-    let length = u32::from_ne_bytes(length.try_into().unwrap()) as usize;
+    let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
     if length > 0 {
         let error = emulator.take(length);
         bail!("{name}: {}", String::from_utf8_lossy(&error));
@@ -157,4 +153,35 @@ pub(super) fn run(kernel: Kernel<'_>) -> Result<Vec<Tensor>> {
         }
     }
     Ok(outputs)
+}
+
+fn ones(count: usize) -> Tensor {
+    Tensor::ones(count, DType::F32, &Device::Cpu).unwrap()
+}
+
+#[test]
+fn a_launch_with_other_arguments_than_the_kernels_is_an_error() {
+    let (x, y) = (ones(5), ones(5));
+    let of = |kernel: Kernel<'_>| kernel.launch::<0>().unwrap_err().to_string();
+    let bias = || Kernel::of_each("add_bias", 5);
+    let few = of(bias().changes([&x]).reads([&y]));
+    assert!(few.contains("add_bias: it takes 6 arguments, not 2"), "{few}");
+    let all = |kernel: Kernel<'_>| of(kernel.ints(&[5, 1, 5, 0]));
+    let kept = all(bias().reads([&x, &y]));
+    assert!(kept.contains("argument 0 is changed"), "{kept}");
+    let changed = all(bias().changes([&x, &y]));
+    assert!(changed.contains("argument 1 is only read"), "{changed}");
+    let number = of(bias().changes([&x]).reads([&y]).ints(&[5, 1, 5]).float(0.0));
+    assert!(number.contains("argument 5 is of kind 'f'"), "{number}");
+    assert!(of(Kernel::of_each("none", 5).reads([&x])).contains("there is no such kernel"));
+    assert!(of(Kernel::of_each("gelu", 5).reads([&x]).ints(&[1 << 40])).contains("an extent of 1099511627776"));
+}
+
+#[test]
+fn a_write_beside_a_tensor_is_found() {
+    // The kernel is told of more values than there are.
+    let (x, dy) = (ones(40), ones(40));
+    let far = Kernel::of_each("gelu_back", 40).reads([&x, &dy]).ints(&[40]).fills(39);
+    let error = far.launch_one().unwrap_err().to_string();
+    assert!(error.contains("argument 3: it wrote where it must not"), "{error}");
 }

@@ -1,9 +1,9 @@
-// Runs launches of kernels.cu that it reads from standard input, and writes what they changed. Numbers are of this machine's order.
+// Runs launches of the kernels that it reads from standard input, and writes what they changed. Numbers are little-endian, as this machine's.
 // A launch: length and text of the name, grid x and y, threads of a block, number of arguments; of each argument its kind, then
 // 'r' or 'w': bytes and values, 'i': an int, 'f': a float, '0': nothing. The answer: an error's length (0 if there is none) and text,
 // then the values of each 'w'.
 #include "emulator.h"
-#include "kernels.cu"
+#include "../kernels.cu"
 #include <cstdint>
 #include <cstring>
 #include <map>
