@@ -8,6 +8,7 @@
 use candle_core::{Result, Tensor, Var};
 use fl_proto::AdamW;
 
+use super::cuda::Kernel;
 use super::in_place;
 use super::native::on_cpu;
 use super::step_size::StepSize;
@@ -34,7 +35,7 @@ impl Moments {
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn step(&mut self, var: &Var, grad: &Tensor, adamw: AdamW, t: u64, size: StepSize) -> Result<()> {
+    pub(super) fn step(&self, var: &Var, grad: &Tensor, adamw: AdamW, t: u64, size: StepSize) -> Result<()> {
         let t = t.min(i32::MAX as u64) as i32;
         let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
         let (beta1, beta2) = (adamw.beta1, adamw.beta2);
@@ -55,11 +56,10 @@ impl Moments {
                 *p = shrink * *p - rate * m / (root * v.sqrt() + eps);
             });
         }
-        let [beta1, beta2, rate, root] = [beta1, beta2, rate, root].map(f64::from);
-        let grad = (grad * f64::from(scale))?;
-        self.mean = ((&self.mean * beta1)? + (&grad * (1.0 - beta1))?)?;
-        self.square = ((&self.square * beta2)? + (grad.sqr()? * (1.0 - beta2))?)?;
-        let change = ((&self.mean * rate)? / ((self.square.sqrt()? * root)? + f64::from(eps))?)?;
-        var.set(&((var.as_tensor().detach() * f64::from(shrink))? - change)?)
+        let kernel = Kernel::of_each("adamw", var.elem_count());
+        let kernel = kernel.changes([var, &self.mean, &self.square]).reads([grad]);
+        let numbers = [scale, beta1, beta2, shrink, rate, root, eps];
+        let kernel = numbers.into_iter().fold(kernel, Kernel::float);
+        kernel.ints(&[var.elem_count()]).launch::<0>().map(drop)
     }
 }

@@ -72,6 +72,8 @@ pub(crate) use linear_cross_entropy::linear_cross_entropy;
 pub(crate) use lstm::{LstmWeights, lstm};
 pub(crate) use max_pool::max_pool;
 pub(crate) use mean_of_positions::mean_of_positions;
+#[cfg(test)]
+pub(crate) use native::on_gpu;
 pub(crate) use optimizer::LocalOptimizer;
 pub(crate) use predicted_classes::predicted_classes;
 pub(crate) use rms_norm::rms_norm;

@@ -9,5 +9,36 @@ const GPU: bool = cfg!(any(feature = "cuda", test));
 /// Whether the values of `x` are in the memory of the CPU.
 #[inline]
 pub(super) fn on_cpu(x: &Tensor) -> bool {
-    !GPU || x.device().is_cpu()
+    !GPU || x.device().is_cpu() && !as_on_gpu()
+}
+
+#[cfg(not(test))]
+const fn as_on_gpu() -> bool {
+    false
+}
+
+#[cfg(test)]
+use test::as_on_gpu;
+#[cfg(test)]
+pub(crate) use test::on_gpu;
+
+#[cfg(test)]
+mod test {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ON_GPU: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn as_on_gpu() -> bool {
+        ON_GPU.get()
+    }
+
+    /// Runs `f` as on a GPU: all operations of this thread are what they are there, kernels and compositions of candle's operations.
+    pub(crate) fn on_gpu<T>(f: impl FnOnce() -> T) -> T {
+        ON_GPU.set(true);
+        let result = f();
+        ON_GPU.set(false);
+        result
+    }
 }

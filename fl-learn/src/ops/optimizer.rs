@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor, Var, bail};
 use fl_proto::{OptimizerSpec, Training};
 
 use super::adamw::Moments;
+use super::cuda::Kernel;
 use super::in_place;
 use super::muon::Hidden;
 use super::native::on_cpu;
@@ -194,7 +195,12 @@ fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
         in_place::each_by_two(&grad, var.as_tensor(), start, move |g, p, start| *g += mu * (p - start))?;
         return Ok(grad);
     }
-    grad + ((var.as_tensor().detach() - start)? * f64::from(mu))?
+    let kernel = Kernel::of_each("pull", grad.elem_count()).reads([&grad, var, start]);
+    kernel
+        .float(mu)
+        .ints(&[grad.elem_count()])
+        .fills(var.shape())
+        .launch_one()
 }
 
 /// L2 norm of all gradients together, summed in their order.

@@ -37,8 +37,6 @@ pub(crate) struct Tape {
     measures: bool,
     /// Type of the operands of products in compositions, if not `f32`.
     narrow: Option<DType>,
-    /// Compositions on the CPU too, so that tests can compare the two.
-    composed: bool,
 }
 
 impl std::fmt::Debug for Tape {
@@ -60,7 +58,6 @@ impl Tape {
             buffers: Vec::new(),
             measures: false,
             narrow: None,
-            composed: false,
         }
     }
 
@@ -95,7 +92,7 @@ impl Tape {
     /// Whether an operation on `x` is one of our own loops.
     #[inline]
     pub(crate) fn is_native(&self, x: &Tensor) -> bool {
-        on_cpu(x) && !(cfg!(test) && self.composed)
+        on_cpu(x)
     }
 
     /// The type in which operands of products of `x` are wanted.
@@ -350,15 +347,4 @@ fn found<T>(grad: Option<T>) -> Result<T> {
         bail!("the loss does not depend on one of the variables")
     };
     Ok(grad)
-}
-
-#[cfg(test)]
-impl Tape {
-    /// A tape on which every operation is what it is on a GPU: a composition of candle's operations.
-    pub(crate) fn composed(vars: &[Var], seed: u64) -> Self {
-        Self {
-            composed: true,
-            ..Self::training(vars, seed)
-        }
-    }
 }

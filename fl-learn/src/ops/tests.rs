@@ -40,7 +40,7 @@ fn on(mut tape: Tape, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Resul
 /// Our own loops, what runs on a GPU, and the slopes of the loss agree.
 fn agree(what: &str, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>) {
     let (loss, grads) = ours(vars, forward);
-    let (their_loss, their_grads) = on(Tape::composed(vars, 9), vars, forward);
+    let (their_loss, their_grads) = on_gpu(|| on(Tape::training(vars, 9), vars, forward));
     close(&loss, &their_loss, 1e-4, what);
     for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
         close(have, want, 1e-3, &format!("{what}, gradient {which}"));
@@ -116,7 +116,7 @@ fn convolution_has_candles_gradients() {
         for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
             close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}"));
         }
-        let (their_loss, their_grads) = on(Tape::composed(&vars, 9), &vars, &forward);
+        let (their_loss, their_grads) = on_gpu(|| on(Tape::training(&vars, 9), &vars, &forward));
         close(&loss, &their_loss, 1e-4, "loss, composed");
         for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
             close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}, composed"));
@@ -155,7 +155,7 @@ fn convolutions_and_pools_of_any_shape_are_the_same_as_compositions() {
             continue;
         }
         let (loss, grads) = ours(&vars, &forward);
-        let (their_loss, their_grads) = on(Tape::composed(&vars, 9), &vars, &forward);
+        let (their_loss, their_grads) = on_gpu(|| on(Tape::training(&vars, 9), &vars, &forward));
         close(&their_loss, &loss, 1e-4, &what);
         for (have, want) in their_grads.iter().zip(&grads) {
             close(have, want, 1e-3, &what);
@@ -360,17 +360,17 @@ fn batch_norm_trains_by_the_batch_and_moves_the_running_statistics() {
             batch_norm(tape, &v[0], &v[1], &v[2], &own, 1e-5, with_relu)
         });
     }
-    let mut both = Vec::new();
-    for mut tape in [Tape::training(&vars, 1), Tape::composed(&vars, 1)] {
-        let own = running(4);
+    let of = || {
+        let (mut tape, own) = (Tape::training(&vars, 1), running(4));
         let out = batch_norm(&mut tape, &vars[0], &vars[1], &vars[2], &own, 1e-5, false).unwrap();
         // A pass that fails before its end moves nothing.
         assert_eq!(values(&own.mean), [0.5; 4]);
         let flat = tape.reshape(&out, &[1, 108]).unwrap();
         let loss = cross_entropy(&mut tape, &flat, &[0]).unwrap();
         tape.backward(&loss, &vars).unwrap();
-        both.push(own);
-    }
+        own
+    };
+    let both = [of(), on_gpu(of)];
     close(&both[0].mean, &both[1].mean, 1e-5, "running mean");
     close(&both[0].variance, &both[1].variance, 1e-5, "running variance");
     // As `torch.nn.BatchNorm2d`: 0.9 of the old and 0.1 of the batch's, of divisor n - 1.
@@ -560,12 +560,12 @@ fn long_short_term_memory() {
 fn losses_of_many_classes_ignored_labels_and_numbers() {
     let vars = [random(&[4, 300], 1)];
     for labels in [[7u32, 299, 0, 3], [7, IGNORED, 0, IGNORED]] {
-        let of = |mut tape: Tape| {
+        let of = || {
+            let mut tape = Tape::training(&vars, 1);
             let loss = cross_entropy(&mut tape, &vars[0], &labels).unwrap();
             (loss.clone(), tape.backward(&loss, &vars).unwrap())
         };
-        let (loss, grads) = of(Tape::training(&vars, 1));
-        let (their_loss, their_grads) = of(Tape::composed(&vars, 1));
+        let ((loss, grads), (their_loss, their_grads)) = (of(), on_gpu(of));
         close(&loss, &their_loss, 1e-5, "loss");
         close(&grads[0], &their_grads[0], 1e-4, "gradient");
         let evaluated = cross_entropy(&mut Tape::default(), &vars[0], &labels).unwrap();
@@ -583,7 +583,8 @@ fn an_output_layer_with_its_loss_equals_the_two_apart() {
     let labels = [7, IGNORED, 0, 299, 7];
     let vars = [x, w, b];
     for trained in [&vars[..], &vars[..1], &vars[1..2], &vars[2..]] {
-        let of = |mut tape: Tape, apart: bool| {
+        let of = |apart: bool| {
+            let mut tape = Tape::training(trained, 1);
             let bias = Some(vars[2].as_tensor());
             let loss = if apart {
                 let logits = linear(&mut tape, &vars[0], &vars[1], bias, false).unwrap();
@@ -593,11 +594,8 @@ fn an_output_layer_with_its_loss_equals_the_two_apart() {
             };
             (loss.clone(), tape.backward(&loss, trained).unwrap())
         };
-        let (loss, grads) = of(Tape::training(trained, 1), true);
-        for (other, other_grads) in [
-            of(Tape::training(trained, 1), false),
-            of(Tape::composed(trained, 1), false),
-        ] {
+        let (loss, grads) = of(true);
+        for (other, other_grads) in [of(false), on_gpu(|| of(false))] {
             close(&other, &loss, 1e-6, "loss");
             for (have, want) in other_grads.iter().zip(&grads) {
                 close(have, want, 1e-6, "gradient");

@@ -332,3 +332,31 @@ launched dropout(const float* x, int seed_low, int seed_high, int limit, float s
     const unsigned draw = at % 2 ? bits >> 32 : bits;
     y[at] = draw < (unsigned)limit ? 0 : x[at] * scale;
 }
+
+// Optimizers, in place. `p = shrink p - step g`.
+launched sgd(float* p, const float* g, float shrink, float step, int len) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < len) p[at] = p[at] * shrink - step * g[at];
+}
+// `v = momentum v + scale g + decay p`, `p -= rate v`.
+launched sgd_with_momentum(float* p, float* v, const float* g, float momentum, float scale, float decay, float rate, int len) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= len) return;
+    v[at] = momentum * v[at] + scale * g[at] + decay * p[at];
+    p[at] -= rate * v[at];
+}
+// `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`, `p = shrink p - rate m / (root sqrt(v) + eps)`, of `scale g`.
+launched adamw(float* p, float* m, float* v, const float* g, float scale, float beta1, float beta2, float shrink, float rate,
+               float root, float eps, int len) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= len) return;
+    const float own = scale * g[at];
+    m[at] = beta1 * m[at] + (1 - beta1) * own;
+    v[at] = beta2 * v[at] + (1 - beta2) * (own * own);
+    p[at] = shrink * p[at] - rate * m[at] / (root * sqrtf(v[at]) + eps);
+}
+// `g + mu (p - start)`.
+launched pull(const float* g, const float* p, const float* start, float mu, int len, float* pulled) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < len) pulled[at] = g[at] + mu * (p[at] - start[at]);
+}

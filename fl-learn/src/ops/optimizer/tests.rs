@@ -4,6 +4,7 @@ use candle_core::Device;
 use fl_proto::{AdamW, Muon};
 
 use super::*;
+use crate::ops::on_gpu;
 
 /// What `tests/fixtures/optimizers.py` writes.
 #[derive(serde::Deserialize)]
@@ -95,6 +96,11 @@ fn values(tensor: &Tensor) -> Vec<f32> {
 
 #[test]
 fn every_optimizer_takes_pytorchs_steps() {
+    pytorchs_steps();
+    on_gpu(pytorchs_steps);
+}
+
+fn pytorchs_steps() {
     let vectors = vectors();
     assert_eq!(vectors.cases.len(), 7);
     for case in &vectors.cases {
@@ -216,6 +222,11 @@ fn a_gpu_sums_the_squares_of_all_gradients_as_the_cpu_does() {
 
 #[test]
 fn the_proximal_term_pulls_back_to_the_start() {
+    pulls_back();
+    on_gpu(pulls_back);
+}
+
+fn pulls_back() {
     let vars = [var(&[1.0])];
     let mut sgd = optimizer(
         Training {
