@@ -69,7 +69,7 @@ impl Projection {
         ops::linear_cross_entropy(tape, x, &weight, self.bias.as_ref(), labels)
     }
 
-    /// Frozen weights may be of a smaller type than the operands of products; a composition converts them by itself.
+    /// Frozen weights may be of a smaller type than the operands of products; a GPU converts them by itself.
     fn weight_for(&self, tape: &Tape, x: &Tensor) -> Result<Cow<'_, Tensor>> {
         Ok(match self.weight.dtype() == DType::F32 || !tape.is_native(x) {
             true => Cow::Borrowed(&self.weight),

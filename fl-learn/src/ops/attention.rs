@@ -61,7 +61,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
             })
         },
         |inputs, _| {
-            let (out, pass) = Composed::new(inputs, dtype, heads)?;
+            let (out, pass) = OnGpu::new(inputs, dtype, heads)?;
             Ok((out, move |grad| Ok(pass.backward(&grad)?.map(Some))))
         },
     )
@@ -99,7 +99,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
         },
         |[qkv], _| {
             let part = |at: usize| qkv.narrow(1, at * width, width);
-            let (out, pass) = Composed::new([part(0)?, part(1)?, part(2)?], dtype, heads)?;
+            let (out, pass) = OnGpu::new([part(0)?, part(1)?, part(2)?], dtype, heads)?;
             Ok((out, move |grad| Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])))
         },
     )
@@ -120,9 +120,9 @@ fn packed(values: &[f32], width: usize) -> [Rows<'_>; 3] {
     })
 }
 
-/// What the way back of a composed attention needs, in the type of products; `shares` in `f32`. Shapes:
+/// What the way back of an attention on a GPU needs, in the type of products; `shares` in `f32`. Shapes:
 /// `q, k, v: [batch, heads, len, dim]`, `shares: [batch, heads, len, len]`.
-struct Composed {
+struct OnGpu {
     heads: Heads,
     q: Tensor,
     k: Tensor,
@@ -130,8 +130,8 @@ struct Composed {
     shares: Tensor,
 }
 
-impl Composed {
-    /// On other devices: the output, and what the way back needs.
+impl OnGpu {
+    /// The output, and what the way back needs.
     fn new([q, k, v]: [Tensor; 3], dtype: DType, heads: Heads) -> Result<(Tensor, Self)> {
         let Heads {
             batch,

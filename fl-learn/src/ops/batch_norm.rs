@@ -42,7 +42,7 @@ pub(crate) fn batch_norm(
     }
     match tape.is_native(x) {
         true => looped(tape, [x, w, b], running, eps, relu, planes),
-        false => by_kernels(tape, [x, w, b], running, eps, relu, planes),
+        false => on_gpu(tape, [x, w, b], running, eps, relu, planes),
     }
 }
 
@@ -113,7 +113,7 @@ fn looped(
     })
 }
 
-fn by_kernels(
+fn on_gpu(
     tape: &mut Tape,
     inputs: [&Tensor; 3],
     running: &Running,
@@ -145,7 +145,7 @@ fn by_kernels(
         let inverse = (variance + f64::from(eps))?.sqrt()?.recip()?;
         (Tensor::stack(&[mean, inverse], 1)?, 0.0)
     };
-    tape.composition(relu, inputs, |[x, w, b], wanted| {
+    tape.on_gpu(relu, inputs, |[x, w, b], wanted| {
         let out = Kernel::of_each("channel_norm", len)
             .reads([&x, &w, &b, &stats])
             .ints(&[channels, positions, len, relu.into()])

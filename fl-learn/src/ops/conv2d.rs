@@ -19,7 +19,7 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
     let (pad, pool) = ([pad, pad], [1, 1]);
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], Window { stride, pad, pool })?;
     if !tape.is_native(x) {
-        return composed(tape, x, w, stride, pad);
+        return on_gpu(tape, x, w, stride, pad);
     }
     let shape = (g.batch, g.filters, g.output[0], g.output[1]);
     tape.looped(false, [x, w], shape, |[x, w], wanted| {
@@ -30,10 +30,10 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
     })
 }
 
-/// On other devices: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
-pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
+/// On a GPU: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
+pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
-    tape.composition(false, [x, w], |[x, w], wanted| {
+    tape.on_gpu(false, [x, w], |[x, w], wanted| {
         let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
         let (image, kernel) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
         // candle pads rows and columns alike.
@@ -55,7 +55,7 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
                 let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
                 as_f32(&dw.contiguous()?)
             });
-            let dx = kernel.map(|kernel| as_f32(&composed_input_grad(&shape, &kernel, &grad, stride, pad)?));
+            let dx = kernel.map(|kernel| as_f32(&input_grad_on_gpu(&shape, &kernel, &grad, stride, pad)?));
             Ok([dx.transpose()?, dw.transpose()?])
         }))
     })
@@ -63,7 +63,7 @@ pub(super) fn composed(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, p
 
 /// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around. (candle's own transposed
 /// convolution computes each value in one thread, which takes ten times as long.) Shapes: `x`: those of the input.
-fn composed_input_grad(x: &[usize], w: &Tensor, grad: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
+fn input_grad_on_gpu(x: &[usize], w: &Tensor, grad: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
     let mut apart = spread(&grad.contiguous()?, stride)?;
     for (at, pad) in pad.into_iter().enumerate() {
         let more = w.dim(2 + at)? - 1;

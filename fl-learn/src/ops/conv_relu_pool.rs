@@ -26,14 +26,14 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
             (out, move |grad, [x, w, _]| backward(x, w, &grad, &picks, wanted[0], &g))
         });
     }
-    let z = conv2d::composed(tape, x, w, window.stride, window.pad)?;
+    let z = conv2d::on_gpu(tape, x, w, window.stride, window.pad)?;
     let windows = Windows {
         size: window.pool,
         stride: window.pool,
         pad: 0,
     };
     // The bias does not change which value is the largest.
-    tape.composition(true, [&z, b], |[z, b], wanted| {
+    tape.on_gpu(true, [&z, b], |[z, b], wanted| {
         let (out, picks) = windows.largest(&z, Some(&b), true)?;
         let shape = z.dims().to_vec();
         Ok((out, move |grad: Tensor| {

@@ -1,6 +1,6 @@
 //! A layer of long short-term memory over whole texts.
 
-mod composed;
+mod on_gpu;
 
 use candle_core::{Result, Tensor, bail};
 
@@ -64,7 +64,7 @@ pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Res
             })
         },
         |inputs, wanted| {
-            let (out, pass) = composed::forward(inputs, dtype)?;
+            let (out, pass) = on_gpu::forward(inputs, dtype)?;
             Ok((out, move |grad| pass.backward(&grad, wanted)))
         },
     )

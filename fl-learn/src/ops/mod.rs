@@ -2,8 +2,8 @@
 //!
 //! candle's own convolution backward is several times slower than it need be on a CPU, and its fused norms, softmax,
 //! rotary positions and attention have no backward at all: what lies below them would silently never be trained. So an
-//! operation here is a forward and a backward function over slices, beside the same as compositions of candle's kernels for
-//! other devices; a [`Tape`] takes both ([`Tape::apply`]) and walks back through them. Nothing here spawns a thread, and
+//! operation here is a forward and a backward function over slices, beside the same on a GPU, by kernels of ours and candle's
+//! products; a [`Tape`] takes both ([`Tape::apply`]) and walks back through them. Nothing here spawns a thread, and
 //! every sum has a fixed order: the same input gives the same bits, however many threads the process has.
 
 mod accumulate;

@@ -34,7 +34,7 @@ mod test {
         ON_GPU.get()
     }
 
-    /// Runs `f` as on a GPU: all operations of this thread are what they are there, kernels and compositions of candle's operations.
+    /// Runs `f` as on a GPU: all operations of this thread are what they are there, by kernels.
     pub(crate) fn on_gpu<T>(f: impl FnOnce() -> T) -> T {
         ON_GPU.set(true);
         let result = f();

@@ -18,16 +18,16 @@ use crate::data::Rng;
 /// Adds to the gradients of an op's inputs, given the gradient of its output, row-major.
 type Backward = Box<dyn FnOnce(Vec<f32>, &mut Gradients) -> Result<()> + Send>;
 
-/// The same of an op that is a composition, of the shape of its output.
-type ComposedBackward = Box<dyn FnOnce(Tensor, &mut ComposedGradients) -> Result<()> + Send>;
+/// The same of an op on a GPU, of the shape of its output.
+type GpuBackward = Box<dyn FnOnce(Tensor, &mut GpuGradients) -> Result<()> + Send>;
 
 /// The ops of one forward pass in their order. The default tape is that of an evaluation: nothing is recorded and
-/// dropout is off. On the CPU they are our own loops; on other devices, compositions of candle's operations.
+/// dropout is off. On the CPU they are our own loops; on a GPU, our own kernels and candle's operations.
 #[derive(Default)]
 pub(crate) struct Tape {
     nodes: Vec<(TensorId, Backward)>,
-    /// As `nodes`, on other devices.
-    composed_nodes: Vec<(TensorId, ComposedBackward)>,
+    /// As `nodes`, on a GPU.
+    gpu_nodes: Vec<(TensorId, GpuBackward)>,
     /// Tensors whose gradient is needed: the variables, and all that is computed from them.
     wanted: HashSet<TensorId>,
     training: Option<RefCell<Rng>>,
@@ -35,14 +35,14 @@ pub(crate) struct Tape {
     buffers: Vec<(Var, Tensor)>,
     /// Whether those are the batch's own statistics, whatever the momentum.
     measures: bool,
-    /// Type of the operands of products in compositions, if not `f32`.
+    /// Type of the operands of products on a GPU, if not `f32`.
     narrow: Option<DType>,
 }
 
 impl std::fmt::Debug for Tape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tape")
-            .field("nodes", &(self.nodes.len() + self.composed_nodes.len()))
+            .field("nodes", &(self.nodes.len() + self.gpu_nodes.len()))
             .finish()
     }
 }
@@ -52,7 +52,7 @@ impl Tape {
     pub(crate) fn training(vars: &[Var], seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
-            composed_nodes: Vec::new(),
+            gpu_nodes: Vec::new(),
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
@@ -61,7 +61,7 @@ impl Tape {
         }
     }
 
-    /// The same tape, on which compositions convert the operands of their products to `dtype` (Micikevicius et al. 2018,
+    /// The same tape, which on a GPU converts the operands of products to `dtype` (Micikevicius et al. 2018,
     /// without a copy of the weights in `dtype` and without loss scaling, which bfloat16 does not need). Our own loops
     /// compute in `f32`.
     pub(crate) fn with_products_in(self, dtype: DType) -> Self {
@@ -119,48 +119,48 @@ impl Tape {
     }
 
     /// One operation: its result for `inputs`, which are all on one device, and the way back of its gradients. On a CPU `loops` take
-    /// the row-major values of the inputs; elsewhere `composed` takes the inputs outside candle's own graph, and makes candle's
+    /// the row-major values of the inputs; elsewhere `on_gpu` takes the inputs outside candle's own graph, and launches kernels or candle's
     /// operations of them. Both are told of which inputs a gradient is wanted, and return the result with its backward function. That
     /// takes the gradient of the result (and, of loops, the values of the inputs) and returns the gradient of each input; one that is
     /// not wanted may be anything.
     ///
     /// # Errors
     /// If loops would read what is not `f32`, or the device fails.
-    pub(super) fn apply<const N: usize, Loops, Back, Composed, ComposedBack>(
+    pub(super) fn apply<const N: usize, Loops, Back, OnGpu, GpuBack>(
         &mut self,
         inputs: [&Tensor; N],
         shape: impl Into<Shape>,
         loops: Loops,
-        composed: Composed,
+        on_gpu: OnGpu,
     ) -> Result<Tensor>
     where
         Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
         Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
-        Composed: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, ComposedBack)>,
-        ComposedBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
+        OnGpu: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, GpuBack)>,
+        GpuBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
-        self.apply_with(false, inputs, shape, loops, composed)
+        self.apply_with(false, inputs, shape, loops, on_gpu)
     }
 
-    /// As [`Tape::apply`], and then relu if `with_relu`, which loops and compositions apply themselves, while a value is at hand; its way
+    /// As [`Tape::apply`], and then relu if `with_relu`, which both forms apply themselves, while a value is at hand; its way
     /// back is here.
-    pub(super) fn apply_with<const N: usize, Loops, Back, Composed, ComposedBack>(
+    pub(super) fn apply_with<const N: usize, Loops, Back, OnGpu, GpuBack>(
         &mut self,
         with_relu: bool,
         inputs: [&Tensor; N],
         shape: impl Into<Shape>,
         loops: Loops,
-        composed: Composed,
+        on_gpu: OnGpu,
     ) -> Result<Tensor>
     where
         Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
         Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
-        Composed: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, ComposedBack)>,
-        ComposedBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
+        OnGpu: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, GpuBack)>,
+        GpuBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
         match self.is_native(inputs[0]) {
             true => self.looped(with_relu, inputs, shape, loops),
-            false => self.composition(with_relu, inputs, composed),
+            false => self.on_gpu(with_relu, inputs, on_gpu),
         }
     }
 
@@ -197,22 +197,22 @@ impl Tape {
         Ok(out)
     }
 
-    /// The half of [`Tape::apply_with`] that runs on other devices.
-    pub(super) fn composition<const N: usize, Back>(
+    /// The half of [`Tape::apply_with`] that runs on a GPU.
+    pub(super) fn on_gpu<const N: usize, Back>(
         &mut self,
         with_relu: bool,
         inputs: [&Tensor; N],
-        composed: impl FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, Back)>,
+        on_gpu: impl FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, Back)>,
     ) -> Result<Tensor>
     where
         Back: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
         let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
-        let (out, back) = composed(inputs.map(Tensor::detach), wanted)?;
+        let (out, back) = on_gpu(inputs.map(Tensor::detach), wanted)?;
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
             let y = with_relu.then(|| out.clone());
-            let backward = move |mut grad: Tensor, grads: &mut ComposedGradients| {
+            let backward = move |mut grad: Tensor, grads: &mut GpuGradients| {
                 if let Some(y) = y {
                     let len = grad.elem_count();
                     grad = Kernel::of_each("relu_back", len)
@@ -226,7 +226,7 @@ impl Tape {
                 }
                 Ok(())
             };
-            self.composed_nodes.push((out.id(), Box::new(backward)));
+            self.gpu_nodes.push((out.id(), Box::new(backward)));
         }
         Ok(out)
     }
@@ -244,7 +244,7 @@ impl Tape {
     pub(crate) fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let (id, before) = (x.id(), x.shape().clone());
         if !self.is_native(x) {
-            return self.composition(false, [x], |[x], _| {
+            return self.on_gpu(false, [x], |[x], _| {
                 Ok((x.reshape(shape)?, move |grad: Tensor| Ok([Some(grad.reshape(before)?)])))
             });
         }
@@ -275,8 +275,8 @@ impl Tape {
 
     fn gradients(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         if !self.is_native(loss) {
-            let mut grads = ComposedGradients(HashMap::from([(loss.id(), loss.ones_like()?)]));
-            for (out, backward) in self.composed_nodes.into_iter().rev() {
+            let mut grads = GpuGradients(HashMap::from([(loss.id(), loss.ones_like()?)]));
+            for (out, backward) in self.gpu_nodes.into_iter().rev() {
                 if let Some(grad) = grads.0.remove(&out) {
                     backward(grad, &mut grads)?;
                 }
@@ -316,11 +316,11 @@ impl Gradients {
     }
 }
 
-/// As [`Gradients`], of compositions.
+/// As [`Gradients`], on a GPU.
 #[derive(Debug)]
-struct ComposedGradients(HashMap<TensorId, Tensor>);
+struct GpuGradients(HashMap<TensorId, Tensor>);
 
-impl ComposedGradients {
+impl GpuGradients {
     /// As [`Gradients::add_some`].
     fn add_some(&mut self, to: TensorId, grad: Option<Tensor>) -> Result<()> {
         let Some(grad) = grad else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Pieces of what a GPU computes: compositions of candle's operations, without its graph. Nothing here is tracked.
+//! Pieces of what a GPU computes by candle's operations, without its graph. Nothing here is tracked.
 
 use candle_core::{DType, Result, Tensor};
 

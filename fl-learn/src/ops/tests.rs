@@ -117,16 +117,16 @@ fn convolution_has_candles_gradients() {
             close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}"));
         }
         let (their_loss, their_grads) = on_gpu(|| on(Tape::training(&vars, 9), &vars, &forward));
-        close(&loss, &their_loss, 1e-4, "loss, composed");
+        close(&loss, &their_loss, 1e-4, "loss, on a GPU");
         for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
-            close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}, composed"));
+            close(have, want, 1e-3, &format!("{x:?} * {w:?}, gradient {which}, on a GPU"));
         }
     }
 }
 
 /// What a GPU computes agrees with our own loops for whatever fits.
 #[test]
-fn convolutions_and_pools_of_any_shape_are_the_same_as_compositions() {
+fn convolutions_and_pools_of_any_shape_are_the_same_on_a_gpu() {
     let mut rng = Rng::new(11);
     let mut compared = 0;
     while compared < 60 {

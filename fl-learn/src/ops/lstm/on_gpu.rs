@@ -1,4 +1,4 @@
-//! The layer on other devices than the CPU.
+//! The layer on a GPU: a product and a kernel for each token.
 
 use candle_core::{DType, Result, Tensor};
 
