@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::cuda::Convolution;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::transposed;
@@ -19,7 +20,7 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
     let (pad, pool) = ([pad, pad], [1, 1]);
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], Window { stride, pad, pool })?;
     if !tape.is_native(x) {
-        return on_gpu(tape, x, w, stride, pad);
+        return on_gpu(tape, x, w, g);
     }
     let shape = (g.batch, g.filters, g.output[0], g.output[1]);
     tape.looped(false, [x, w], shape, |[x, w], wanted| {
@@ -30,44 +31,66 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
     })
 }
 
-/// On a GPU: the convolution by candle's kernel, and its way back by two more. `pad`: rows and columns of zeros on both sides.
-pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
+/// On a GPU: by cuDNN, or where it is missing by candle's kernels.
+pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, g: Geometry) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
+    let by_cudnn = Convolution::new(x, &g, dtype);
     tape.on_gpu(false, [x, w], |[x, w], wanted| {
-        let (shape, size) = (x.dims().to_vec(), [w.dim(2)?, w.dim(3)?]);
-        let (image, kernel) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
-        // candle pads rows and columns alike.
-        let (image, both) = match pad[0] == pad[1] {
-            true => (image, pad[0]),
-            false => {
-                let rows = image.pad_with_zeros(2, pad[0], pad[0])?;
-                (rows.pad_with_zeros(3, pad[1], pad[1])?, 0)
-            }
+        let (x, w) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
+        let out = match &by_cudnn {
+            Some(own) => own.forward(&x, &w)?,
+            None => by_candle(&x, &w, &g)?,
         };
-        let out = as_f32(&image.conv2d(&kernel, both, stride, 1, 1)?)?;
-        let (image, kernel) = (wanted[1].then_some(image), wanted[0].then_some(kernel));
-        Ok((out, move |grad: Tensor| {
+        let (x, w) = (wanted[1].then_some(x), wanted[0].then_some(w));
+        Ok((as_f32(&out)?, move |grad: Tensor| {
             let grad = grad.to_dtype(dtype)?;
-            let dw = image.map(|image| {
-                // The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
-                let by_filter = grad.transpose(0, 1)?.contiguous()?;
-                let dw = image.transpose(0, 1)?.conv2d(&by_filter, both, 1, stride, 1)?;
-                let dw = dw.transpose(0, 1)?.narrow(2, 0, size[0])?.narrow(3, 0, size[1])?;
-                as_f32(&dw.contiguous()?)
+            let dw = x.map(|x| match &by_cudnn {
+                Some(own) => own.weight_grad(&x, &grad),
+                None => weight_grad_by_candle(&x, &grad, &g),
             });
-            let dx = kernel.map(|kernel| as_f32(&input_grad_on_gpu(&shape, &kernel, &grad, stride, pad)?));
-            Ok([dx.transpose()?, dw.transpose()?])
+            let dx = w.map(|w| match &by_cudnn {
+                Some(own) => own.input_grad(&w, &grad),
+                None => input_grad_by_candle(&w, &grad, &g),
+            });
+            let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
+            Ok([in_f32(dx)?, in_f32(dw)?])
         }))
     })
 }
 
+/// `x` with its zeros as far as candle, which pads rows and columns alike, does not add them; and the zeros that it adds.
+fn padded(x: &Tensor, [rows, columns]: [usize; 2]) -> Result<(Tensor, usize)> {
+    if rows == columns {
+        return Ok((x.clone(), rows));
+    }
+    let x = x.pad_with_zeros(2, rows, rows)?.pad_with_zeros(3, columns, columns)?;
+    Ok((x, 0))
+}
+
+fn by_candle(x: &Tensor, w: &Tensor, g: &Geometry) -> Result<Tensor> {
+    let (x, pad) = padded(x, g.window.pad)?;
+    x.conv2d(w, pad, g.window.stride, 1, 1)
+}
+
+/// The input convolved with the gradient, examples and channels exchanged, at each `stride` of which there is a value.
+fn weight_grad_by_candle(x: &Tensor, grad: &Tensor, g: &Geometry) -> Result<Tensor> {
+    let (x, pad) = padded(x, g.window.pad)?;
+    let by_filter = grad.transpose(0, 1)?.contiguous()?;
+    let dw = x.transpose(0, 1)?.conv2d(&by_filter, pad, 1, g.window.stride, 1)?;
+    let dw = dw
+        .transpose(0, 1)?
+        .narrow(2, 0, g.kernel[0])?
+        .narrow(3, 0, g.kernel[1])?;
+    dw.contiguous()
+}
+
 /// The gradient, with zeros between the positions of the kernel, convolved with the kernel turned around. (candle's own transposed
-/// convolution computes each value in one thread, which takes ten times as long.) Shapes: `x`: those of the input.
-fn input_grad_on_gpu(x: &[usize], w: &Tensor, grad: &Tensor, stride: usize, pad: [usize; 2]) -> Result<Tensor> {
-    let mut apart = spread(&grad.contiguous()?, stride)?;
-    for (at, pad) in pad.into_iter().enumerate() {
-        let more = w.dim(2 + at)? - 1;
-        apart = fitted(&apart, 2 + at, more as isize - pad as isize, x[2 + at] + more)?;
+/// convolution computes each value in one thread, which takes ten times as long.)
+fn input_grad_by_candle(w: &Tensor, grad: &Tensor, g: &Geometry) -> Result<Tensor> {
+    let mut apart = spread(&grad.contiguous()?, g.window.stride)?;
+    for (at, pad) in g.window.pad.into_iter().enumerate() {
+        let more = g.kernel[at] - 1;
+        apart = fitted(&apart, 2 + at, more as isize - pad as isize, g.input[at] + more)?;
     }
     let turned = w.flip(&[2, 3])?.transpose(0, 1)?.contiguous()?;
     apart.contiguous()?.conv2d(&turned, 0, 1, 1, 1)

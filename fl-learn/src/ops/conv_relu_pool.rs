@@ -26,7 +26,7 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
             (out, move |grad, [x, w, _]| backward(x, w, &grad, &picks, wanted[0], &g))
         });
     }
-    let z = conv2d::on_gpu(tape, x, w, window.stride, window.pad)?;
+    let z = conv2d::on_gpu(tape, x, w, g)?;
     let windows = Windows {
         size: window.pool,
         stride: window.pool,
