@@ -1,12 +1,12 @@
 //! Rows of a table by token.
 
-use candle_core::{Result, Tensor, bail};
+use std::sync::Arc;
 
+use candle_core::{Result, Shape, Tensor, bail};
+
+use super::cuda::{Kernel, upload};
 use super::slices;
 use super::tape::Tape;
-
-/// Places in a table of zeros and ones that are worth a product in place of candle's kernel.
-const MOST_PLACES: usize = 1 << 26;
 
 /// The rows of `w` at `ids`. Shapes: `ids: [n]` of `u32`, `w: [vocabulary, dim]`; returns `[n, dim]`.
 ///
@@ -15,10 +15,11 @@ const MOST_PLACES: usize = 1 << 26;
 pub(crate) fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     let (vocabulary, dim) = w.dims2()?;
     let ids = ids.flatten_all()?;
-    let rows = ids.to_vec1::<u32>()?;
+    let rows = Arc::new(ids.to_vec1::<u32>()?);
     if let Some(id) = rows.iter().find(|&&id| id as usize >= vocabulary) {
         bail!("token {id} is not in a vocabulary of {vocabulary}");
     }
+    let of_gpu = Arc::clone(&rows);
     tape.apply(
         [w],
         (rows.len(), dim),
@@ -34,18 +35,31 @@ pub(crate) fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Ten
                 [Some(dw)]
             })
         },
-        // candle's kernel for the way back adds row after row, with a thread for each column; the product of the gradient with a
-        // table that has a one where a token is of a word is many times as fast.
         |[w], _| {
+            let device = w.device().clone();
             Ok((w.index_select(&ids, 0)?, move |grad: Tensor| {
-                if vocabulary.saturating_mul(ids.elem_count()) > MOST_PLACES {
-                    let zeros = w.zeros_like()?;
-                    return Ok([Some(zeros.index_add(&ids, &grad.contiguous()?, 0)?)]);
-                }
-                let words = Tensor::arange(0, vocabulary as u32, ids.device())?.unsqueeze(1)?;
-                let places = words.broadcast_eq(&ids.unsqueeze(0)?)?.to_dtype(grad.dtype())?;
-                Ok([Some(places.matmul(&grad)?)])
+                let (starts, order) = by_word(&of_gpu, vocabulary);
+                let starts = upload(starts, &Shape::from(vocabulary + 1), &device)?;
+                let order = upload(order, &Shape::from(grad.dim(0)?), &device)?;
+                let back = Kernel::of_rows("embedding_back", vocabulary, dim).reads([&grad, &starts, &order]);
+                Ok([Some(back.ints(&[dim]).fills((vocabulary, dim)).launch_one()?)])
             }))
         },
     )
+}
+
+/// The places of the ids, word after word, and where those of each word start. Shapes: returns `[vocabulary + 1]`, `[ids.len()]`.
+fn by_word(ids: &[u32], vocabulary: usize) -> (Vec<u32>, Vec<u32>) {
+    let mut starts = vec![0u32; vocabulary + 1];
+    ids.iter().for_each(|&id| starts[id as usize + 1] += 1);
+    for word in 0..vocabulary {
+        starts[word + 1] += starts[word];
+    }
+    let (mut next, mut order) = (starts.clone(), vec![0u32; ids.len()]);
+    for (place, &id) in (0..).zip(ids) {
+        let next = &mut next[id as usize];
+        order[*next as usize] = place;
+        *next += 1;
+    }
+    (starts, order)
 }

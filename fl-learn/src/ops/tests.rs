@@ -39,13 +39,84 @@ fn on(mut tape: Tape, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Resul
 
 /// Our own loops, what runs on a GPU, and the slopes of the loss agree.
 fn agree(what: &str, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>) {
+    let grads = same_on_gpu(what, vars, 2e-6, forward);
+    finite_differences(vars, &grads, forward);
+}
+
+/// Our own loops and what runs on a GPU agree. Returns the gradients.
+fn same_on_gpu(
+    what: &str,
+    vars: &[Var],
+    tolerance: f32,
+    forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>,
+) -> Vec<Tensor> {
     let (loss, grads) = ours(vars, forward);
     let (their_loss, their_grads) = on_gpu(|| on(Tape::training(vars, 9), vars, forward));
-    close(&loss, &their_loss, 1e-4, what);
+    close(&loss, &their_loss, tolerance, what);
     for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
-        close(have, want, 1e-3, &format!("{what}, gradient {which}"));
+        close(have, want, tolerance, &format!("{what}, gradient {which}"));
     }
-    finite_differences(vars, &grads, forward);
+    grads
+}
+
+/// Rows longer than a block of threads, sums of several blocks, and ends that no power of two divides.
+#[test]
+fn large_and_odd_sizes_are_the_same_on_a_gpu() {
+    // Sums of thousands of values in another order.
+    let same = |what: &str, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>| {
+        same_on_gpu(what, vars, 2e-5, forward);
+    };
+    let vars = [random(&[131, 1000], 1), random(&[1000], 2), random(&[1000], 3)];
+    same("layer norm", &vars, &|tape, v| {
+        layer_norm(tape, &v[0], &v[1], &v[2], 1e-5)
+    });
+    same("rms norm", &vars[..2], &|tape, v| rms_norm(tape, &v[0], &v[1], 1e-5));
+    same("gelu", &vars[..1], &|tape, v| gelu(tape, &v[0]));
+    same("dropout", &vars[..1], &|tape, v| dropout(tape, &v[0], 0.3));
+    let weights = [random(&[131, 37], 1), random(&[67, 37], 2), random(&[67], 3)];
+    same("linear", &weights, &|tape, v| {
+        linear(tape, &v[0], &v[1], Some(v[2].as_tensor()), true)
+    });
+    let images = [random(&[7, 6, 33, 29], 1), random(&[6], 2), random(&[6], 3)];
+    same("group norm", &images, &|tape, v| {
+        group_norm(tape, &v[0], &v[1], &v[2], 2, 1e-5, true)
+    });
+    same("batch norm", &images, &|tape, v| {
+        batch_norm(tape, &v[0], &v[1], &v[2], &running(6), 1e-5, true)
+    });
+    same("pool", &images[..1], &|tape, v| max_pool(tape, &v[0], 3, 2, 1));
+    let heads = Heads {
+        batch: 2,
+        len: 71,
+        heads: 3,
+        groups: 1,
+        dim: 5,
+    };
+    let vars = [random(&[142, 15], 1), random(&[142, 5], 2), random(&[142, 5], 3)];
+    same("attention", &vars, &|tape, v| {
+        attention(tape, &v[0], &v[1], &v[2], heads)
+    });
+    let table = [random(&[90, 700], 1)];
+    let ids: Vec<u32> = (0..301).map(|at| at * at % 89).collect();
+    let ids = Tensor::new(ids, &Device::Cpu).unwrap();
+    same("embedding", &table, &|tape, v| embedding(tape, &ids, &v[0]));
+    let (inputs, hidden) = (9, 77);
+    let vars = [
+        random(&[5, 6, inputs], 1),
+        random(&[4 * hidden, inputs], 2),
+        random(&[4 * hidden, hidden], 3),
+        random(&[4 * hidden], 4),
+        random(&[4 * hidden], 5),
+    ];
+    same("lstm", &vars, &|tape, v| {
+        let weights = LstmWeights {
+            input: &v[1],
+            hidden: &v[2],
+            input_bias: &v[3],
+            hidden_bias: &v[4],
+        };
+        lstm(tape, &v[0], weights)
+    });
 }
 
 fn candles(vars: &[Var], forward: &dyn Fn(&[Var]) -> Result<Tensor>) -> (Tensor, Vec<Tensor>) {

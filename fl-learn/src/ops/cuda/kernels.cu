@@ -317,6 +317,17 @@ launched rotary(const float* x, const float* turns, int len, int width, int half
     y[high] = b * cosine + a * sine;
 }
 
+// The sum of the gradients of each word's tokens, in their order. One block a word. order: tokens, word after word; starts: where those
+// of each word start.
+launched embedding_back(const float* dy, const unsigned* starts, const unsigned* order, int dim, float* dw) {
+    const size_t word = blockIdx.x;
+    for (int i = threadIdx.x; i < dim; i += blockDim.x) {
+        float sum = 0;
+        for (unsigned at = starts[word]; at < starts[word + 1]; at++) sum += dy[(size_t)order[at] * dim + i];
+        dw[word * dim + i] = sum;
+    }
+}
+
 __device__ __forceinline__ unsigned long long mix(unsigned long long x) {
     x += 0x9e3779b97f4a7c15ull;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
