@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::cuda::Convolution;
+use super::cuda::{Convolution, Product};
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::transposed;
@@ -35,25 +35,21 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
 pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, g: Geometry) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
     let by_cudnn = Convolution::new(x, &g, dtype);
+    let product = move |which: Product, [a, b]: [&Tensor; 2]| match (&by_cudnn, which) {
+        (Some(own), _) => as_f32(&own.product(which, [a, b])?),
+        (None, Product::Forward) => as_f32(&by_candle(a, b, &g)?),
+        (None, Product::InputGrad) => as_f32(&input_grad_by_candle(a, b, &g)?),
+        (None, Product::WeightGrad) => as_f32(&weight_grad_by_candle(a, b, &g)?),
+    };
     tape.on_gpu(false, [x, w], |[x, w], wanted| {
         let (x, w) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
-        let out = match &by_cudnn {
-            Some(own) => own.forward(&x, &w)?,
-            None => by_candle(&x, &w, &g)?,
-        };
+        let out = product(Product::Forward, [&x, &w])?;
         let (x, w) = (wanted[1].then_some(x), wanted[0].then_some(w));
-        Ok((as_f32(&out)?, move |grad: Tensor| {
+        Ok((out, move |grad: Tensor| {
             let grad = grad.to_dtype(dtype)?;
-            let dw = x.map(|x| match &by_cudnn {
-                Some(own) => own.weight_grad(&x, &grad),
-                None => weight_grad_by_candle(&x, &grad, &g),
-            });
-            let dx = w.map(|w| match &by_cudnn {
-                Some(own) => own.input_grad(&w, &grad),
-                None => input_grad_by_candle(&w, &grad, &g),
-            });
-            let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
-            Ok([in_f32(dx)?, in_f32(dw)?])
+            let dw = x.map(|x| product(Product::WeightGrad, [&x, &grad]));
+            let dx = w.map(|w| product(Product::InputGrad, [&w, &grad]));
+            Ok([dx.transpose()?, dw.transpose()?])
         }))
     })
 }

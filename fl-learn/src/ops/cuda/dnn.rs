@@ -12,6 +12,7 @@ use cudarc::cudnn::{self, Cudnn, CudnnDataType, sys};
 use cudarc::driver::{CudaSlice, CudaView, DeviceRepr};
 use half::bf16;
 
+use super::Product;
 use super::launch::extent;
 use crate::ops::geometry::Geometry;
 
@@ -133,118 +134,39 @@ impl Convolution {
         })
     }
 
-    /// `y`.
+    /// One of the three products, of tensors of the plan's type.
     ///
     /// # Errors
-    /// As of all three: if the tensors have other shapes or types, or cuDNN refuses.
-    pub(in super::super) fn forward(&self, x: &Tensor, w: &Tensor) -> Result<Tensor> {
-        match x.dtype() {
-            DType::BF16 => self.forward_of(x, w, (bf16::ONE, bf16::ZERO)),
-            _ => self.forward_of(x, w, (1.0f32, 0.0)),
+    /// If the tensors have other shapes, or cuDNN refuses.
+    pub(in super::super) fn product(&self, which: Product, tensors: [&Tensor; 2]) -> Result<Tensor> {
+        match tensors[0].dtype() {
+            DType::BF16 => self.product_of(which, tensors, (bf16::ONE, bf16::ZERO)),
+            _ => self.product_of(which, tensors, (1.0f32, 0.0)),
         }
     }
 
-    /// The gradient of `x`, for that of `y`.
-    pub(in super::super) fn input_grad(&self, w: &Tensor, dy: &Tensor) -> Result<Tensor> {
-        match w.dtype() {
-            DType::BF16 => self.input_grad_of(w, dy, (bf16::ONE, bf16::ZERO)),
-            _ => self.input_grad_of(w, dy, (1.0f32, 0.0)),
-        }
-    }
-
-    /// The gradient of `w`, for that of `y`.
-    pub(in super::super) fn weight_grad(&self, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
-        match x.dtype() {
-            DType::BF16 => self.weight_grad_of(x, dy, (bf16::ONE, bf16::ZERO)),
-            _ => self.weight_grad_of(x, dy, (1.0f32, 0.0)),
-        }
-    }
-
-    fn forward_of<T: Number>(&self, x: &Tensor, w: &Tensor, numbers: (T, T)) -> Result<Tensor> {
+    #[allow(unsafe_code)]
+    fn product_of<T: Number>(&self, which: Product, tensors: [&Tensor; 2], numbers: (T, T)) -> Result<Tensor> {
         let Extents {
             x: xs, w: ws, y: ys, ..
         } = self.extents;
-        self.with_parts(
-            |Parts {
-                 conv,
-                 x: xd,
-                 w: wd,
-                 y: yd,
-             }: Parts<T>| {
-                let (conv, x_of, w_of, y_of) = (&conv, &xd, &wd, &yd);
-                let op = cudnn::ConvForward {
-                    conv,
-                    x: x_of,
-                    w: w_of,
-                    y: y_of,
-                };
-                self.fill([x, w], [xs, ws], ys, self.plan[0], |work, [x, w], y| {
-                    // SAFETY: the slices have the descriptors' types and lengths.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        op.launch(FORWARD, Some(work), numbers, x, w, y)
-                    }
-                })
-            },
-        )
-    }
-
-    fn input_grad_of<T: Number>(&self, w: &Tensor, dy: &Tensor, numbers: (T, T)) -> Result<Tensor> {
-        let Extents {
-            x: xs, w: ws, y: ys, ..
-        } = self.extents;
-        self.with_parts(
-            |Parts {
-                 conv,
-                 x: xd,
-                 w: wd,
-                 y: yd,
-             }: Parts<T>| {
-                let (conv, x_of, w_of, y_of) = (&conv, &xd, &wd, &yd);
-                let op = cudnn::ConvBackwardData {
-                    conv,
-                    dx: x_of,
-                    w: w_of,
-                    dy: y_of,
-                };
-                self.fill([w, dy], [ws, ys], xs, self.plan[1], |work, [w, dy], dx| {
-                    // SAFETY: as in `forward_of`.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        op.launch(INPUT_GRAD, Some(work), numbers, dx, w, dy)
-                    }
-                })
-            },
-        )
-    }
-
-    fn weight_grad_of<T: Number>(&self, x: &Tensor, dy: &Tensor, numbers: (T, T)) -> Result<Tensor> {
-        let Extents {
-            x: xs, w: ws, y: ys, ..
-        } = self.extents;
-        self.with_parts(
-            |Parts {
-                 conv,
-                 x: xd,
-                 w: wd,
-                 y: yd,
-             }: Parts<T>| {
-                let (conv, x_of, w_of, y_of) = (&conv, &xd, &wd, &yd);
-                let op = cudnn::ConvBackwardFilter {
-                    conv,
-                    x: x_of,
-                    dw: w_of,
-                    dy: y_of,
-                };
-                self.fill([x, dy], [xs, ys], ws, self.plan[2], |work, [x, dy], dw| {
-                    // SAFETY: as in `forward_of`.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        op.launch(WEIGHT_GRAD, Some(work), numbers, x, dw, dy)
-                    }
-                })
-            },
-        )
+        self.with_parts(|Parts { conv, x, w, y }: Parts<T>| {
+            let (conv, x, w, y) = (&conv, &x, &w, &y);
+            // SAFETY of all three: `fill` gives slices of the descriptors' types and lengths.
+            match which {
+                Product::Forward => self.fill(which, tensors, [xs, ws], ys, |work, [a, b], out| unsafe {
+                    cudnn::ConvForward { conv, x, w, y }.launch(FORWARD, Some(work), numbers, a, b, out)
+                }),
+                Product::InputGrad => self.fill(which, tensors, [ws, ys], xs, |work, [a, b], out| unsafe {
+                    let op = cudnn::ConvBackwardData { conv, dx: x, w, dy: y };
+                    op.launch(INPUT_GRAD, Some(work), numbers, out, a, b)
+                }),
+                Product::WeightGrad => self.fill(which, tensors, [xs, ys], ws, |work, [a, b], out| unsafe {
+                    let op = cudnn::ConvBackwardFilter { conv, x, dw: w, dy: y };
+                    op.launch(WEIGHT_GRAD, Some(work), numbers, a, out, b)
+                }),
+            }
+        })
     }
 
     /// Calls `f` with the descriptors, while no other thread uses the handle.
@@ -294,13 +216,13 @@ impl Convolution {
         })
     }
 
-    /// A new tensor of `shape`, filled by `launch` from two others of the shapes `expected`, with `bytes` to work in.
+    /// A new tensor of `shape`, filled by `launch` from two others of the shapes `expected`.
     fn fill<T: Number>(
         &self,
+        which: Product,
         tensors: [&Tensor; 2],
         expected: [[usize; 4]; 2],
         shape: [usize; 4],
-        bytes: usize,
         launch: impl FnOnce(
             &mut CudaSlice<u8>,
             [&CudaView<'_, T>; 2],
@@ -319,7 +241,7 @@ impl Convolution {
         #[allow(unsafe_code)]
         let (mut out, mut work) = unsafe {
             let out = self.device.alloc::<T>(shape.iter().product())?;
-            (out, self.device.alloc::<u8>(bytes.max(1))?)
+            (out, self.device.alloc::<u8>(self.plan[which as usize].max(1))?)
         };
         let ((a, a_layout), (b, b_layout)) = (a.storage_and_layout(), b.storage_and_layout());
         let (Storage::Cuda(a), Storage::Cuda(b)) = (&*a, &*b) else {

@@ -3,15 +3,28 @@
 mod device;
 #[cfg(feature = "cudnn")]
 mod dnn;
-#[cfg(not(feature = "cudnn"))]
-#[path = "no_dnn.rs"]
-mod dnn;
 mod launch;
+#[cfg(not(feature = "cudnn"))]
+mod no_dnn;
 mod norms;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use device::{open, release, shapes_once, upload};
+#[cfg(feature = "cudnn")]
 pub(super) use dnn::Convolution;
 pub(super) use launch::Kernel;
+#[cfg(not(feature = "cudnn"))]
+pub(super) use no_dnn::Convolution;
 pub(super) use norms::{RowNorm, Sums};
+
+/// The products of a convolution of `x` with `w`, of which each takes two tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Product {
+    /// Of `x` and `w`: the result, `y`.
+    Forward,
+    /// Of `w` and the gradient of `y`: that of `x`.
+    InputGrad,
+    /// Of `x` and the gradient of `y`: that of `w`.
+    WeightGrad,
+}

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
+use super::Product;
 use crate::ops::geometry::Geometry;
 
 /// There is none.
@@ -13,15 +14,7 @@ impl Convolution {
         None
     }
 
-    pub(in super::super) fn forward(&self, _: &Tensor, _: &Tensor) -> Result<Tensor> {
-        match *self {}
-    }
-
-    pub(in super::super) fn input_grad(&self, _: &Tensor, _: &Tensor) -> Result<Tensor> {
-        match *self {}
-    }
-
-    pub(in super::super) fn weight_grad(&self, _: &Tensor, _: &Tensor) -> Result<Tensor> {
+    pub(in super::super) fn product(&self, _: Product, _: [&Tensor; 2]) -> Result<Tensor> {
         match *self {}
     }
 }
