@@ -195,7 +195,10 @@ class Training:
         work["inputs"] = work["shape"][0] * work["shape"][1] * work["shape"][2]
         self.model = MODELS[work["name"]](work, work["settings"]).to(self.device)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.SGD(parameters, lr=0.05)
+        optimizers = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+        self.optimizer = optimizers[work["optimizer"]](parameters, lr=0.01)
+        if work["compile"]:
+            self.model = torch.compile(self.model)
         batch = work["batch"]
         if work["text"]:
             self.x = torch.randint(0, work["classes"], (batch, work["shape"][2]), device=self.device)

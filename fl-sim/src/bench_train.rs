@@ -12,7 +12,7 @@ use clap::Args;
 use fl_client::{DeviceChoice, FitPlan, Learner};
 use fl_learn::data::{ClientData, Dataset, Examples, Features, Input, Rng, Target, Tokens};
 use fl_learn::learners::LearnerChoice;
-use fl_proto::{Length, Precision, Training};
+use fl_proto::{AdamW, Length, OptimizerSpec, Precision, Training};
 use serde::{Deserialize, Serialize};
 
 /// Options of `fl-sim bench-train`.
@@ -41,6 +41,12 @@ pub struct BenchTrain {
     /// Seconds of a measurement, about
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// The optimizer of both: sgd, without momentum, or adamw
+    #[arg(long, value_parser = ["sgd", "adamw"], default_value = "sgd")]
+    optimizer: String,
+    /// Let PyTorch compile its model (torch.compile)
+    #[arg(long, requires = "beside")]
+    compile: bool,
     /// A Python with PyTorch, which takes turns with the program: the same model, batch and optimizer, one thread on a CPU
     #[arg(long, value_name = "PYTHON")]
     beside: Option<PathBuf>,
@@ -88,6 +94,8 @@ struct Work<'a> {
     steps: u32,
     device: String,
     bf16: bool,
+    optimizer: &'a str,
+    compile: bool,
 }
 
 /// Seconds that some steps took.
@@ -166,6 +174,8 @@ impl BenchTrain {
                     steps,
                     device: self.device.to_string(),
                     bf16: self.bf16,
+                    optimizer: &self.optimizer,
+                    compile: self.compile,
                 })?);
             }
         }
@@ -192,6 +202,10 @@ impl BenchTrain {
         let training = Training {
             length: Length::Steps(steps),
             batch_size: batch,
+            optimizer: match &*self.optimizer {
+                "adamw" => OptimizerSpec::AdamW(AdamW::default()),
+                _ => OptimizerSpec::Sgd,
+            },
             learning_rate: 0.01,
             precision: if self.bf16 { Precision::Bf16 } else { Precision::F32 },
             ..Training::default()
@@ -352,6 +366,8 @@ mod tests {
                 .into(),
             device: DeviceChoice::Cpu,
             bf16: false,
+            optimizer: "adamw".to_owned(),
+            compile: false,
             batch: Some(2),
             tokens: Some(4),
             vocabulary: Some(8),

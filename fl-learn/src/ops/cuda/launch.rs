@@ -122,7 +122,7 @@ impl<'a> Kernel<'a> {
     /// Launches it on the device of its tensors. Returns the filled tensors, in the order of the arguments.
     ///
     /// # Errors
-    /// If a tensor is on another device, an extent exceeds `i32::MAX`, or the device fails.
+    /// If a tensor is on another device, an extent exceeds what an int holds, or the device fails.
     pub(in super::super) fn launch<const N: usize>(self) -> Result<[Tensor; N]> {
         let name = self.name;
         let device = self.args.iter().find_map(|arg| match arg {
@@ -156,16 +156,17 @@ fn on(device: &Device, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
     }
 }
 
+/// Largest extent that a kernel takes: the number of a thread of the last block must be an int, too.
+#[cfg(any(feature = "cuda", test))]
+const MOST_EXTENT: usize = (1 << 31) - (1 << 10);
+
 /// An extent, as kernels take it.
 #[cfg(any(feature = "cuda", test))]
 pub(super) fn extent(name: &str, count: usize) -> Result<i32> {
-    match i32::try_from(count) {
-        Ok(count) => Ok(count),
-        Err(_) => bail!(
-            "{name}: an extent of {count}, of which a kernel takes at most {}",
-            i32::MAX
-        ),
+    if count > MOST_EXTENT {
+        bail!("{name}: an extent of {count}, of which a GPU's operation takes at most {MOST_EXTENT}");
     }
+    Ok(count as i32)
 }
 
 #[cfg(feature = "cuda")]
