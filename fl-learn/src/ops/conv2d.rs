@@ -34,7 +34,7 @@ pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad
 /// On a GPU: by cuDNN, or where it is missing by candle's kernels.
 pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, g: Geometry) -> Result<Tensor> {
     let dtype = tape.operand_type(x);
-    let by_cudnn = Convolution::new(x, &g, dtype);
+    let by_cudnn = Convolution::new(x, &g, dtype)?;
     let product = move |which: Product, [a, b]: [&Tensor; 2]| match (&by_cudnn, which) {
         (Some(own), _) => as_f32(&own.product(which, [a, b])?),
         (None, Product::Forward) => as_f32(&by_candle(a, b, &g)?),

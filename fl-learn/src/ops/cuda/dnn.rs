@@ -72,7 +72,7 @@ type Plan = [usize; 3];
 /// A handle, which one thread may use at a time.
 struct Handle(DeviceId, Arc<Cudnn>);
 
-// SAFETY: only `Convolution::with_handle` uses a handle, and holds the mutex as long.
+// SAFETY: only `Convolution::with_parts` uses a handle, and holds the mutex as long.
 #[allow(unsafe_code)]
 unsafe impl Send for Handle {}
 
@@ -98,39 +98,58 @@ pub(in super::super) struct Convolution {
 }
 
 impl Convolution {
-    /// Of tensors of `dtype`. `None` if `x` is not on a GPU, cuDNN is not there, or it cannot.
-    pub(in super::super) fn new(x: &Tensor, g: &Geometry, dtype: DType) -> Option<Self> {
-        let Device::Cuda(device) = x.device() else { return None };
-        if !*PRESENT {
-            return None;
-        }
-        let (extents, plan) = (Extents::of(g), [0; 3]);
-        let key = (device.id(), extents, dtype);
-        let new = Self {
-            device: device.clone(),
-            extents,
-            plan,
+    /// Of tensors of `dtype`. `None` if `x` is not on a GPU, cuDNN is not there, or it cannot compute this.
+    ///
+    /// # Errors
+    /// If the device fails. Lack of memory is an error, too: what computes a convolution never depends on free memory.
+    pub(in super::super) fn new(x: &Tensor, g: &Geometry, dtype: DType) -> Result<Option<Self>> {
+        let Device::Cuda(device) = x.device() else {
+            return Ok(None);
         };
+        if !*PRESENT {
+            return Ok(None);
+        }
+        let mut new = Self {
+            device: device.clone(),
+            extents: Extents::of(g),
+            plan: [0; 3],
+        };
+        let key = (device.id(), new.extents, dtype);
         let known = locked(&PLANS).get(&key).copied();
-        let plan = known.unwrap_or_else(|| {
-            let plan = match dtype {
-                DType::BF16 => new.planned::<bf16>(),
-                _ => new.planned::<f32>(),
-            };
-            let plan = plan.inspect_err(|error| tracing::warn!(%error, ?extents, "cuDNN cannot compute a convolution"));
-            *locked(&PLANS).entry(key).or_insert(plan.ok())
-        });
-        Some(Self { plan: plan?, ..new })
+        let plan = match (known, dtype) {
+            (Some(known), _) => known,
+            (None, DType::BF16) => new.planned::<bf16>()?,
+            (None, _) => new.planned::<f32>()?,
+        };
+        if known.is_none() {
+            locked(&PLANS).insert(key, plan);
+        }
+        Ok(plan.map(|plan| {
+            new.plan = plan;
+            new
+        }))
     }
 
-    fn planned<T: Number>(&self) -> Result<Plan> {
+    fn planned<T: Number>(&self) -> Result<Option<Plan>> {
         self.with_parts(|Parts { conv, x, w, y }: Parts<T>| {
             let (conv, x, w, y) = (&conv, &x, &w, &y);
             let forward = cudnn::ConvForward { conv, x, w, y }.get_workspace_size(FORWARD);
             let input = cudnn::ConvBackwardData { conv, dx: x, w, dy: y }.get_workspace_size(INPUT_GRAD);
             let weight = cudnn::ConvBackwardFilter { conv, x, dw: w, dy: y }.get_workspace_size(WEIGHT_GRAD);
-            let [forward, input, weight] = [forward, input, weight].map(|bytes| bytes.map_err(Error::wrap));
-            Ok([forward?, input?, weight?])
+            match (forward, input, weight) {
+                (Ok(forward), Ok(input), Ok(weight)) => Ok(Some([forward, input, weight])),
+                (forward, input, weight) => {
+                    let extents = &self.extents;
+                    tracing::warn!(
+                        ?extents,
+                        ?forward,
+                        ?input,
+                        ?weight,
+                        "cuDNN cannot compute a convolution"
+                    );
+                    Ok(None)
+                }
+            }
         })
     }
 
