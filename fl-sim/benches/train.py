@@ -196,7 +196,7 @@ class Training:
         self.model = MODELS[work["name"]](work, work["settings"]).to(self.device)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizers = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
-        self.optimizer = optimizers[work["optimizer"]](parameters, lr=0.01)
+        self.optimizer = optimizers[work["optimizer"]](parameters, lr=0.01, weight_decay=0.0)
         if work["compile"]:
             self.model = torch.compile(self.model)
         batch = work["batch"]
