@@ -190,7 +190,7 @@ pub(crate) fn top_k(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
             return select(&candidates, k);
         }
     }
-    select(&gather(threads, 1, values, values.len()), k)
+    select(&gather(threads, 1, values, 2 * values.len()), k)
 }
 
 /// Ascending indices of the largest values of each chunk of `chunk` (the last perhaps short), of which chunk `c` keeps
@@ -341,9 +341,10 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
 }
 
 /// Keys, by ascending index from `first`, of the values whose magnitude reaches `threshold`; given up soon after `most`.
+/// Room is reserved for half of them: a good guess finds no more.
 #[inline(never)]
 fn keys_reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
-    let mut out = Vec::with_capacity(most.min(values.len()) + BLOCK);
+    let mut out = Vec::with_capacity((most / 2).min(values.len()) + BLOCK);
     let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
     for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {
         // Two passes over a block in cache, so that no branch must be guessed in the first, and few in the second.
