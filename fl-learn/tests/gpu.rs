@@ -166,6 +166,8 @@ impl Apart {
         // The first steps of AdamW and Muon are as large for a tiny gradient as for a large one.
         let (loss, change) = match (training.precision, training.optimizer) {
             (Precision::Bf16, _) => (1e-2, 0.4),
+            // Three bits more than bfloat16.
+            (Precision::Tf32, _) => (2e-3, 0.1),
             (Precision::F32, OptimizerSpec::Sgd) => (1e-3, 2e-3),
             (Precision::F32, _) => (1e-3, 2e-2),
         };
@@ -209,6 +211,12 @@ fn a_gpu_trains_as_the_cpu_does() {
 #[test]
 fn a_gpu_with_products_in_bfloat16_trains_nearly_as_the_cpu_does() {
     compare(12, Precision::Bf16, DeviceChoice::Cpu, DeviceChoice::Cuda(0));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn a_gpu_with_products_in_tf32_trains_nearly_as_the_cpu_does() {
+    compare(12, Precision::Tf32, DeviceChoice::Cpu, DeviceChoice::Cuda(0));
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -1,6 +1,6 @@
 //! The decoder behind `transformer` and `lora`: blocks of causal attention and feed-forward layers.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Device, Result, Tensor, bail};
 use candle_nn::init::{ONE, ZERO};
 use candle_nn::{Init, VarBuilder};
 use serde::Deserialize;
@@ -177,7 +177,7 @@ impl Decoder {
         let mut h = ops::embedding(tape, x, &self.embedding)?;
         if let Some(positions) = &self.positions {
             let order: Vec<u32> = (0..batch).flat_map(|_| 0..len as u32).collect();
-            let order = Tensor::from_vec(order, batch * len, x.device())?;
+            let order = Tensor::from_vec(order, batch * len, &Device::Cpu)?;
             let positions = ops::embedding(tape, &order, positions)?;
             h = ops::add(tape, &h, &positions, false)?;
         }

@@ -17,7 +17,8 @@ const MOST_LOGITS: usize = 1 << 22;
 
 /// Some examples as a model takes them.
 pub(super) struct ModelBatch {
-    /// `[batch, channels, height, width]` f32, or `[batch, tokens]` u32.
+    /// `[batch, channels, height, width]` f32 on the device of the model, or `[batch, tokens]` u32 on the CPU, where ids are compared
+    /// with the vocabulary: read back from a GPU, they would be waited for.
     pub(super) x: Tensor,
     targets: Targets,
 }
@@ -32,7 +33,7 @@ impl ModelBatch {
         let (count, [channels, height, width]) = (positions.len(), examples.input().shape);
         let x = match batch.values {
             Values::Numbers(values) => Tensor::from_vec(values, (count, channels, height, width), device)?,
-            Values::Tokens(tokens) => Tensor::from_vec(tokens, (count, width), device)?,
+            Values::Tokens(tokens) => Tensor::from_vec(tokens, (count, width), &Device::Cpu)?,
         };
         Ok(Self {
             x,

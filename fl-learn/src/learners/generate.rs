@@ -1,7 +1,7 @@
 //! Texts that a language model continues.
 
 use anyhow::ensure;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::trained::Trained;
 use crate::data::{Rng, Target};
@@ -33,7 +33,7 @@ impl Trained {
         let opened = self.open_untracked()?;
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(window)..];
-            let x = Tensor::from_slice(seen, (1, seen.len()), self.device())?;
+            let x = Tensor::from_slice(seen, (1, seen.len()), &Device::Cpu)?;
             let logits = opened.model().forward(&mut Tape::default(), &x)?;
             let last = logits.get(seen.len() - 1)?.to_vec1::<f32>()?;
             // The model's vocabulary may be padded beyond that of the data.

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use candle_core::{DType, Error, Result, Tensor, Var, bail};
+use candle_core::{DType, Device, Error, Result, Tensor, Var, bail};
 use candle_nn::{ModuleT, VarBuilder};
 use fl_proto::caught;
 
@@ -19,6 +19,7 @@ use crate::ops::{self, Tape};
 pub(super) struct Graph {
     module: Box<dyn ModuleT>,
     input: Input,
+    device: Device,
 }
 
 impl fmt::Debug for Graph {
@@ -30,13 +31,14 @@ impl fmt::Debug for Graph {
 }
 
 impl Graph {
-    fn new(module: Box<dyn ModuleT>, input: Input) -> Self {
-        Self { module, input }
-    }
-
     /// What the module predicts, tracked. `seed`: of a training step. Shapes: as [`Model::forward`]; of a text, the module may return
     /// `[batch, tokens, vocabulary]`, too.
     fn predict(&self, x: &Tensor, seed: Option<u64>) -> Result<Tensor> {
+        // Token ids come from the CPU.
+        let x = &match x.dtype() {
+            DType::U32 => ops::upload(x.flatten_all()?.to_vec1::<u32>()?, x.shape(), &self.device)?,
+            _ => x.clone(),
+        };
         let drawing = Drawing::begin(seed);
         let out = caught(|| self.module.forward_t(x, seed.is_some()));
         let out = out.map_err(|why| Error::msg(format!("the model panicked: {why}")))??;
@@ -83,7 +85,9 @@ where
     F: Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync,
 {
     fn make(&self, vb: VarBuilder<'static>, input: Input, given: &Given<'_>) -> anyhow::Result<Box<dyn GraphModel>> {
-        Ok(Box::new(Graph::new(self(vb, input, given)?, input)))
+        let device = vb.device().clone();
+        let module = self(vb, input, given)?;
+        Ok(Box::new(Graph { module, input, device }))
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) fn train(
             step,
             steps,
         };
-        optimizer.step(vars, grads, training.learning_rate_at(at))?;
+        optimizer.step(vars, &grads, training.learning_rate_at(at))?;
         loss += own * positions.len() as f64;
         seen += positions.len() as u64;
         plan.progress.set(step + 1, steps);

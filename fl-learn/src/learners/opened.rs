@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 use fl_proto::{Precision, caught};
 use toml::Table;
 
@@ -115,10 +115,7 @@ impl Opened<'_> {
             Self::Kept(model) => *model,
             Self::Made(graph) => return graph.gradients(batch, vars, buffers, seed),
         };
-        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
-            Precision::F32 => DType::F32,
-            Precision::Bf16 => DType::BF16,
-        });
+        let mut tape = Tape::training(vars, seed).with_precision(precision);
         let loss = batch.loss_of(&mut tape, model)?;
         let grads = tape.backward(&loss, vars)?;
         Ok((loss, grads.into_iter().map(Some).collect()))

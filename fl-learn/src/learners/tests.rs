@@ -135,7 +135,7 @@ fn every_learner_trains_as_in_pytorch() {
                 "{name}, step {step}: loss {have}, expected {want}"
             );
             let grads = tape.backward(&loss, trained).unwrap();
-            sgd.step(trained, grads, case.learning_rate).unwrap();
+            sgd.step(trained, &grads, case.learning_rate).unwrap();
         }
         assert_eq!(case.last.len(), names.len(), "{}: {names:?}", case.name);
         for (var, name) in built.vars.iter().zip(&names) {

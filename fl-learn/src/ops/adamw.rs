@@ -8,9 +8,7 @@
 use candle_core::{Result, Tensor, Var};
 use fl_proto::AdamW;
 
-use super::cuda::Kernel;
 use super::in_place;
-use super::native::on_cpu;
 use super::step_size::StepSize;
 
 /// Moments of one variable.
@@ -31,35 +29,33 @@ impl Moments {
         })
     }
 
-    /// Step number `t`, from 1, of `var`.
+    /// Step number `t`, from 1, of `var`, by loops.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If a tensor is not contiguous `f32` on the CPU.
     pub(super) fn step(&self, var: &Var, grad: &Tensor, adamw: AdamW, t: u64, size: StepSize) -> Result<()> {
-        let t = t.min(i32::MAX as u64) as i32;
-        let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
-        let (beta1, beta2) = (adamw.beta1, adamw.beta2);
-        // `p = shrink p - rate m / (root sqrt(v) + eps)`.
-        let shrink = (1.0 - f64::from(size.rate) * f64::from(size.decay)) as f32;
-        let rate = (f64::from(size.rate) / left(beta1)) as f32;
-        let root = left(beta2).sqrt().recip() as f32;
-        let (eps, scale) = (adamw.eps, size.scale);
-        if on_cpu(grad) {
-            let part = (1.0 - beta1) * scale;
-            in_place::each_by(&self.mean, grad, move |m, g| *m = beta1 * *m + part * g)?;
-            let part = 1.0 - beta2;
-            in_place::each_by(&self.square, grad, move |v, g| {
-                let g = scale * g;
-                *v = beta2 * *v + part * (g * g);
-            })?;
-            return in_place::each_by_two(var.as_tensor(), &self.mean, &self.square, move |p, m, v| {
-                *p = shrink * *p - rate * m / (root * v.sqrt() + eps);
-            });
-        }
-        let kernel = Kernel::of_each("adamw", var.elem_count());
-        let kernel = kernel.changes([var, &self.mean, &self.square]).reads([grad]);
-        let numbers = [scale, beta1, beta2, shrink, rate, root, eps];
-        let kernel = numbers.into_iter().fold(kernel, Kernel::float);
-        kernel.ints(&[var.elem_count()]).launch::<0>().map(drop)
+        let AdamW { beta1, beta2, eps } = adamw;
+        let [shrink, rate, root] = factors(adamw, t, size);
+        let scale = size.scale;
+        let part = (1.0 - beta1) * scale;
+        in_place::each_by(&self.mean, grad, move |m, g| *m = beta1 * *m + part * g)?;
+        let part = 1.0 - beta2;
+        in_place::each_by(&self.square, grad, move |v, g| {
+            let g = scale * g;
+            *v = beta2 * *v + part * (g * g);
+        })?;
+        in_place::each_by_two(var.as_tensor(), &self.mean, &self.square, move |p, m, v| {
+            *p = shrink * *p - rate * m / (root * v.sqrt() + eps);
+        })
     }
+}
+
+/// `shrink`, `rate` and `root` of `p = shrink p - rate m / (root sqrt(v) + eps)`, which is step number `t`, from 1.
+pub(super) fn factors(adamw: AdamW, t: u64, size: StepSize) -> [f32; 3] {
+    let t = t.min(i32::MAX as u64) as i32;
+    let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
+    let shrink = 1.0 - f64::from(size.rate) * f64::from(size.decay);
+    let rate = f64::from(size.rate) / left(adamw.beta1);
+    let root = left(adamw.beta2).sqrt().recip();
+    [shrink as f32, rate as f32, root as f32]
 }

@@ -1,14 +1,13 @@
 //! Causal self-attention of several heads.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
-use super::cuda::Kernel;
+use super::cuda::{Kernel, Products};
 use super::gemm::{View, gemm, gemm_strided};
 use super::scratch;
 use super::shape::expect;
 use super::simd::{dot, exp, largest, sum, vectorized};
 use super::tape::Tape;
-use super::tensors::as_f32;
 
 /// Extents of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
     expect("the queries of an attention", q, &[heads.rows(), wide])?;
     expect("the keys of an attention", k, &[heads.rows(), narrow])?;
     expect("the values of an attention", v, &[heads.rows(), narrow])?;
-    let dtype = tape.operand_type(q);
+    let products = tape.products();
     tape.apply(
         [q, k, v],
         q.shape(),
@@ -61,7 +60,7 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
             })
         },
         |inputs, _| {
-            let (out, pass) = OnGpu::new(inputs, dtype, heads)?;
+            let (out, pass) = OnGpu::new(inputs, products, heads)?;
             Ok((out, move |grad| Ok(pass.backward(&grad)?.map(Some))))
         },
     )
@@ -80,7 +79,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
     if narrow != width {
         bail!("packed queries, keys and values of {heads:?}");
     }
-    let dtype = tape.operand_type(qkv);
+    let products = tape.products();
     tape.apply(
         [qkv],
         (heads.rows(), width),
@@ -99,7 +98,7 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
         },
         |[qkv], _| {
             let part = |at: usize| qkv.narrow(1, at * width, width);
-            let (out, pass) = OnGpu::new([part(0)?, part(1)?, part(2)?], dtype, heads)?;
+            let (out, pass) = OnGpu::new([part(0)?, part(1)?, part(2)?], products, heads)?;
             Ok((out, move |grad| Ok([Some(Tensor::cat(&pass.backward(&grad)?, 1)?)])))
         },
     )
@@ -124,6 +123,7 @@ fn packed(values: &[f32], width: usize) -> [Rows<'_>; 3] {
 /// `q, k, v: [batch, heads, len, dim]`, `shares: [batch, heads, len, len]`.
 struct OnGpu {
     heads: Heads,
+    products: Products,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -132,7 +132,7 @@ struct OnGpu {
 
 impl OnGpu {
     /// The output, and what the way back needs.
-    fn new([q, k, v]: [Tensor; 3], dtype: DType, heads: Heads) -> Result<(Tensor, Self)> {
+    fn new([q, k, v]: [Tensor; 3], products: Products, heads: Heads) -> Result<(Tensor, Self)> {
         let Heads {
             batch,
             len,
@@ -141,7 +141,7 @@ impl OnGpu {
             ..
         } = heads;
         let split = |x: &Tensor, count: usize| {
-            let x = x.to_dtype(dtype)?.reshape((batch, len, count, dim))?;
+            let x = products.operand(x)?.reshape((batch, len, count, dim))?;
             x.transpose(1, 2)?.contiguous()
         };
         let shared = |x: &Tensor| match heads.heads / groups {
@@ -153,15 +153,25 @@ impl OnGpu {
             }
         };
         let (q, k, v) = (split(&q, heads.heads)?, shared(&k)?, shared(&v)?);
-        let shares = as_f32(&q.matmul(&k.t()?)?)?;
+        let shares = products.of(&q, &k.t()?)?;
         Kernel::of_rows("causal_softmax", batch * heads.heads * len, len)
             .changes([&shares])
             .ints(&[len])
             .float(scale(dim))
             .launch::<0>()?;
-        let out = as_f32(&shares.to_dtype(dtype)?.matmul(&v)?)?.transpose(1, 2)?;
+        let out = products.of(&products.operand(&shares)?, &v)?.transpose(1, 2)?;
         let out = out.reshape((batch * len, heads.heads * dim))?;
-        Ok((out, Self { heads, q, k, v, shares }))
+        Ok((
+            out,
+            Self {
+                heads,
+                products,
+                q,
+                k,
+                v,
+                shares,
+            },
+        ))
     }
 
     /// Gradients of queries, keys and values, of their shapes.
@@ -173,23 +183,30 @@ impl OnGpu {
             groups,
             dim,
         } = self.heads;
-        let Self { q, k, v, shares, .. } = self;
-        let grad = grad.to_dtype(q.dtype())?.reshape((batch, len, heads, dim))?;
+        let Self {
+            products,
+            q,
+            k,
+            v,
+            shares,
+            ..
+        } = self;
+        let grad = products.operand(grad)?.reshape((batch, len, heads, dim))?;
         let grad = grad.transpose(1, 2)?.contiguous()?;
-        let dv = shares.to_dtype(q.dtype())?.t()?.matmul(&grad)?;
-        let d_scores = as_f32(&grad.matmul(&v.t()?)?)?;
+        let dv = products.of(&products.operand(shares)?.t()?, &grad)?;
+        let d_scores = products.of(&grad, &v.t()?)?;
         Kernel::of_rows("causal_softmax_back", batch * heads * len, len)
             .changes([&d_scores])
             .reads([shares])
             .ints(&[len])
             .float(scale(dim))
             .launch::<0>()?;
-        let d_scores = d_scores.to_dtype(q.dtype())?;
-        let (dq, dk) = (d_scores.matmul(k)?, d_scores.t()?.matmul(q)?);
+        let d_scores = products.operand(&d_scores)?;
+        let (dq, dk) = (products.of(&d_scores, k)?, products.of(&d_scores.t()?, q)?);
         let joined = |x: Tensor, count: usize| {
             let x = match heads / count {
-                1 => as_f32(&x)?,
-                each => as_f32(&x)?.reshape((batch, count, each, len, dim))?.sum(2)?,
+                1 => x,
+                each => x.reshape((batch, count, each, len, dim))?.sum(2)?,
             };
             x.transpose(1, 2)?.reshape((batch * len, count * dim))
         };

@@ -8,7 +8,7 @@ use super::cuda::{Kernel, upload};
 use super::slices;
 use super::tape::Tape;
 
-/// The rows of `w` at `ids`. Shapes: `ids: [n]` of `u32`, `w: [vocabulary, dim]`; returns `[n, dim]`.
+/// The rows of `w` at `ids`. Shapes: `ids: [n]` of `u32` on the CPU, `w: [vocabulary, dim]`; returns `[n, dim]`.
 ///
 /// # Errors
 /// If an id is not below the vocabulary.
@@ -37,6 +37,7 @@ pub(crate) fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Ten
         },
         |[w], _| {
             let device = w.device().clone();
+            let ids = upload(of_gpu.to_vec(), ids.shape(), &device)?;
             Ok((w.index_select(&ids, 0)?, move |grad: Tensor| {
                 let (starts, order) = by_word(&of_gpu, vocabulary);
                 let starts = upload(starts, &Shape::from(vocabulary + 1), &device)?;

@@ -7,7 +7,6 @@ use super::gemm::{View, gemm, gemm_new};
 use super::relu::relu;
 use super::shape::expect;
 use super::tape::Tape;
-use super::tensors::as_f32;
 use super::{scratch, slices};
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
@@ -54,7 +53,7 @@ const MANY: usize = 257;
 
 impl Weights {
     fn apply(self, tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
-        let (batch, dtype) = (x.dims2()?.0, tape.operand_type(x));
+        let (batch, products) = (x.dims2()?.0, tape.products());
         expect("the input of a layer", x, &[batch, self.inputs])?;
         b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[self.outputs]))?;
         let has_bias = b.is_some();
@@ -76,12 +75,11 @@ impl Weights {
                 })
             },
             |[x, w, b], wanted| {
-                let (inputs, weights) = (x.to_dtype(dtype)?, w.to_dtype(dtype)?);
-                let product = match self.inputs_first {
-                    true => inputs.matmul(&weights)?,
-                    false => inputs.matmul(&weights.t()?)?,
+                let (inputs, weights) = (products.operand(&x)?, products.operand(&w)?);
+                let mut out = match self.inputs_first {
+                    true => products.of(&inputs, &weights)?,
+                    false => products.of(&inputs, &weights.t()?)?,
                 };
-                let mut out = as_f32(&product)?;
                 if has_bias {
                     Kernel::of_each("add_bias", out.elem_count())
                         .changes([&out])
@@ -97,17 +95,16 @@ impl Weights {
                     let db = (has_bias && wanted[2])
                         .then(|| Sums::of_columns(&grad).alone(&grad))
                         .transpose()?;
-                    let grad = grad.to_dtype(dtype)?;
+                    let grad = products.operand(&grad)?;
                     let dw = inputs.map(|inputs| match self.inputs_first {
-                        true => inputs.t()?.matmul(&grad),
-                        false => grad.t()?.matmul(&inputs),
+                        true => products.of(&inputs.t()?, &grad),
+                        false => products.of(&grad.t()?, &inputs),
                     });
                     let dx = weights.map(|weights| match self.inputs_first {
-                        true => grad.matmul(&weights.to_dtype(dtype)?.t()?),
-                        false => grad.matmul(&weights.to_dtype(dtype)?),
+                        true => products.of(&grad, &products.operand(&weights)?.t()?),
+                        false => products.of(&grad, &products.operand(&weights)?),
                     });
-                    let in_f32 = |grad: Option<Result<Tensor>>| grad.map(|grad| as_f32(&grad?)).transpose();
-                    Ok([in_f32(dx)?, in_f32(dw)?, db])
+                    Ok([dx.transpose()?, dw.transpose()?, db])
                 }))
             },
         )

@@ -49,7 +49,7 @@ pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Res
         inputs,
         hidden,
     };
-    let dtype = tape.operand_type(x);
+    let products = tape.products();
     tape.apply(
         [x, input, recurrent, input_bias, hidden_bias],
         (batch, len, hidden),
@@ -64,7 +64,7 @@ pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Res
             })
         },
         |inputs, wanted| {
-            let (out, pass) = on_gpu::forward(inputs, dtype)?;
+            let (out, pass) = on_gpu::forward(inputs, products)?;
             Ok((out, move |grad| pass.backward(&grad, wanted)))
         },
     )

@@ -12,7 +12,6 @@ use candle_core::{Result, Tensor, Var};
 use fl_proto::Muon;
 
 use super::gemm::{View, gemm};
-use super::native::on_cpu;
 use super::sgd;
 use super::slices::{self, transposed};
 use super::step_size::StepSize;
@@ -62,24 +61,12 @@ impl Hidden {
         Ok(Some(Self { rows, cols, momentum }))
     }
 
-    /// One step of `var`.
+    /// One step of `var`, by loops.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If a tensor is not contiguous `f32` on the CPU.
     pub(super) fn step(&mut self, var: &Var, grad: &Tensor, muon: Muon, size: StepSize) -> Result<()> {
         let (beta, part) = (muon.momentum, (1.0 - muon.momentum) * size.scale);
-        let scale = 0.2 * (self.rows.max(self.cols) as f32).sqrt();
-        if !on_cpu(grad) {
-            let grad = (grad * f64::from(part))?;
-            self.momentum = ((&self.momentum * f64::from(beta))? + &grad)?;
-            let update = match muon.nesterov {
-                true => (grad + (&self.momentum * f64::from(beta))?)?,
-                false => self.momentum.clone(),
-            };
-            let update = orthogonal_on_device(&update.reshape((self.rows, self.cols))?)?.reshape(var.shape())?;
-            let shrunk = (var.as_tensor().detach() * (1.0 - f64::from(size.rate) * f64::from(size.decay)))?;
-            return var.set(&(shrunk - (update * f64::from(size.rate * scale))?)?);
-        }
         let mut momentum = slices::with(&self.momentum, |m| Ok(m.to_vec()))?;
         let update = slices::with(grad, |grad| {
             for (m, g) in momentum.iter_mut().zip(grad) {
@@ -96,7 +83,30 @@ impl Hidden {
         let on_device = |values| Tensor::from_vec(values, var.shape(), grad.device());
         self.momentum = on_device(momentum)?;
         // `decay` shrinks `p` by `rate decay`, whatever the scale of the direction.
+        let scale = self.change();
         sgd::plain(var, &on_device(update)?, StepSize { scale, ..size })
+    }
+
+    /// As [`Hidden::step`], by candle's kernels; `grad` is clipped.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn step_on_gpu(&mut self, var: &Var, grad: &Tensor, muon: Muon, size: StepSize) -> Result<()> {
+        let beta = f64::from(muon.momentum);
+        let grad = (grad * f64::from(1.0 - muon.momentum))?;
+        self.momentum = ((&self.momentum * beta)? + &grad)?;
+        let update = match muon.nesterov {
+            true => (grad + (&self.momentum * beta)?)?,
+            false => self.momentum.clone(),
+        };
+        let update = orthogonal_on_device(&update.reshape((self.rows, self.cols))?)?.reshape(var.shape())?;
+        let shrunk = (var.as_tensor().detach() * (1.0 - f64::from(size.rate) * f64::from(size.decay)))?;
+        var.set(&(shrunk - (update * f64::from(size.rate * self.change()))?)?)
+    }
+
+    /// Factor of the orthogonal matrix, for a change of the root mean square of AdamW's.
+    fn change(&self) -> f32 {
+        0.2 * (self.rows.max(self.cols) as f32).sqrt()
     }
 }
 

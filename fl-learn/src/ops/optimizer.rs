@@ -5,7 +5,6 @@ use candle_core::{Result, Tensor, Var, bail};
 use fl_proto::{OptimizerSpec, Training};
 
 use super::adamw::Moments;
-use super::cuda::Kernel;
 use super::in_place;
 use super::muon::Hidden;
 use super::native::on_cpu;
@@ -83,28 +82,27 @@ impl LocalOptimizer {
     ///
     /// # Errors
     /// If there is not one gradient for each variable, or the device fails.
-    pub(crate) fn step(&mut self, vars: &[Var], grads: Vec<Tensor>, rate: f32) -> Result<()> {
+    pub(crate) fn step(&mut self, vars: &[Var], grads: &[Tensor], rate: f32) -> Result<()> {
         if vars.len() != grads.len() || vars.len() != self.slots.len() {
             bail!("{} gradients for {} variables", grads.len(), vars.len());
         }
-        let mut all = Vec::with_capacity(vars.len());
-        for (i, (var, grad)) in vars.iter().zip(grads).enumerate() {
-            all.push(match self.start.get(i) {
-                Some(start) => pull(grad, var, start, self.proximal)?,
-                None => grad,
-            });
-        }
-        let scale = match self.clip_norm {
-            Some(limit) => (limit / norm(&all)?.max(f32::MIN_POSITIVE)).min(1.0),
-            None => 1.0,
-        };
-        let size = StepSize {
+        self.steps = self.steps.saturating_add(1);
+        let mut size = StepSize {
             rate,
-            scale,
+            scale: 1.0,
             decay: self.weight_decay,
         };
-        self.steps = self.steps.saturating_add(1);
-        for ((slot, var), grad) in self.slots.iter_mut().zip(vars).zip(&all) {
+        if vars.first().is_some_and(|var| !on_cpu(var)) {
+            return self.step_on_gpu(vars, grads, size);
+        }
+        for ((grad, var), start) in grads.iter().zip(vars).zip(&self.start) {
+            let mu = self.proximal;
+            in_place::each_by_two(grad, var.as_tensor(), start, move |g, p, start| *g += mu * (p - start))?;
+        }
+        if let Some(limit) = self.clip_norm {
+            size.scale = (limit / norm(grads)?.max(f32::MIN_POSITIVE)).min(1.0);
+        }
+        for ((slot, var), grad) in self.slots.iter_mut().zip(vars).zip(grads) {
             match (slot, self.spec) {
                 (Slot::Plain, _) => sgd::plain(var, grad, size)?,
                 (Slot::Velocity(velocity), _) => sgd::with_momentum(var, grad, velocity, self.momentum, size)?,
@@ -189,25 +187,8 @@ impl Slot {
     }
 }
 
-/// `grad + mu (var - start)`.
-fn pull(grad: Tensor, var: &Var, start: &Tensor, mu: f32) -> Result<Tensor> {
-    if on_cpu(&grad) {
-        in_place::each_by_two(&grad, var.as_tensor(), start, move |g, p, start| *g += mu * (p - start))?;
-        return Ok(grad);
-    }
-    let kernel = Kernel::of_each("pull", grad.elem_count()).reads([&grad, var, start]);
-    kernel
-        .float(mu)
-        .ints(&[grad.elem_count()])
-        .fills(var.shape())
-        .launch_one()
-}
-
 /// L2 norm of all gradients together, summed in their order.
 fn norm(grads: &[Tensor]) -> Result<f32> {
-    if grads.first().is_some_and(|grad| !on_cpu(grad)) {
-        return norm_on_device(grads);
-    }
     let mut sum = 0.0f64;
     for grad in grads {
         sum += slices::with(grad, |g| Ok(slices::squares(g)))?;
@@ -215,12 +196,6 @@ fn norm(grads: &[Tensor]) -> Result<f32> {
     Ok(sum.sqrt() as f32)
 }
 
-/// As [`norm`], with one wait for the device, not one for each tensor.
-fn norm_on_device(grads: &[Tensor]) -> Result<f32> {
-    let sums: Vec<Tensor> = grads.iter().map(|grad| grad.sqr()?.sum_all()).collect::<Result<_>>()?;
-    let sums = Tensor::stack(&sums, 0)?.to_vec1::<f32>()?;
-    Ok(sums.into_iter().map(f64::from).sum::<f64>().sqrt() as f32)
-}
-
+mod on_gpu;
 #[cfg(test)]
 mod tests;

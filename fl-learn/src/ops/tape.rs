@@ -7,9 +7,11 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use candle_core::{DType, Result, Shape, Tensor, TensorId, Var, bail};
+use candle_core::{Result, Shape, Tensor, TensorId, Var, bail};
 
-use super::cuda::Kernel;
+use fl_proto::Precision;
+
+use super::cuda::{Kernel, Products};
 use super::native::on_cpu;
 use super::relu::relu_grad;
 use super::slices;
@@ -35,8 +37,8 @@ pub(crate) struct Tape {
     buffers: Vec<(Var, Tensor)>,
     /// Whether those are the batch's own statistics, whatever the momentum.
     measures: bool,
-    /// Type of the operands of products on a GPU, if not `f32`.
-    narrow: Option<DType>,
+    /// That of products on a GPU.
+    precision: Precision,
 }
 
 impl std::fmt::Debug for Tape {
@@ -57,18 +59,14 @@ impl Tape {
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
             measures: false,
-            narrow: None,
+            precision: Precision::F32,
         }
     }
 
-    /// The same tape, which on a GPU converts the operands of products to `dtype` (Micikevicius et al. 2018,
-    /// without a copy of the weights in `dtype` and without loss scaling, which bfloat16 does not need). Our own loops
-    /// compute in `f32`.
-    pub(crate) fn with_products_in(self, dtype: DType) -> Self {
-        Self {
-            narrow: Some(dtype).filter(|dtype| *dtype != DType::F32),
-            ..self
-        }
+    /// The same tape, with products of `precision` on a GPU (Micikevicius et al. 2018, without a copy of the weights in bfloat16 and
+    /// without loss scaling, which it does not need). Our own loops compute in `f32`.
+    pub(crate) fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// The tape of a training step that changes nothing and measures the statistics of its batch.
@@ -95,12 +93,9 @@ impl Tape {
         on_cpu(x)
     }
 
-    /// The type in which operands of products of `x` are wanted.
-    pub(super) fn operand_type(&self, x: &Tensor) -> DType {
-        match self.is_native(x) {
-            true => DType::F32,
-            false => self.narrow.unwrap_or(DType::F32),
-        }
+    /// The products of a GPU.
+    pub(super) fn products(&self) -> Products {
+        Products(self.precision)
     }
 
     /// Whether this is a training step: dropout drops, and batch norm uses the batch's own statistics.

@@ -31,12 +31,14 @@ pub enum StatePolicy {
 
 /// Type of the operands of matrix products and convolutions during local training on a GPU. Weights, gradients, moments and
 /// all other operations are float32; on a CPU, the products are too (Micikevicius et al. 2018).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// float32.
     #[default]
     F32,
+    /// float32, of which a multiplication takes 10 bits of the fraction (NVIDIA's TF32).
+    Tf32,
     /// bfloat16.
     Bf16,
 }

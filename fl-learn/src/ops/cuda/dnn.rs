@@ -10,10 +10,11 @@ use candle_core::op::BackpropOp;
 use candle_core::{DType, Device, Error, Result, Storage, Tensor, bail};
 use cudarc::cudnn::{self, Cudnn, CudnnDataType, sys};
 use cudarc::driver::{CudaSlice, CudaView, DeviceRepr};
+use fl_proto::Precision;
 use half::bf16;
 
-use super::Product;
 use super::launch::extent;
+use super::{Product, Products};
 use crate::ops::geometry::Geometry;
 
 /// The oldest cuDNN that CUDA 13 has.
@@ -79,7 +80,7 @@ unsafe impl Send for Handle {}
 /// Handles live as long as the process, as devices do.
 static HANDLES: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
 
-type Plans = HashMap<(DeviceId, Extents, DType), Option<Plan>>;
+type Plans = HashMap<(DeviceId, Extents, Products), Option<Plan>>;
 
 /// `None`: cuDNN cannot.
 static PLANS: LazyLock<Mutex<Plans>> = LazyLock::new(Mutex::default);
@@ -94,15 +95,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(in super::super) struct Convolution {
     device: CudaDevice,
     extents: Extents,
+    products: Products,
     plan: Plan,
 }
 
 impl Convolution {
-    /// Of tensors of `dtype`. `None` if `x` is not on a GPU, cuDNN is not there, or it cannot compute this.
+    /// Of operands of `products`. `None` if `x` is not on a GPU, cuDNN is not there, or it cannot compute this.
     ///
     /// # Errors
     /// If the device fails. Lack of memory is an error, too: what computes a convolution never depends on free memory.
-    pub(in super::super) fn new(x: &Tensor, g: &Geometry, dtype: DType) -> Result<Option<Self>> {
+    pub(in super::super) fn new(x: &Tensor, g: &Geometry, products: Products) -> Result<Option<Self>> {
         let Device::Cuda(device) = x.device() else {
             return Ok(None);
         };
@@ -112,11 +114,12 @@ impl Convolution {
         let mut new = Self {
             device: device.clone(),
             extents: Extents::of(g),
+            products,
             plan: [0; 3],
         };
-        let key = (device.id(), new.extents, dtype);
+        let key = (device.id(), new.extents, products);
         let known = locked(&PLANS).get(&key).copied();
-        let plan = match (known, dtype) {
+        let plan = match (known, products.dtype()) {
             (Some(known), _) => known,
             (None, DType::BF16) => new.planned::<bf16>()?,
             (None, _) => new.planned::<f32>()?,
@@ -219,8 +222,13 @@ impl Convolution {
         let mut conv = handle
             .create_conv2d::<f32>([pad_y, pad_x], [stride; 2], [1, 1], mode)
             .map_err(Error::wrap)?;
-        // Without tensor cores `f32` stays what it is: their products have 10 bits.
-        conv.set_math_type(T::MATH).map_err(Error::wrap)?;
+        let math = match self.products.0 {
+            // Without tensor cores: their products of `f32` have 10 bits, which is TF32.
+            Precision::F32 => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+            Precision::Tf32 => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            Precision::Bf16 => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+        };
+        conv.set_math_type(math).map_err(Error::wrap)?;
         Ok(Parts {
             conv,
             x: handle
@@ -282,14 +290,6 @@ struct Parts<T> {
     y: cudnn::TensorDescriptor<T>,
 }
 
-trait Number: CudaDType + CudnnDataType + DeviceRepr {
-    const MATH: sys::cudnnMathType_t;
-}
-
-impl Number for f32 {
-    const MATH: sys::cudnnMathType_t = sys::cudnnMathType_t::CUDNN_FMA_MATH;
-}
-
-impl Number for bf16 {
-    const MATH: sys::cudnnMathType_t = sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH;
-}
+trait Number: CudaDType + CudnnDataType + DeviceRepr {}
+impl Number for f32 {}
+impl Number for bf16 {}

@@ -344,30 +344,61 @@ launched dropout(const float* x, int seed_low, int seed_high, int limit, float s
     y[at] = draw < (unsigned)limit ? 0 : x[at] * scale;
 }
 
-// Optimizers, in place. `p = shrink p - step g`.
-launched sgd(float* p, const float* g, float shrink, float step, int len) {
-    const int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < len) p[at] = p[at] * shrink - step * g[at];
+// The variables of one step, each a row of blocks: their values, gradients, first values (or none) and moments. `Table` of launch.rs.
+struct Variables {
+    float* p[80];
+    const float* g[80];
+    const float* start[80];
+    float* first[80];
+    float* second[80];
+    int len[80];
+};
+#define EACH_VALUE(of) (int at = blockIdx.x * blockDim.x + threadIdx.x; at < of.len[blockIdx.y]; at += gridDim.x * blockDim.x)
+// With the slope of `mu / 2 |p - start|^2`.
+__device__ __forceinline__ float gradient(const Variables& of, int at, float mu) {
+    const float g = of.g[blockIdx.y][at];
+    return of.start[blockIdx.y] ? g + mu * (of.p[blockIdx.y][at] - of.start[blockIdx.y][at]) : g;
 }
-// `v = momentum v + scale g + decay p`, `p -= rate v`.
-launched sgd_with_momentum(float* p, float* v, const float* g, float momentum, float scale, float decay, float rate, int len) {
-    const int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= len) return;
-    v[at] = momentum * v[at] + scale * g[at] + decay * p[at];
-    p[at] -= rate * v[at];
+// Sums of squares of the gradients. sums: [variables, gridDim.x].
+launched gradient_squares(Variables of, float mu, float* sums) {
+    float sum = 0;
+    for EACH_VALUE(of) {
+        const float g = gradient(of, at, mu);
+        sum += g * g;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
-// `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`, `p = shrink p - rate m / (root sqrt(v) + eps)`, of `scale g`.
-launched adamw(float* p, float* m, float* v, const float* g, float scale, float beta1, float beta2, float shrink, float rate,
-               float root, float eps, int len) {
-    const int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= len) return;
-    const float own = scale * g[at];
-    m[at] = beta1 * m[at] + (1 - beta1) * own;
-    v[at] = beta2 * v[at] + (1 - beta2) * (own * own);
-    p[at] = shrink * p[at] - rate * m[at] / (root * sqrtf(v[at]) + eps);
+// The factor that cuts the norm, the root of the sum of `sums`, to `limit`. One block.
+launched clip_factor(const float* sums, int count, float limit, float* factor) {
+    float sum = 0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) sum += sums[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) factor[0] = fminf(limit / fmaxf(sqrtf(sum), 1.17549435e-38f), 1);
 }
-// `g + mu (p - start)`.
-launched pull(const float* g, const float* p, const float* start, float mu, int len, float* pulled) {
-    const int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < len) pulled[at] = g[at] + mu * (p[at] - start[at]);
+// Optimizers, in place, of gradients times `factor`, if there is one. `p = p shrink - rate g`.
+launched sgd(Variables of, const float* factor, float mu, float shrink, float rate) {
+    const float step = factor ? rate * factor[0] : rate;
+    for EACH_VALUE(of) of.p[blockIdx.y][at] = of.p[blockIdx.y][at] * shrink - step * gradient(of, at, mu);
+}
+// `v = momentum v + g + decay p`, `p -= rate v`.
+launched sgd_with_momentum(Variables of, const float* factor, float mu, float momentum, float decay, float rate) {
+    float *p = of.p[blockIdx.y], *v = of.first[blockIdx.y];
+    const float scale = factor ? factor[0] : 1;
+    for EACH_VALUE(of) {
+        v[at] = momentum * v[at] + scale * gradient(of, at, mu) + decay * p[at];
+        p[at] -= rate * v[at];
+    }
+}
+// `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`, `p = shrink p - rate m / (root sqrt(v) + eps)`.
+launched adamw(Variables of, const float* factor, float mu, float beta1, float beta2, float eps, float shrink, float rate,
+               float root) {
+    float *p = of.p[blockIdx.y], *m = of.first[blockIdx.y], *v = of.second[blockIdx.y];
+    const float scale = factor ? factor[0] : 1;
+    for EACH_VALUE(of) {
+        const float g = scale * gradient(of, at, mu);
+        m[at] = beta1 * m[at] + (1 - beta1) * g;
+        v[at] = beta2 * v[at] + (1 - beta2) * (g * g);
+        p[at] = shrink * p[at] - rate * m[at] / (root * sqrtf(v[at]) + eps);
+    }
 }

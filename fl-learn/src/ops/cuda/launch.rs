@@ -6,11 +6,13 @@ use candle_core::{
     CudaDevice, CudaStorage, DType, Storage,
     cuda_backend::{
         WrapErr as _,
-        cudarc::driver::{DevicePtr as _, LaunchConfig, PushKernelArg as _},
+        cudarc::driver::{CudaStream, DevicePtr as _, DeviceRepr, LaunchConfig, PushKernelArg as _},
     },
     op::BackpropOp,
 };
 use candle_core::{Device, Result, Shape, Tensor, bail};
+#[cfg(feature = "cuda")]
+use {half::bf16, std::sync::Arc};
 
 /// The kernels, compiled by `build.rs`.
 #[cfg(feature = "cuda")]
@@ -28,10 +30,23 @@ pub(super) enum Arg<'a> {
     Out(Shape),
     /// A null pointer in place of a tensor.
     Null,
+    /// A [`Table`] of this many variables, which the arguments after it fill, variable after variable.
+    Table(usize),
     Int(usize),
     /// An int of these bits.
     Bits(u32),
     Float(f32),
+}
+
+/// A variable of an optimizer's step, on one device with all its tensors, which have its shape.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Variable<'a> {
+    pub(in super::super) value: &'a Tensor,
+    pub(in super::super) grad: &'a Tensor,
+    /// What the proximal term pulls to.
+    pub(in super::super) start: Option<&'a Tensor>,
+    /// First and second moment.
+    pub(in super::super) moments: [Option<&'a Tensor>; 2],
 }
 
 /// A launch of a kernel: its threads, and its arguments in the order of its parameters.
@@ -51,6 +66,13 @@ impl<'a> Kernel<'a> {
     const MOST: usize = 512;
     /// Threads of a block that computes values each by itself.
     const EACH: usize = 256;
+    /// Most variables of a launch: their table, and the numbers beside it, must fit into the 4 KiB that a launch takes.
+    pub(in super::super) const MOST_VARIABLES: usize = 80;
+    /// Blocks for the largest of several variables: enough for each GPU, and not too many that find nothing to do.
+    const MOST_BLOCKS: usize = 256;
+    /// Arguments for each variable of a table.
+    #[cfg(feature = "cuda")]
+    const FIELDS: usize = 6;
 
     pub(super) fn of_grid(name: &'static str, grid: [usize; 2], block: usize) -> Self {
         Self {
@@ -74,6 +96,29 @@ impl<'a> Kernel<'a> {
     /// A thread for each of `count` values.
     pub(in super::super) fn of_each(name: &'static str, count: usize) -> Self {
         Self::of_grid(name, [count.div_ceil(Self::EACH), 1], Self::EACH)
+    }
+
+    /// Blocks for each of at most [`Kernel::MOST_VARIABLES`] variables, whose table is the first argument.
+    pub(in super::super) fn of_variables(name: &'static str, variables: &[Variable<'a>]) -> Self {
+        let longest = variables.iter().map(|of| of.value.elem_count()).max().unwrap_or(0);
+        // A thread takes four values at least.
+        let blocks = longest.div_ceil(4 * Self::EACH).clamp(1, Self::MOST_BLOCKS);
+        let fields = variables.iter().flat_map(|of| {
+            let change = |tensor: Option<&'a Tensor>| tensor.map_or(Arg::Null, Arg::Change);
+            let [first, second] = of.moments;
+            let start = of.start.map_or(Arg::Null, Arg::In);
+            let len = Arg::Int(of.value.elem_count());
+            let value = [Arg::Change(of.value), Arg::In(of.grad), start];
+            value.into_iter().chain([change(first), change(second), len])
+        });
+        Self::of_grid(name, [blocks, variables.len()], Self::EACH)
+            .with([Arg::Table(variables.len())])
+            .with(fields)
+    }
+
+    /// Number of its blocks.
+    pub(in super::super) fn blocks(&self) -> usize {
+        self.grid[0] * self.grid[1]
     }
 
     fn with(mut self, args: impl IntoIterator<Item = Arg<'a>>) -> Self {
@@ -146,7 +191,7 @@ impl<'a> Kernel<'a> {
     }
 }
 
-fn on(device: &Device, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
+pub(super) fn on(device: &Device, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
     match device {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => on_gpu(device, kernel),
@@ -169,14 +214,67 @@ pub(super) fn extent(name: &str, count: usize) -> Result<i32> {
     Ok(count as i32)
 }
 
+/// `Variables` of `kernels.cu`: pointers by field, then lengths.
+#[cfg(feature = "cuda")]
+#[repr(C)]
+struct Table {
+    pointers: [[u64; Kernel::MOST_VARIABLES]; Kernel::FIELDS - 1],
+    lengths: [i32; Kernel::MOST_VARIABLES],
+}
+
+// SAFETY: plain numbers, in the layout of the kernels' parameter.
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)]
+unsafe impl DeviceRepr for Table {}
+
+#[cfg(feature = "cuda")]
+enum Value {
+    Pointer(u64),
+    Int(i32),
+    Float(f32),
+    Table(Box<Table>),
+}
+
+#[cfg(feature = "cuda")]
+impl Table {
+    /// Of the fields of all variables, one after another.
+    fn of(fields: &[Value]) -> Box<Self> {
+        let mut table = Box::new(Self {
+            pointers: [[0; Kernel::MOST_VARIABLES]; Kernel::FIELDS - 1],
+            lengths: [0; Kernel::MOST_VARIABLES],
+        });
+        for (variable, fields) in fields.chunks(Kernel::FIELDS).enumerate() {
+            for (field, value) in fields.iter().enumerate() {
+                match value {
+                    Value::Pointer(at) => table.pointers[field][variable] = *at,
+                    Value::Int(length) => table.lengths[variable] = *length,
+                    Value::Float(_) | Value::Table(_) => {}
+                }
+            }
+        }
+        table
+    }
+}
+
+/// Where the values of a tensor begin.
+#[cfg(feature = "cuda")]
+pub(super) fn address(name: &str, tensor: &Tensor, stream: &Arc<CudaStream>) -> Result<u64> {
+    let (storage, layout) = tensor.storage_and_layout();
+    let Storage::Cuda(cuda) = &*storage else {
+        bail!("{name} takes a tensor that is on another device")
+    };
+    let base = match tensor.dtype() {
+        DType::F32 => cuda.as_cuda_slice::<f32>()?.device_ptr(stream).0,
+        DType::U32 => cuda.as_cuda_slice::<u32>()?.device_ptr(stream).0,
+        DType::BF16 => cuda.as_cuda_slice::<bf16>()?.device_ptr(stream).0,
+        other => bail!("{name} takes a tensor of {other:?}"),
+    };
+    Ok(base + (layout.start_offset() * tensor.dtype().size_in_bytes()) as u64)
+}
+
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
 fn on_gpu(device: &CudaDevice, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
-    enum Value {
-        Pointer(u64),
-        Int(i32),
-        Float(f32),
-    }
     let Kernel {
         name,
         grid,
@@ -186,27 +284,22 @@ fn on_gpu(device: &CudaDevice, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
     let function = device.get_or_load_custom_func(name, "fl_learn", ptx::KERNELS)?;
     let stream = device.cuda_stream();
     let (mut values, mut outputs, mut contiguous) = (Vec::new(), Vec::new(), Vec::new());
+    let mut variables = 0;
     for arg in args {
         values.push(match arg {
+            Arg::Table(count) => {
+                variables = *count;
+                continue;
+            }
             Arg::In(tensor) | Arg::Change(tensor) => {
                 let is_changed = matches!(arg, Arg::Change(_));
                 if is_changed && !tensor.is_contiguous() {
                     bail!("{name} changes a tensor that is not contiguous");
                 }
                 let tensor = tensor.contiguous()?;
-                let (storage, layout) = tensor.storage_and_layout();
-                let Storage::Cuda(cuda) = &*storage else {
-                    bail!("{name} takes a tensor that is on another device")
-                };
-                let (first, size) = (layout.start_offset() as u64, tensor.dtype().size_in_bytes() as u64);
-                let base = match tensor.dtype() {
-                    DType::F32 => cuda.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
-                    DType::U32 => cuda.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
-                    other => bail!("{name} takes a tensor of {other:?}"),
-                };
-                drop(storage);
+                let at = address(name, &tensor, &stream)?;
                 contiguous.push(tensor);
-                Value::Pointer(base + first * size)
+                Value::Pointer(at)
             }
             Arg::Out(shape) => {
                 // SAFETY: the kernel writes every value of an output before anything reads it.
@@ -222,9 +315,16 @@ fn on_gpu(device: &CudaDevice, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
             Arg::Float(number) => Value::Float(*number),
         });
     }
+    // A table is always the first argument.
+    if variables > 0 {
+        let rest = values.split_off(variables * Kernel::FIELDS);
+        let table = Value::Table(Table::of(&values));
+        values = std::iter::once(table).chain(rest).collect();
+    }
     let mut builder = function.builder();
     for value in &values {
         match value {
+            Value::Table(table) => builder.arg(&**table),
             Value::Pointer(at) => builder.arg(at),
             Value::Int(count) => builder.arg(count),
             Value::Float(number) => builder.arg(number),

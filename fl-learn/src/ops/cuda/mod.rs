@@ -1,4 +1,4 @@
-//! What our operations need of an NVIDIA GPU: the device, and the launches of the kernels in `kernels.cu`.
+//! What our operations need of an NVIDIA GPU: the device, the launches of the kernels in `kernels.cu`, matrix products and convolutions.
 
 mod device;
 #[cfg(feature = "cudnn")]
@@ -7,16 +7,18 @@ mod launch;
 #[cfg(not(feature = "cudnn"))]
 mod no_dnn;
 mod norms;
+mod products;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use device::{open, release, shapes_once, upload};
 #[cfg(feature = "cudnn")]
 pub(super) use dnn::Convolution;
-pub(super) use launch::Kernel;
+pub(super) use launch::{Kernel, Variable};
 #[cfg(not(feature = "cudnn"))]
 pub(super) use no_dnn::Convolution;
 pub(super) use norms::{RowNorm, Sums};
+pub(super) use products::Products;
 
 /// The products of a convolution of `x` with `w`, of which each takes two tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

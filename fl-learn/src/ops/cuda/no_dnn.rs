@@ -1,8 +1,8 @@
 //! In place of `dnn.rs` in programs without cuDNN.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::Product;
+use super::{Product, Products};
 use crate::ops::geometry::Geometry;
 
 /// There is none.
@@ -10,7 +10,7 @@ use crate::ops::geometry::Geometry;
 pub(in super::super) enum Convolution {}
 
 impl Convolution {
-    pub(in super::super) fn new(_: &Tensor, _: &Geometry, _: DType) -> Result<Option<Self>> {
+    pub(in super::super) fn new(_: &Tensor, _: &Geometry, _: Products) -> Result<Option<Self>> {
         Ok(None)
     }
 

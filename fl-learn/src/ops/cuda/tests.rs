@@ -111,6 +111,7 @@ fn message(kernel: &Kernel<'_>) -> Result<Vec<u8>> {
             Arg::Change(tensor) => (b'w', bytes(&read(tensor)?)),
             Arg::Out(shape) => (b'w', bytes(&vec![UNSET; shape.elem_count()])),
             Arg::Null => (b'0', Vec::new()),
+            Arg::Table(count) => (b't', extent(name, *count)?.to_le_bytes().to_vec()),
             Arg::Int(count) => (b'i', extent(name, *count)?.to_le_bytes().to_vec()),
             Arg::Bits(bits) => (b'i', bits.to_le_bytes().to_vec()),
             Arg::Float(number) => (b'f', number.to_le_bytes().to_vec()),
@@ -124,8 +125,59 @@ fn message(kernel: &Kernel<'_>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
+/// The GPU that `FL_KERNELS_ON` names, such as `cuda:0`, where tests launch kernels in place of the emulator.
+#[cfg(feature = "cuda")]
+pub(super) fn gpu() -> Option<&'static Device> {
+    static GPU: LazyLock<Option<Device>> = LazyLock::new(|| {
+        let name = std::env::var("FL_KERNELS_ON").ok()?;
+        let number = name.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        Some(super::open(number.expect("FL_KERNELS_ON is cuda:0 or another GPU")).unwrap())
+    });
+    GPU.as_ref()
+}
+
+#[cfg(not(feature = "cuda"))]
+pub(super) fn gpu() -> Option<&'static Device> {
+    None
+}
+
+/// As [`run`], on a GPU: its arguments go there, and what it changes and fills comes back.
+fn run_on(gpu: &Device, kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
+    let there = |arg: &Arg<'_>| match arg {
+        Arg::In(tensor) | Arg::Change(tensor) => tensor.to_device(gpu).map(Some),
+        _ => Ok(None),
+    };
+    let tensors: Vec<Option<Tensor>> = kernel.args.iter().map(there).collect::<Result<_>>()?;
+    let args = kernel.args.iter().zip(&tensors).map(|pair| match pair {
+        (Arg::In(_), Some(tensor)) => Arg::In(tensor),
+        (Arg::Change(_), Some(tensor)) => Arg::Change(tensor),
+        (Arg::Out(shape), _) => Arg::Out(shape.clone()),
+        (Arg::Int(count), _) => Arg::Int(*count),
+        (Arg::Bits(bits), _) => Arg::Bits(*bits),
+        (Arg::Float(number), _) => Arg::Float(*number),
+        (Arg::Table(count), _) => Arg::Table(*count),
+        _ => Arg::Null,
+    });
+    let there = Kernel {
+        args: args.collect(),
+        ..*kernel
+    };
+    let outputs = super::launch::on(gpu, &there)?;
+    for (arg, changed) in kernel.args.iter().zip(&tensors) {
+        if let (Arg::Change(tensor), Some(changed)) = (arg, changed) {
+            in_place::each_by(tensor, &changed.to_device(&Device::Cpu)?, |value, changed| {
+                *value = changed
+            })?;
+        }
+    }
+    outputs.iter().map(|output| output.to_device(&Device::Cpu)).collect()
+}
+
 /// Launches a kernel whose tensors are on the CPU.
 pub(super) fn run(kernel: &Kernel<'_>) -> Result<Vec<Tensor>> {
+    if let Some(gpu) = gpu() {
+        return run_on(gpu, kernel);
+    }
     let message = message(kernel)?;
     let Kernel { name, args, .. } = kernel;
     let mut emulator = EMULATOR.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,12 +2,12 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::super::cuda::{Kernel, Sums};
+use super::super::cuda::{Kernel, Products, Sums};
 use super::super::tensors::as_f32;
 
 /// What a backward pass needs.
 pub(super) struct Pass {
-    dtype: DType,
+    products: Products,
     /// `[len * batch, inputs]`, as the next two in the type of products.
     x: Tensor,
     input: Tensor,
@@ -24,19 +24,21 @@ struct Steps {
     states: Tensor,
 }
 
-/// As [`super::lstm`], of its inputs, with products in `dtype`. The tokens of all texts are made ready in one product.
+/// As [`super::lstm`], of its inputs. The tokens of all texts are made ready in one product.
 pub(super) fn forward(
     [x, input, recurrent, input_bias, hidden_bias]: [Tensor; 5],
-    dtype: DType,
+    products: Products,
 ) -> Result<(Tensor, Pass)> {
     let ((batch, len, inputs), hidden) = (x.dims3()?, recurrent.dim(1)?);
-    let x = x.to_dtype(dtype)?.transpose(0, 1)?.reshape((len * batch, inputs))?;
-    let (input, recurrent) = (input.to_dtype(dtype)?, recurrent.to_dtype(dtype)?);
-    let sums = as_f32(&x.matmul(&input.t()?)?)?.broadcast_add(&(input_bias + hidden_bias)?)?;
-    let steps = Steps::new(&sums.reshape((len, batch, 4 * hidden))?, &recurrent)?;
+    let x = products.operand(&x)?.transpose(0, 1)?.reshape((len * batch, inputs))?;
+    let (input, recurrent) = (products.operand(&input)?, products.operand(&recurrent)?);
+    let sums = products
+        .of(&x, &input.t()?)?
+        .broadcast_add(&(input_bias + hidden_bias)?)?;
+    let steps = Steps::new(&sums.reshape((len, batch, 4 * hidden))?, &recurrent, products)?;
     let out = steps.states.transpose(0, 1)?.contiguous()?;
     let pass = Pass {
-        dtype,
+        products,
         x,
         input,
         recurrent,
@@ -48,10 +50,10 @@ pub(super) fn forward(
 impl Pass {
     /// Gradients of the inputs, as far as they are wanted, for that of the result.
     pub(super) fn backward(self, grad: &Tensor, wanted: [bool; 5]) -> Result<[Option<Tensor>; 5]> {
-        let (dtype, (len, batch, _)) = (self.dtype, self.steps.states.dims3()?);
+        let (products, (len, batch, _)) = (self.products, self.steps.states.dims3()?);
         let d_sums = self
             .steps
-            .backward(&grad.transpose(0, 1)?.contiguous()?, &self.recurrent)?;
+            .backward(&grad.transpose(0, 1)?.contiguous()?, &self.recurrent, products)?;
         let rows = |t: &Tensor, first, count| {
             let width = t.dim(2)?;
             t.narrow(0, first, count)?.reshape((count * batch, width))
@@ -62,19 +64,16 @@ impl Pass {
         let d_recurrent = || match len {
             1 => as_f32(&self.recurrent.zeros_like()?),
             _ => {
-                let later = rows(&d_sums, 1, len - 1)?.to_dtype(dtype)?;
-                as_f32(
-                    &later
-                        .t()?
-                        .matmul(&rows(&self.steps.states, 0, len - 1)?.to_dtype(dtype)?)?,
-                )
+                let later = products.operand(&rows(&d_sums, 1, len - 1)?)?;
+                let states = products.operand(&rows(&self.steps.states, 0, len - 1)?)?;
+                products.of(&later.t()?, &states)
             }
         };
         let d_recurrent = wanted[2].then(d_recurrent).transpose()?;
-        let d = d.to_dtype(dtype)?;
-        let d_input = wanted[1].then(|| as_f32(&d.t()?.matmul(&self.x)?)).transpose()?;
+        let d = products.operand(&d)?;
+        let d_input = wanted[1].then(|| products.of(&d.t()?, &self.x)).transpose()?;
         let d_x = || {
-            let d_x = as_f32(&d.matmul(&self.input)?)?.reshape((len, batch, ()))?;
+            let d_x = products.of(&d, &self.input)?.reshape((len, batch, ()))?;
             d_x.transpose(0, 1)?.contiguous()
         };
         let d_x = wanted[0].then(d_x).transpose()?;
@@ -82,15 +81,10 @@ impl Pass {
     }
 }
 
-/// `x w` in the type of `w`, as `f32`.
-fn by_weights(x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    as_f32(&x.to_dtype(w.dtype())?.matmul(w)?)
-}
-
 impl Steps {
     /// Gates, cells and states, from what the gates' inputs are without the states. Shapes: `sums: [len, batch, 4 * hidden]`,
     /// `w: [4 * hidden, hidden]`.
-    fn new(sums: &Tensor, w: &Tensor) -> Result<Self> {
+    fn new(sums: &Tensor, w: &Tensor, products: Products) -> Result<Self> {
         let ((len, batch, _), hidden) = (sums.dims3()?, w.dim(1)?);
         let turned = w.t()?;
         let zeros = |width: usize| Tensor::zeros((len, batch, width), DType::F32, sums.device());
@@ -98,7 +92,8 @@ impl Steps {
         for at in 0..len {
             let last = |of: &Tensor| at.checked_sub(1).map(|last| of.get(last)).transpose();
             let (last_cell, last_state) = (last(&cells)?, last(&states)?);
-            let from_state = last_state.map(|state| by_weights(&state, &turned)).transpose()?;
+            let from_state = last_state.map(|state| products.of(&products.operand(&state)?, &turned));
+            let from_state = from_state.transpose()?;
             Kernel::of_each("lstm_cell", batch * hidden)
                 .reads([&sums.get(at)?])
                 .reads_some(from_state.as_ref())
@@ -111,12 +106,12 @@ impl Steps {
     }
 
     /// Gradients of the gates' inputs, `[len, batch, 4 * hidden]`. Shapes: `grad: [len, batch, hidden]`, `w: [4 * hidden, hidden]`.
-    fn backward(&self, grad: &Tensor, w: &Tensor) -> Result<Tensor> {
+    fn backward(&self, grad: &Tensor, w: &Tensor, products: Products) -> Result<Tensor> {
         let (len, batch, hidden) = self.cells.dims3()?;
         let (d_sums, d_cell) = (self.gates.zeros_like()?, self.cells.get(0)?.zeros_like()?);
         for at in (0..len).rev() {
             let last_cell = at.checked_sub(1).map(|last| self.cells.get(last)).transpose()?;
-            let from_next = (at + 1 < len).then(|| by_weights(&d_sums.get(at + 1)?, w));
+            let from_next = (at + 1 < len).then(|| products.of(&products.operand(&d_sums.get(at + 1)?)?, w));
             let from_next = from_next.transpose()?;
             Kernel::of_each("lstm_cell_back", batch * hidden)
                 .reads([&self.gates.get(at)?, &self.cells.get(at)?])

@@ -84,7 +84,7 @@ impl Vectors {
     fn steps(&self, optimizer: &mut LocalOptimizer, vars: &[Var], steps: std::ops::Range<usize>) {
         for step in steps {
             optimizer
-                .step(vars, self.tensors(&self.grads[step]), self.rates[step])
+                .step(vars, &self.tensors(&self.grads[step]), self.rates[step])
                 .unwrap();
         }
     }
@@ -183,7 +183,7 @@ fn optimizer(training: Training, vars: &[Var]) -> LocalOptimizer {
 
 fn step(optimizer: &mut LocalOptimizer, vars: &[Var], grads: &[&[f32]], rate: f32) {
     let grads = grads.iter().map(|grad| Tensor::new(*grad, &Device::Cpu).unwrap());
-    optimizer.step(vars, grads.collect(), rate).unwrap();
+    optimizer.step(vars, &grads.collect::<Vec<_>>(), rate).unwrap();
 }
 
 fn assert_near(var: &Var, want: &[f32]) {
@@ -196,28 +196,64 @@ fn assert_near(var: &Var, want: &[f32]) {
 
 #[test]
 fn clipping_bounds_the_norm_over_all_tensors() {
+    clips();
+    on_gpu(clips);
+}
+
+fn clips() {
+    let training = Training {
+        clip_norm: Some(1.0),
+        ..Training::default()
+    };
     let vars = [var(&[0.0]), var(&[0.0, 0.0])];
-    let mut sgd = optimizer(
-        Training {
-            clip_norm: Some(1.0),
-            ..Training::default()
-        },
-        &vars,
-    );
+    let mut sgd = optimizer(training, &vars);
     step(&mut sgd, &vars, &[&[3.0], &[0.0, 4.0]], 1.0);
     assert_near(&vars[0], &[-0.6]);
     assert_near(&vars[1], &[0.0, -0.8]);
     step(&mut sgd, &vars, &[&[0.3], &[0.0, 0.4]], 1.0);
     assert_near(&vars[0], &[-0.9]);
+    // No gradient, no division by its norm.
+    step(&mut sgd, &vars, &[&[0.0], &[0.0, 0.0]], 1.0);
+    assert_near(&vars[0], &[-0.9]);
 }
 
+/// Some rules on a GPU and on the CPU: more variables than one launch takes, a long one, an empty one, with FedProx and clipping.
 #[test]
-fn a_gpu_sums_the_squares_of_all_gradients_as_the_cpu_does() {
-    let grads: Vec<Tensor> = [&[3.0f32, 0.0, -1.5][..], &[4.0], &[0.25; 7]]
-        .map(|values| Tensor::new(values, &Device::Cpu).unwrap())
-        .into();
-    assert_eq!(norm_on_device(&grads).unwrap(), norm(&grads).unwrap());
-    assert_eq!(norm(&[]).unwrap(), 0.0);
+fn a_gpu_takes_the_cpus_steps_for_many_variables() {
+    for make in OptimizerSpec::ALL {
+        for (clip_norm, momentum) in [(None, 0.0), (Some(0.5), 0.9)] {
+            let training = Training {
+                optimizer: make(),
+                momentum: if make().name() == "sgd" { momentum } else { 0.0 },
+                weight_decay: 0.01,
+                proximal: 0.3,
+                clip_norm,
+                ..Training::default()
+            };
+            let after = || {
+                let mut rng = crate::data::Rng::new(7);
+                let mut random = |len: usize| {
+                    let values: Vec<f32> = (0..len).map(|_| rng.normal() as f32 * 0.1).collect();
+                    Tensor::from_vec(values, (len / 3, 3), &Device::Cpu).unwrap()
+                };
+                let lens = || (0..100).map(|at| if at == 83 { 3000 } else { at % 5 * 3 });
+                let vars: Vec<Var> = lens().map(|len| Var::from_tensor(&random(len)).unwrap()).collect();
+                let names: Vec<String> = (0..vars.len()).map(|at| format!("{at}.weight")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let mut optimizer = LocalOptimizer::new(&training, &names, &vars).unwrap();
+                for _ in 0..3 {
+                    let grads: Vec<Tensor> = lens().map(&mut random).collect();
+                    optimizer.step(&vars, &grads, 0.1).unwrap();
+                }
+                let state = optimizer.state().unwrap().values;
+                (vars.iter().flat_map(|var| values(var)).collect::<Vec<_>>(), state)
+            };
+            let (cpu, gpu) = (after(), on_gpu(after));
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-6 * (1.0 + b.abs());
+            assert!(cpu.0.iter().zip(&gpu.0).all(near), "{training:?}");
+            assert!(cpu.1.iter().zip(&gpu.1).all(near), "moments of {training:?}");
+        }
+    }
 }
 
 #[test]
@@ -244,6 +280,6 @@ fn pulls_back() {
 #[test]
 fn a_missing_gradient_or_name_is_an_error() {
     let vars = [var(&[1.0])];
-    assert!(optimizer(Training::default(), &vars).step(&vars, vec![], 0.1).is_err());
+    assert!(optimizer(Training::default(), &vars).step(&vars, &[], 0.1).is_err());
     assert!(LocalOptimizer::new(&Training::default(), &[], &vars).is_err());
 }

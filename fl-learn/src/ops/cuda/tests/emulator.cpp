@@ -1,6 +1,6 @@
 // Runs launches of the kernels that it reads from standard input, and writes what they changed. Numbers are little-endian, as this machine's.
 // A launch: length and text of the name, grid x and y, threads of a block, number of arguments; of each argument its kind, then
-// 'r' or 'w': bytes and values, 'i': an int, 'f': a float, '0': nothing. The answer: an error's length (0 if there is none) and text,
+// 'r' or 'w': bytes and values, 'i': an int, 'f': a float, 't': the number of variables, whose fields follow as arguments, '0': nothing. The answer: an error's length (0 if there is none) and text,
 // then the values of each 'w'.
 #include "emulator.h"
 #include "../kernels.cu"
@@ -9,7 +9,6 @@
 #include <map>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 struct Argument {
     char kind;
@@ -22,33 +21,47 @@ using Arguments = std::vector<Argument>;
 static const size_t GUARD = 64;
 static const char MARK = 0x5a;
 
-template <class A> static A as(Argument& argument, std::string& error, int at) {
-    bool pointer = std::is_pointer_v<A>, whole = std::is_same_v<A, int>;
-    bool fits = pointer ? strchr("rw0", argument.kind) != nullptr : argument.kind == (whole ? 'i' : 'f');
-    if (!fits) error += "argument " + std::to_string(at) + " is of kind '" + argument.kind + "'; ";
-    if constexpr (std::is_pointer_v<A>) {
+// Takes the next arguments as one parameter of type `A`.
+template <class A> static A as(Arguments& given, size_t& next, std::string& error) {
+    std::string at = std::to_string(next);
+    if (next >= given.size()) return next++, A{};
+    Argument& argument = given[next++];
+    const bool pointer = std::is_pointer_v<A>, whole = std::is_same_v<A, int>, table = std::is_same_v<A, Variables>;
+    bool fits = pointer ? strchr("rw0", argument.kind) != nullptr : argument.kind == (table ? 't' : whole ? 'i' : 'f');
+    if (!fits) error += "argument " + at + " is of kind '" + argument.kind + "'; ";
+    if constexpr (pointer) {
         bool reads = std::is_const_v<std::remove_pointer_t<A>>;
-        if (reads && argument.kind == 'w') error += "argument " + std::to_string(at) + " is only read; ";
-        if (!reads && argument.kind == 'r') error += "argument " + std::to_string(at) + " is changed; ";
+        if (reads && argument.kind == 'w') error += "argument " + at + " is only read; ";
+        if (!reads && argument.kind == 'r') error += "argument " + at + " is changed; ";
         return argument.kind == '0' ? nullptr : reinterpret_cast<A>(argument.values.data() + GUARD);
-    } else if constexpr (std::is_same_v<A, int>) {
+    } else if constexpr (table) {
+        Variables of = {};
+        for (int i = 0; i < argument.count; i++) {
+            of.p[i] = as<float*>(given, next, error), of.g[i] = as<const float*>(given, next, error);
+            of.start[i] = as<const float*>(given, next, error);
+            of.first[i] = as<float*>(given, next, error), of.second[i] = as<float*>(given, next, error);
+            of.len[i] = as<int>(given, next, error);
+        }
+        return of;
+    } else if constexpr (whole) {
         return argument.count;
     } else {
         return argument.number;
     }
 }
-template <class... A, size_t... At>
-static std::string call(void (*kernel)(A...), Place grid, unsigned block, Arguments& given, std::index_sequence<At...>) {
-    if (given.size() != sizeof...(A))
-        return "it takes " + std::to_string(sizeof...(A)) + " arguments, not " + std::to_string(given.size());
+template <class... A>
+static std::string call(void (*kernel)(A...), Place grid, unsigned block, Arguments& given) {
     std::string error;
-    auto values = std::tuple<A...>{as<A>(given[At], error, At)...};
+    size_t next = 0;
+    auto values = std::tuple<A...>{as<A>(given, next, error)...};
+    if (next != given.size())
+        return "it takes " + std::to_string(next) + " arguments, not " + std::to_string(given.size());
     if (error.empty()) start(grid, block, [&] { std::apply(kernel, values); });
     return error;
 }
 template <class... A> static auto kernel(void (*function)(A...)) {
     return [=](Place grid, unsigned block, Arguments& given) {
-        return call(function, grid, block, given, std::index_sequence_for<A...>{});
+        return call(function, grid, block, given);
     };
 }
 static std::map<std::string, std::function<std::string(Place, unsigned, Arguments&)>> kernels = {
@@ -74,7 +87,7 @@ int main() {
         Arguments given(number<uint32_t>());
         for (Argument& own : given) {
             own.kind = number<char>();
-            if (own.kind == 'i') own.count = number<int>();
+            if (strchr("it", own.kind)) own.count = number<int>();
             if (own.kind == 'f') own.number = number<float>();
             if (!strchr("rw", own.kind)) continue;
             size_t bytes = number<uint64_t>();
