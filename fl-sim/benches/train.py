@@ -1,6 +1,6 @@
 """PyTorch's side of `fl-sim bench-train --beside PYTHON`: steps of the same model on data of the same shape.
 
-Reads one JSON object a line: {"name", "settings", "shape", "classes", "text", "batch", "steps", "device", "bf16"}; answers each with
+Reads one JSON object a line: {"name", "settings", "shape", "classes", "text", "batch", "steps", "device", "precision"}; answers each with
 the seconds of wall and of CPU time that the steps took. The same model and batch are kept between lines that are equal.
 """
 
@@ -191,7 +191,9 @@ MODELS = {"mlp": Mlp, "lenet": lenet, "cnn": cnn, "resnet8": resnet, "resnet18":
 class Training:
     def __init__(self, work):
         torch.manual_seed(1)
-        self.device, self.bf16 = torch.device(work["device"]), work["bf16"]
+        self.device, self.bf16 = torch.device(work["device"]), work["precision"] == "bf16"
+        # By default PyTorch multiplies in TF32 in convolutions, and not in other products.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = work["precision"] == "tf32"
         work["inputs"] = work["shape"][0] * work["shape"][1] * work["shape"][2]
         self.model = MODELS[work["name"]](work, work["settings"]).to(self.device)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -219,8 +221,6 @@ class Training:
 
 def main():
     torch.set_num_threads(1)
-    # As ours: by default PyTorch multiplies in TF32 in convolutions.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     print(json.dumps({"torch": torch.__version__}), flush=True)
     last, training = None, None
     for line in sys.stdin:

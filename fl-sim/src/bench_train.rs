@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use fl_client::{DeviceChoice, FitPlan, Learner};
 use fl_learn::data::{ClientData, Dataset, Examples, Features, Input, Rng, Target, Tokens};
 use fl_learn::learners::LearnerChoice;
@@ -23,9 +24,9 @@ pub struct BenchTrain {
     /// Where to compute: cpu or cuda:0
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
-    /// Operands of products in bfloat16, and autocast in PyTorch; needs a GPU. Without it, both multiply in strict float32
-    #[arg(long)]
-    bf16: bool,
+    /// Operands of products of both: f32 is strict; tf32 and bf16 (in PyTorch, autocast) need a GPU
+    #[arg(long, value_parser = PossibleValuesParser::new(["f32", "tf32", "bf16"]).map(|name| precision(&name)), default_value = "f32")]
+    precision: Precision,
     /// Examples a step [default: 32; of lstm 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: Option<u32>,
@@ -93,7 +94,7 @@ struct Work<'a> {
     batch: u32,
     steps: u32,
     device: String,
-    bf16: bool,
+    precision: Precision,
     optimizer: &'a str,
     compile: bool,
 }
@@ -105,14 +106,23 @@ struct Took {
     cpu: f64,
 }
 
+fn precision(name: &str) -> Precision {
+    match name {
+        "tf32" => Precision::Tf32,
+        "bf16" => Precision::Bf16,
+        _ => Precision::F32,
+    }
+}
+
 impl BenchTrain {
     /// Measures every learner. `progress` gets the name of each before it starts.
     ///
     /// # Errors
     /// If a learner cannot be built, or the peer fails.
     pub fn run(&self, progress: impl Fn(&str)) -> anyhow::Result<Speeds> {
-        if self.bf16 && self.device == DeviceChoice::Cpu {
-            let why = "`--bf16` needs a GPU, because a CPU computes in float32: add `--device cuda:0`";
+        if self.precision != Precision::F32 && self.device == DeviceChoice::Cpu {
+            let why =
+                "`--precision` other than f32 needs a GPU, because a CPU computes in float32: add `--device cuda:0`";
             return Err(fl_client::Error::Config(why.to_owned()).into());
         }
         let mut peer = self.beside.as_ref().map(Peer::start).transpose()?;
@@ -173,7 +183,7 @@ impl BenchTrain {
                     batch,
                     steps,
                     device: self.device.to_string(),
-                    bf16: self.bf16,
+                    precision: self.precision,
                     optimizer: &self.optimizer,
                     compile: self.compile,
                 })?);
@@ -207,7 +217,7 @@ impl BenchTrain {
                 _ => OptimizerSpec::Sgd,
             },
             learning_rate: 0.01,
-            precision: if self.bf16 { Precision::Bf16 } else { Precision::F32 },
+            precision: self.precision,
             ..Training::default()
         };
         let (start, cpu) = (Instant::now(), cpu_seconds());
@@ -365,7 +375,7 @@ mod tests {
                 .map(|text| text.parse().unwrap())
                 .into(),
             device: DeviceChoice::Cpu,
-            bf16: false,
+            precision: Precision::F32,
             optimizer: "adamw".to_owned(),
             compile: false,
             batch: Some(2),
@@ -380,7 +390,10 @@ mod tests {
         assert_eq!(units, ["images", "tokens"]);
         assert!(speeds.speeds.iter().all(|speed| speed.per_second > 0.0));
         assert!(speeds.text().contains("transformer") && !speeds.text().contains("PyTorch"));
-        let narrow = BenchTrain { bf16: true, ..bench };
+        let narrow = BenchTrain {
+            precision: precision("tf32"),
+            ..bench
+        };
         assert!(narrow.run(|_| {}).unwrap_err().to_string().contains("--device"));
     }
 

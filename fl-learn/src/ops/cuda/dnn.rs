@@ -105,7 +105,12 @@ impl Convolution {
     /// # Errors
     /// If the device fails. Lack of memory is an error, too: what computes a convolution never depends on free memory.
     pub(in super::super) fn new(x: &Tensor, g: &Geometry, products: Products) -> Result<Option<Self>> {
-        let Device::Cuda(device) = x.device() else {
+        let device = match x.device() {
+            #[cfg(test)]
+            Device::Cpu => super::tests::gpu().unwrap_or(&Device::Cpu),
+            device => device,
+        };
+        let Device::Cuda(device) = device else {
             return Ok(None);
         };
         if !*PRESENT {
@@ -161,6 +166,12 @@ impl Convolution {
     /// # Errors
     /// If the tensors have other shapes, or cuDNN refuses.
     pub(in super::super) fn product(&self, which: Product, tensors: [&Tensor; 2]) -> Result<Tensor> {
+        #[cfg(test)]
+        if tensors[0].device().is_cpu() {
+            let gpu = Device::Cuda(self.device.clone());
+            let there = [tensors[0].to_device(&gpu)?, tensors[1].to_device(&gpu)?];
+            return self.product(which, there.each_ref())?.to_device(&Device::Cpu);
+        }
         match tensors[0].dtype() {
             DType::BF16 => self.product_of(which, tensors, (bf16::ONE, bf16::ZERO)),
             _ => self.product_of(which, tensors, (1.0f32, 0.0)),
