@@ -2,11 +2,12 @@
 
 use anyhow::anyhow;
 
-/// Names of the failure in the CUDA driver, cuBLAS and cuRAND. candle boxes their errors, so only the texts are left.
-const NAMES: [&str; 3] = [
+/// Names of the failure in the CUDA driver, cuBLAS, cuRAND and cuDNN. candle boxes their errors, so only the texts are left.
+const NAMES: [&str; 4] = [
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CURAND_STATUS_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 ];
 
 /// Whether a computation failed because the device has too little free memory. The CPU reports no such error.
@@ -91,6 +92,7 @@ mod tests {
             DRIVER,
             "CublasError(CUBLAS_STATUS_ALLOC_FAILED)",
             "CurandError(CURAND_STATUS_ALLOCATION_FAILED)",
+            "CudnnError(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)",
         ] {
             let candle = candle_core::Error::Cuda(text.into());
             assert!(is_out_of_memory(&candle.into()), "{text}");

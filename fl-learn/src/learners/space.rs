@@ -160,6 +160,7 @@ impl Bound {
         let mut others = vec![0.0; w0.len()];
         space.expand_others(w0, z, block, &mut others);
         let (mut w, mut g, mut projected) = (others.clone(), vec![0.0; of_w], vec![0.0; of_z]);
+        let precision = ops::precision(inner.device(), plan.training.precision)?;
         let opened = inner.open()?;
         inner.expect_whole_batches(plan, &opened)?;
         let mut fit = local_steps::train(plan, &names, &vars, inner.examples(), |positions, seed| {
@@ -167,7 +168,7 @@ impl Bound {
             w.copy_from_slice(&others);
             space.add_block(z, block, &mut w);
             inner.load_trained(&w[..of_w])?;
-            let own = inner.gradients(&opened, w_vars, positions, seed, plan.training.precision)?;
+            let own = inner.gradients(&opened, w_vars, positions, seed, precision)?;
             gather(&own.grads, &mut g)?;
             space.project(&g, block, &mut projected);
             let grads = parts.iter().map(|part| part.of(&projected));

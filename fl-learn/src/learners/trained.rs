@@ -21,7 +21,7 @@ use super::out_of_memory::Pieces;
 use super::params::{self, Built, Params};
 use super::roles::Divided;
 use crate::data::{ClientData, Examples, Input};
-use crate::ops::{release_gpu, shapes_once, with_values};
+use crate::ops::{self, release_gpu, shapes_once, with_values};
 use fl_client::ClassNames;
 use fl_client::DeviceChoice;
 use fl_client::release_buffers;
@@ -334,7 +334,7 @@ impl Learner for Trained {
             .chain(self.divided.trained_here())
             .map(|(name, var)| (name, var.clone()))
             .unzip();
-        let precision = plan.training.precision;
+        let precision = ops::precision(self.device(), plan.training.precision)?;
         let opened = self.open()?;
         self.expect_whole_batches(plan, &opened)?;
         let gradients = |positions: &[u32], seed| self.gradients(&opened, &vars, positions, seed, precision);

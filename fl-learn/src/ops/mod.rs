@@ -60,7 +60,7 @@ pub(crate) use conv_relu_pool::conv_relu_pool;
 pub(crate) use conv2d::conv2d;
 pub(crate) use convert::to_dtype;
 pub(crate) use cross_entropy::{IGNORED, cross_entropy};
-pub(crate) use cuda::{open as open_gpu, release as release_gpu, shapes_once, upload};
+pub(crate) use cuda::{open as open_gpu, precision, release as release_gpu, shapes_once, upload};
 pub(crate) use dropout::{dropout, dropout_mask};
 pub(crate) use embedding::embedding;
 pub(crate) use gelu::gelu;

@@ -3,7 +3,7 @@
 
 #[cfg(feature = "cuda")]
 use candle_core::{
-    CudaDevice, CudaStorage, Storage,
+    CudaDevice, CudaStorage, Storage, bail,
     cuda_backend::{
         CudaDType, WrapErr as _,
         cudarc::driver::{DeviceRepr, result, sys},
@@ -11,6 +11,10 @@ use candle_core::{
     op::BackpropOp,
 };
 use candle_core::{Device, Result, Shape, Tensor};
+use fl_proto::Precision;
+
+#[cfg(feature = "cuda")]
+use super::{Kernel, Products};
 
 /// A number that [`upload`] takes.
 #[cfg(not(feature = "cuda"))]
@@ -23,14 +27,55 @@ impl Number for u32 {}
 /// The GPU of this number, with a stream of its own for all threads: jobs run on changing threads of a pool.
 ///
 /// # Errors
-/// If the driver refuses.
+/// If the driver refuses, or does not suit this program.
 pub(crate) fn open(ordinal: usize) -> Result<Device> {
     let device = Device::new_cuda_with_stream(ordinal)?;
     #[cfg(feature = "cuda")]
     if let Device::Cuda(cuda) = &device {
         prepare(cuda)?;
+        try_out(&device)?;
     }
     Ok(device)
+}
+
+/// A product and a kernel. A driver that is older than the kernels, or a library without a function, fails here and not in a round.
+#[cfg(feature = "cuda")]
+fn try_out(device: &Device) -> Result<()> {
+    let six = || {
+        let [two, three] = [2.0f32, 3.0].map(|x| upload(vec![x], &Shape::from((1, 1)), device));
+        let six = Products(Precision::F32).of(&two?, &three?)?;
+        let nine = Kernel::of_each("add_scaled", 1)
+            .reads([&six, &six])
+            .float(0.5)
+            .ints(&[1, 0]);
+        nine.fills(1).launch_one()?.to_vec1::<f32>()
+    };
+    const UNFIT: &str =
+        "the driver or a library of CUDA does not suit this program (docs/guide/cuda.md lists what does)";
+    match six() {
+        Ok(nine) if nine == [9.0] => Ok(()),
+        Ok(other) => bail!("{UNFIT}: 2 * 3 * 1.5 is {other:?}"),
+        Err(why) => bail!("{UNFIT}: {why}"),
+    }
+}
+
+/// `wanted`, or float32 if the GPU is older than bfloat16, which the log says.
+///
+/// # Errors
+/// If the device fails.
+#[allow(unused_variables)]
+pub(crate) fn precision(device: &Device, wanted: Precision) -> Result<Precision> {
+    #[cfg(feature = "cuda")]
+    if let (Device::Cuda(cuda), Precision::Bf16) = (device, wanted) {
+        let (major, minor) = cuda.cuda_stream().context().compute_capability().w()?;
+        // Ampere is 8.0.
+        if major < 8 {
+            let capability = format!("{major}.{minor}");
+            tracing::warn!(capability, "this GPU does not multiply bfloat16; computing in float32");
+            return Ok(Precision::F32);
+        }
+    }
+    Ok(wanted)
 }
 
 /// By default the driver takes a pool's free memory back whenever a stream is waited for, which each step does, and cudarc makes
@@ -102,7 +147,7 @@ pub(crate) fn upload<T: Number>(values: Vec<T>, shape: &Shape, device: &Device) 
     #[cfg(feature = "cuda")]
     if let Device::Cuda(cuda) = device {
         if values.len() != shape.elem_count() {
-            candle_core::bail!("{} values for {shape:?}", values.len());
+            bail!("{} values for {shape:?}", values.len());
         }
         let storage = CudaStorage::wrap_cuda_slice(cuda.cuda_stream().clone_htod(&values).w()?, cuda.clone());
         return Ok(Tensor::from_storage(

@@ -11,7 +11,7 @@ mod products;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use device::{open, release, shapes_once, upload};
+pub(crate) use device::{open, precision, release, shapes_once, upload};
 #[cfg(feature = "cudnn")]
 pub(super) use dnn::Convolution;
 pub(super) use launch::{Kernel, Variable};
