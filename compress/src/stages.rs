@@ -1,7 +1,9 @@
 //! Bytes of an update after each stage of the codec.
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of one update after each stage.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
     /// Uncompressed: four bytes per value.
     pub fp32: u64,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::ProtocolError;
 use crate::foreign_text::is_printable;
 use crate::limits::{MAX_METRIC_NAME, MAX_METRICS};
@@ -19,7 +21,7 @@ const RESERVED: [&str; 7] = [
 ];
 
 /// A value, and its weight in the mean over clients.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// The value, finite.
     pub value: f64,
@@ -28,8 +30,21 @@ pub struct Metric {
 }
 
 /// Metrics by name; every name and number is valid.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, Metric>")]
 pub struct Metrics(BTreeMap<String, Metric>);
+
+impl TryFrom<BTreeMap<String, Metric>> for Metrics {
+    type Error = ProtocolError;
+
+    fn try_from(all: BTreeMap<String, Metric>) -> Result<Self, ProtocolError> {
+        let mut metrics = Self::new();
+        for (name, metric) in all {
+            metrics.add(name, metric)?;
+        }
+        Ok(metrics)
+    }
+}
 
 impl Metrics {
     /// No metrics.

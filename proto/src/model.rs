@@ -1,6 +1,7 @@
 //! Fetching the model: the request, and the table of the frames that follow; and fetching its base.
 
 use fl_compress::{Digest, FrameKind};
+use serde::{Deserialize, Serialize};
 
 use crate::error::ProtocolError;
 use crate::limits::MAX_CHAIN;
@@ -97,7 +98,7 @@ impl TryFrom<wire::BaseRequest> for BaseRequest {
 }
 
 /// One frame of a fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FramePart {
     /// Model version after the frame.
     pub version: u64,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::ProtocolError;
 
 /// Longest name, in bytes.
@@ -12,7 +14,8 @@ const MAX_NAME: usize = 64;
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String")]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -28,6 +31,14 @@ macro_rules! name {
             fn from_str(text: &str) -> Result<Self, ProtocolError> {
                 check($field, text)?;
                 Ok(Self(text.into()))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ProtocolError;
+
+            fn try_from(text: String) -> Result<Self, ProtocolError> {
+                text.parse()
             }
         }
 

@@ -13,7 +13,7 @@ use super::aggregate::References;
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
-use crate::storage::field::Field as _;
+use crate::storage::canonical;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const VERSION: [u8; 2] = [1, 0];
@@ -31,9 +31,8 @@ impl GlobalModel {
         writer.f32s(&self.model);
         writer.block(|out| self.optimizer.save(out));
         writer.block(|out| self.encoder.save(None, out));
-        self.predictor.write(&mut writer);
-        self.references.trained.write(&mut writer);
-        self.references.buffers.write(&mut writer);
+        let References { trained, buffers } = self.references;
+        out = canonical::write(&(self.predictor, trained, buffers), out);
         seal(0, &mut out);
         out
     }
@@ -60,16 +59,17 @@ impl GlobalModel {
         let model: Vec<f32> = reader.f32s(layout.len(), "model").map_err(text)?.collect();
         let optimizer = reader.block("optimizer state").map_err(text)?;
         let encoder = reader.block("encoder state").map_err(text)?;
-        let predictor = Option::<Digest>::read(&mut reader, "predictor").map_err(text)?;
-        let mut norm = || match Option::<f64>::read(&mut reader, "reference norm").map_err(text)? {
+        let rest = reader.take(reader.left(), "predictor").map_err(text)?;
+        let (predictor, trained, buffers): (Option<Digest>, _, _) =
+            canonical::read(rest, "predictor and reference norms").map_err(text)?;
+        let norm = |norm: Option<f64>| match norm {
             Some(norm) if !(norm > 0.0 && norm.is_finite()) => Err(format!("the reference norm is {norm}")),
             norm => Ok(norm),
         };
         let references = References {
-            trained: norm()?,
-            buffers: norm()?,
+            trained: norm(trained)?,
+            buffers: norm(buffers)?,
         };
-        reader.finish("bytes after the reference norm").map_err(text)?;
         let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;
         global.optimizer.load(optimizer)?;
         let (encoder, pending) = Encoder::load(layout, &plan.downlink, encoder).map_err(text)?;

@@ -2,11 +2,12 @@
 //! after newer versions were made: the model updates after it follow.
 
 use fl_compress::Digest;
-use fl_compress::wire::{Reader, Writer};
 use fl_proto::FramePart;
+use serde::{Deserialize, Serialize};
 
 use super::persistence_error::PersistenceError;
 use crate::storage::blobs::Blobs;
+use crate::storage::canonical;
 use crate::storage::store::RunStore;
 
 /// Most snapshots that are kept. Each takes four bytes per parameter on the disk.
@@ -16,7 +17,7 @@ const KEPT: usize = 4;
 const SNAPSHOTS: &str = "snapshots";
 
 /// The snapshots that were made last, oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptSnapshots(Vec<FramePart>);
 
 impl KeptSnapshots {
@@ -25,8 +26,10 @@ impl KeptSnapshots {
     /// # Errors
     /// The store's; `Stored` if the list is damaged.
     pub(crate) fn load(run: &RunStore) -> Result<Self, PersistenceError> {
-        let bytes = run.meta(SNAPSHOTS)?.unwrap_or_default();
-        parse(&bytes).map_err(|e| PersistenceError::stored(SNAPSHOTS, e))
+        match run.meta(SNAPSHOTS)? {
+            Some(bytes) => canonical::read(&bytes, SNAPSHOTS).map_err(|e| PersistenceError::stored(SNAPSHOTS, e)),
+            None => Ok(Self::default()),
+        }
     }
 
     /// Stores the list.
@@ -34,14 +37,7 @@ impl KeptSnapshots {
     /// # Errors
     /// The store's.
     pub(crate) fn store(&self, run: &RunStore) -> Result<(), PersistenceError> {
-        let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes);
-        for part in &self.0 {
-            writer.u64(part.version);
-            writer.u64(part.len);
-            writer.bytes(&part.digest.0);
-        }
-        Ok(run.set_meta(SNAPSHOTS, &bytes)?)
+        Ok(run.set_meta(SNAPSHOTS, &canonical::write(self, Vec::new()))?)
     }
 
     /// Adds the newest. Returns those that are kept no longer.
@@ -91,20 +87,6 @@ impl KeptSnapshots {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<KeptSnapshots, fl_compress::Error> {
-    let mut reader = Reader::new(bytes);
-    let mut kept = Vec::new();
-    while kept.len() < KEPT && reader.left() > 0 {
-        kept.push(FramePart {
-            version: reader.u64("version")?,
-            len: reader.u64("len")?,
-            digest: reader.array("digest").map(Digest)?,
-        });
-    }
-    reader.finish("bytes after the snapshots")?;
-    Ok(KeptSnapshots(kept))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,9 +126,14 @@ mod tests {
 
     #[test]
     fn a_damaged_list_is_an_error() {
-        for bytes in [&[1; 47][..], &[1; 49], &[1; 5 * 48]] {
-            assert!(parse(bytes).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Disk::default()).unwrap();
+        let run = store.run(&"r".parse().unwrap()).unwrap();
+        let bytes = canonical::write(&KeptSnapshots(vec![part(3)]), Vec::new());
+        for damaged in [&bytes[..bytes.len() - 1], &[&bytes[..], b"/"].concat(), &[]] {
+            run.set_meta(SNAPSHOTS, damaged).unwrap();
+            let why = KeptSnapshots::load(&run).unwrap_err().to_string();
+            assert!(why.contains(SNAPSHOTS), "{why}");
         }
-        assert!(parse(&[1; 4 * 48]).is_ok());
     }
 }

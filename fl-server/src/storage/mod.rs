@@ -1,8 +1,8 @@
 //! The data folder: records and named values in a database, frames and models as files by digest.
 
 pub mod blobs;
+pub(crate) mod canonical;
 pub mod disk;
-pub(crate) mod field;
 pub mod record;
 pub mod store;
 pub(crate) mod weights;

@@ -299,7 +299,7 @@ fn a_damaged_or_missing_record_is_named() {
     let run = store.run(&name()).unwrap();
     let error = run.records().nth(1).unwrap().unwrap_err().to_string();
     assert!(
-        error.contains("record 1 of run run: corrupt at byte 10: checksum"),
+        error.contains("record 1 of run run: corrupt at byte 3: checksum"),
         "{error}"
     );
     assert!(

@@ -1,67 +1,27 @@
-//! The bytes of a ledger row: version, kind, fields.
+//! The bytes of a ledger row: version, then the row.
 
-use fl_compress::Error;
-use fl_compress::wire::{Reader, Writer};
 use fl_report::Flow;
+use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-use crate::accounting::ledger::fidelity::Fidelity;
 use crate::accounting::ledger::row::Row;
-use crate::accounting::ledger::section::{Direction, Section};
-use crate::storage::field::{Field, fields, kinds};
+use crate::storage::canonical;
 
-kinds!(Row {
-    1 => Client { round, client, flow },
-    2 => Meter { round, read, written },
-    3 => Sections { round, direction, sections },
-    4 => Fidelity { round, direction, sections },
-    5 => Entry { round, entry },
-});
-fields!(Section {
-    first,
-    tensors,
-    parameters,
-    frames,
-    recipe,
-    indices,
-    scales,
-    values,
-    nonzeros,
-    ranked,
-    ranks,
-});
-fields!(Fidelity {
-    first,
-    oldest,
-    frames,
-    cosine,
-    kept,
-    age,
-    least_cosine,
-    least_kept,
-});
+/// A [`Flow`] as its numbers: what reports leave out is stored, too.
+pub(super) mod numbers {
+    use super::*;
 
-/// Its fields in the order of their declaration.
-impl Field for Flow {
-    fn write(&self, out: &mut Writer<'_>) {
-        self.fields().into_iter().for_each(|number| out.u64(number));
+    pub(in super::super) fn serialize<S: Serializer>(flow: &Flow, to: S) -> Result<S::Ok, S::Error> {
+        flow.fields().serialize(to)
     }
 
-    fn read(from: &mut Reader<'_>, what: &str) -> Result<Self, Error> {
-        let mut flow = Self::default();
-        for field in flow.fields_mut() {
-            *field = from.u64(what)?;
-        }
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Flow, D::Error> {
+        let numbers = <[u64; Flow::FIELDS]>::deserialize(from)?;
+        let mut flow = Flow::default();
+        flow.fields_mut()
+            .into_iter()
+            .zip(numbers)
+            .for_each(|(field, number)| *field = number);
         Ok(flow)
-    }
-}
-
-impl Field for Direction {
-    fn write(&self, out: &mut Writer<'_>) {
-        out.u8(u8::from(*self == Self::Down));
-    }
-
-    fn read(from: &mut Reader<'_>, what: &str) -> Result<Self, Error> {
-        Ok(if from.flag(what)? { Self::Down } else { Self::Up })
     }
 }
 
@@ -69,30 +29,27 @@ impl Row {
     pub(crate) const VERSION: u8 = 1;
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![Self::VERSION];
-        self.write(&mut Writer::new(&mut bytes));
-        bytes
+        canonical::write(self, vec![Self::VERSION])
     }
 
     /// Reads a row; `None` if the bytes are not a row of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader::new(bytes);
-        let version = from.u8("version").ok()?;
-        let row = Self::read(&mut from, "kind").ok()?;
-        from.finish("end").ok()?;
+        let row = canonical::read(bytes.strip_prefix(&[Self::VERSION])?, "row").ok()?;
         // Sections out of order would be added up wrongly.
         let is_sorted = match &row {
             Self::Fidelity { sections, .. } => sections.is_sorted_by(|a, b| a.first < b.first),
             _ => true,
         };
-        (version == Self::VERSION && is_sorted).then_some(row)
+        is_sorted.then_some(row)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::ledger::fidelity::Fidelity;
     use crate::accounting::ledger::row::samples;
+    use crate::accounting::ledger::section::Direction;
 
     #[test]
     fn rows_survive_storage_and_their_bytes_are_fixed() {
@@ -105,10 +62,9 @@ mod tests {
             read,
             written,
         };
-        let numbers = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
-        assert_eq!(meter.to_bytes(), [&[1, 2][..], &numbers(&[1, 2, 3])].concat());
-        let flow: Vec<u64> = (1..=19).collect();
-        let client = [&[1, 1][..], &numbers(&[7]), &[1, 4, 0], b"anna", &numbers(&flow)].concat();
+        assert_eq!(meter.to_bytes(), [1, 1, 1, 2, 3]);
+        let flow: Vec<u8> = (1..=19).collect();
+        let client = [&[1, 0, 7, 1, 4][..], b"anna", &flow].concat();
         let row = Row::from_bytes(&client).unwrap();
         assert_eq!(row.to_bytes(), client);
         let Row::Client {
@@ -142,12 +98,8 @@ mod tests {
             direction: Direction::Down,
             sections,
         };
-        let mut bytes = vec![1, 4, 9, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0];
-        bytes.extend_from_slice(&[1, 0, 0, 0, 8, 0, 0, 0]);
-        for number in [2i64, -3, 5, 7] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        bytes.extend_from_slice(&[0xfc, 0xff, 6, 0]);
+        // Signed numbers are doubled, negative ones less one from the other side: -3 is 5.
+        let bytes = [1, 3, 9, 1, 1, 1, 2, 5, 7, 10, 12, 7, 8];
         assert_eq!(row(vec![section]).to_bytes(), bytes);
         assert_eq!(Row::from_bytes(&bytes), Some(row(vec![section])));
         assert_eq!(Row::from_bytes(&row(vec![section; 2]).to_bytes()), None, "out of order");

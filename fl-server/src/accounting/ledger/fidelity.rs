@@ -3,9 +3,10 @@
 //! For updates, clients report these figures. No decision may depend on them.
 
 use fl_proto::SectionFidelity;
+use serde::{Deserialize, Serialize};
 
 /// The figures of one section of a round's frames in one direction. Integers, so that sums do not depend on an order.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fidelity {
     /// Index of its first tensor in the layout.
     pub first: u32,

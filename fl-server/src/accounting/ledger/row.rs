@@ -3,16 +3,20 @@
 use fl_compress::Digest;
 use fl_proto::ClientId;
 use fl_report::Flow;
+use serde::{Deserialize, Serialize};
 
+use crate::accounting::ledger::bytes::numbers;
 use crate::accounting::ledger::fidelity::Fidelity;
 use crate::accounting::ledger::section::{Direction, Section};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Its bytes begin with its place in this list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Row {
     /// Bytes of one client in one round; without a name, bytes of unauthenticated connections.
     Client {
         round: u64,
         client: Option<ClientId>,
+        #[serde(with = "numbers")]
         flow: Flow,
     },
     /// What the endpoint's own meter counted in the same time.

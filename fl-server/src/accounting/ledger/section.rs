@@ -1,7 +1,9 @@
 //! Bytes of a round's frames by section.
 
+use serde::{Deserialize, Serialize};
+
 /// The direction of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Direction {
     /// From clients to the server: updates.
     Up,
@@ -20,7 +22,7 @@ impl Direction {
 }
 
 /// One section of a round's frames: a tensor, or small tensors coded together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Section {
     /// Index of its first tensor in the layout.
     pub first: u32,

@@ -1,51 +1,18 @@
 //! The bytes of a record: version, kind, fields, CRC-32C of all before it. A record that is read and written again has the same
 //! bytes: the hash chain of the rounds depends on that.
 
-use fl_compress::wire::{self, Reader, Writer};
+use fl_compress::wire::{self, Reader};
 
-use crate::storage::field::{Field as _, fields, kinds};
+use crate::storage::canonical;
 use crate::storage::record::error::RecordError;
-use crate::storage::record::kinds::{Accepted, Record, Transfer};
+use crate::storage::record::kinds::Record;
 
 const VERSION: u8 = 1;
-
-kinds!(Record {
-    1 => Started { plan, model, at },
-    2 => Gathered { since },
-    3 => RoundOpened { round, attempt, cohort, present, at, deadline },
-    4 => MembersReplaced { round, absent, by, at },
-    5 => BudgetsSet { round, budgets, at },
-    6 => BandwidthsSet { round, bandwidths, at },
-    7 => UpdateAccepted { round, client, update },
-    8 => UploadMeasured { round, client, transfer, at },
-    9 => Excluded { round, client, at },
-    10 => RoundClosing { round, at },
-    11 => RoundClosed { round, frame, frame_len, stages, model, limited, at },
-    12 => EvaluationAccepted { version, client, examples, loss, correct, language, metrics, at },
-    13 => EvaluationOpened { version, asked, until },
-    14 => RolledBack { version, to, model, at },
-    15 => Resumed { at, until },
-    16 => RunDone { at },
-    17 => RunFailed { round, why, at },
-});
-fields!(Accepted {
-    digest,
-    len,
-    examples,
-    loss,
-    train_ms,
-    encode_ms,
-    stages,
-    at,
-    metrics
-});
-fields!(Transfer { wait, bytes, micros });
 
 impl Record {
     /// The bytes that are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        self.write(&mut Writer::new(&mut bytes));
+        let mut bytes = canonical::write(self, vec![VERSION]);
         wire::seal(0, &mut bytes);
         bytes
     }
@@ -58,9 +25,7 @@ impl Record {
         RecordError::check(Reader::new(bytes).u8("version")?, VERSION)?;
         let mut from = wire::checked(bytes)?;
         from.u8("version")?;
-        let record = Self::read(&mut from, "kind")?;
-        from.finish("end")?;
-        Ok(record)
+        Ok(canonical::read(from.take(from.left(), "record")?, "record")?)
     }
 }
 
@@ -74,6 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::storage::record::kinds::{Accepted, Transfer};
     use crate::storage::record::{Claim, Limited};
 
     fn client(i: u8) -> ClientId {
@@ -219,26 +185,26 @@ mod tests {
     #[test]
     fn the_bytes_of_every_kind_are_those_of_version_1() {
         let all = each(1, 2, &[3, 4], "why".to_owned());
-        for (record, kind) in all.iter().zip(1..=17) {
+        for (record, kind) in all.iter().zip(0..=16) {
             assert_eq!(record.to_bytes()[..2], [VERSION, kind], "{record:?}");
         }
         let opened = concat!(
-            "0103",
-            "0100000000000000",
-            "02000000",
-            "02000000",
-            "0800636c69656e742d33",
-            "0800636c69656e742d34",
-            "09000000",
-            "0200000000000000",
-            "0100000000000000",
+            "0102",
+            "01",
+            "02",
+            "02",
+            "08636c69656e742d33",
+            "08636c69656e742d34",
+            "09",
+            "02",
+            "01",
         );
         let bytes = all[2].to_bytes();
         assert_eq!(hex(&bytes[..bytes.len() - 4]), opened);
         let bytes: Vec<u8> = all.iter().flat_map(Record::to_bytes).collect();
         assert_eq!(
             Digest::of(&bytes).to_string(),
-            "109acae4df584dcd7c683c5a3b45f4e65d8d11880a66cf9cdc0546559ce58073"
+            "0e875bdc0a0ed630f0e29fc62d9995409acad8cd6ffd7652835ed6981f426e55"
         );
     }
 
@@ -246,16 +212,16 @@ mod tests {
     fn metrics_that_no_client_can_report_are_corruption() {
         let bytes = each(1, 2, &[], String::new())[18].to_bytes();
         // Before the metrics, which are a count of 0 here, and the time after them.
-        let evaluation = &bytes[..bytes.len() - 4 - 8 - 1];
+        let evaluation = &bytes[..bytes.len() - 4 - 1 - 1];
         let metric = |name: &str, value: f64, weight: f64| {
-            let mut out = (name.len() as u16).to_le_bytes().to_vec();
+            let mut out = vec![name.len() as u8];
             out.extend(name.as_bytes());
             out.extend(value.to_le_bytes());
             out.extend(weight.to_le_bytes());
             out
         };
         let read = |count: u8, metrics: &[Vec<u8>]| {
-            Record::from_bytes(&sealed([evaluation, &[count], &metrics.concat(), &[0; 8]].concat()))
+            Record::from_bytes(&sealed([evaluation, &[count], &metrics.concat(), &[0]].concat()))
         };
         let good = |name: &str| metric(name, 0.5, 1.0);
         assert!(read(2, &[good("a"), good("b")]).is_ok());
@@ -268,7 +234,7 @@ mod tests {
             (33, (10..43).map(|at| good(&format!("m{at}"))).collect()),
         ] {
             assert!(
-                matches!(read(count, &metrics), Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "metrics"),
+                matches!(read(count, &metrics), Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "record"),
                 "{metrics:?}"
             );
         }
@@ -309,31 +275,32 @@ mod tests {
 
     #[test]
     fn absurd_counts_and_unsorted_names_are_refused() {
-        let opened = |names: &[u8]| Record::from_bytes(&sealed([&[VERSION, 13][..], &[0; 8], names].concat()));
-        let absurd = opened(&[255, 255, 255, 255]);
+        let opened = |names: &[u8]| Record::from_bytes(&sealed([&[VERSION, 12, 0][..], names].concat()));
+        let absurd = opened(&[255, 255, 255, 255, 15]);
         assert!(
-            matches!(&absurd, Err(RecordError::Bytes(Error::Truncated { what, .. })) if what == "asked"),
+            matches!(&absurd, Err(RecordError::Bytes(Error::Truncated { what, .. })) if what == "record"),
             "{absurd:?}"
         );
-        let twice = [&[2, 0, 0, 0][..], &[1, 0, b'a', 1, 0, b'a'], &[0; 8]].concat();
-        assert!(matches!(
-            opened(&twice),
-            Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "asked"
-        ));
-        let unsorted = [
-            &[VERSION, 5][..],
-            &[0; 8],
-            &[2, 0, 0, 0],
-            &[1, 0, b'b'],
-            &[0; 8],
-            &[1, 0, b'a'],
-            &[0; 16],
-        ];
-        let found = Record::from_bytes(&sealed(unsorted.concat()));
-        assert!(
-            matches!(&found, Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "budgets"),
-            "{found:?}"
-        );
+        let is_corrupt = |found: Result<Record, RecordError>| {
+            assert!(
+                matches!(&found, Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "record"),
+                "{found:?}"
+            );
+        };
+        assert!(opened(&[2, 1, b'a', 1, b'b', 0]).is_ok());
+        is_corrupt(opened(&[2, 1, b'a', 1, b'a', 0]));
+        is_corrupt(opened(&[2, 1, b'b', 1, b'a', 0]));
+        is_corrupt(opened(&[1, 1, b'/', 0]));
+        let budgets = |names: [u8; 2]| {
+            let [a, b] = names;
+            Record::from_bytes(&sealed(vec![VERSION, 4, 0, 2, 1, a, 7, 1, b, 7, 0]))
+        };
+        assert!(budgets([b'a', b'b']).is_ok());
+        is_corrupt(budgets([b'b', b'a']));
+        // A number in more bytes than it needs, and a byte too many.
+        assert!(Record::from_bytes(&sealed(vec![VERSION, 15, 1])).is_ok());
+        is_corrupt(Record::from_bytes(&sealed(vec![VERSION, 15, 0x81, 0])));
+        is_corrupt(Record::from_bytes(&sealed(vec![VERSION, 15, 1, 0])));
     }
 
     proptest! {

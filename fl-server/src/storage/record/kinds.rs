@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Metrics};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::clock::Millis;
 use crate::storage::record::limited::Limited;
 
 /// An accepted update: its frame is durable under `digest`, and it counts in its round.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Accepted {
     pub digest: Digest,
     pub len: u64,
@@ -27,7 +28,7 @@ pub struct Accepted {
 }
 
 /// How an upload of a whole update went, as the server saw it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Microseconds from the task's way to the client to the first byte of the upload.
     pub wait: u64,
@@ -95,8 +96,8 @@ impl Record {
     }
 }
 
-/// A durable change of a [`State`](crate::state_machine::State).
-#[derive(Debug, Clone, PartialEq)]
+/// A durable change of a [`State`](crate::state_machine::State). Its bytes begin with its place in this list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Record {
     /// The run begins. The server writes this record first, once the initial model is durable.
     Started {
@@ -133,11 +134,38 @@ pub enum Record {
         by: BTreeSet<ClientId>,
         at: Millis,
     },
+    /// Clients of the open round have budgets of their own.
+    BudgetsSet {
+        round: u64,
+        /// Most bytes of an update's frame, by client.
+        budgets: BTreeMap<ClientId, u64>,
+        at: Millis,
+    },
+    /// Clients of the open round are handed out the bandwidths of their links.
+    BandwidthsSet {
+        round: u64,
+        /// Rate of a client's uploads in millionths of the median of the cohort, by client.
+        bandwidths: BTreeMap<ClientId, u32>,
+        at: Millis,
+    },
     /// An update counts in its round.
     UpdateAccepted {
         round: u64,
         client: ClientId,
         update: Accepted,
+    },
+    /// How the upload of an accepted update went.
+    UploadMeasured {
+        round: u64,
+        client: ClientId,
+        transfer: Transfer,
+        at: Millis,
+    },
+    /// A client is excluded from the open round: its update does not count, and the round does not ask it again.
+    Excluded {
+        round: u64,
+        client: ClientId,
+        at: Millis,
     },
     /// The round accepts no further update.
     RoundClosing {
@@ -179,16 +207,6 @@ pub enum Record {
         /// When the server stops waiting for them.
         until: Millis,
     },
-    RunDone {
-        at: Millis,
-    },
-    RunFailed {
-        /// The round that could not be closed.
-        round: u64,
-        /// Names the clients that were missing.
-        why: String,
-        at: Millis,
-    },
     /// The model goes back to an older version under the next version number: no number ever names two models. An open round
     /// and its updates are abandoned.
     RolledBack {
@@ -199,39 +217,30 @@ pub enum Record {
         model: Digest,
         at: Millis,
     },
-    /// A client is excluded from the open round: its update does not count, and the round does not ask it again.
-    Excluded {
-        round: u64,
-        client: ClientId,
-        at: Millis,
-    },
-    /// Clients of the open round have budgets of their own.
-    BudgetsSet {
-        round: u64,
-        /// Most bytes of an update's frame, by client.
-        budgets: BTreeMap<ClientId, u64>,
-        at: Millis,
-    },
-    /// Clients of the open round are handed out the bandwidths of their links.
-    BandwidthsSet {
-        round: u64,
-        /// Rate of a client's uploads in millionths of the median of the cohort, by client.
-        bandwidths: BTreeMap<ClientId, u32>,
-        at: Millis,
-    },
-    /// How the upload of an accepted update went.
-    UploadMeasured {
-        round: u64,
-        client: ClientId,
-        transfer: Transfer,
-        at: Millis,
-    },
     /// The server restarted. A failed run waits for clients again; an open round or evaluation gets its full time again.
     Resumed {
         at: Millis,
         /// New deadline of the interrupted round or evaluation.
         until: Millis,
     },
+    RunDone {
+        at: Millis,
+    },
+    RunFailed {
+        /// The round that could not be closed.
+        round: u64,
+        /// Names the clients that were missing.
+        #[serde(serialize_with = "cut")]
+        why: String,
+        at: Millis,
+    },
+}
+
+/// Longest text in bytes; the rest is left out.
+const MAX_TEXT: usize = 4_096;
+
+fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&text[..text.floor_char_boundary(MAX_TEXT)])
 }
 
 /// Records for tests. Digests are those of no bytes.

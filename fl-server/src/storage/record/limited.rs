@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use fl_compress::Error;
-use fl_compress::wire::{Reader, Writer};
 use fl_proto::ClientId;
-
-use crate::storage::field::{Field, fields};
+use serde::{Deserialize, Serialize};
 
 /// A claim of a client that counts for less than it says: under the plan's limits, or in a mean loss.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
     /// The client.
     pub client: ClientId,
@@ -28,7 +25,7 @@ pub struct Limited {
 }
 
 /// What a client claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Claim {
     /// The trained values of an update.
     Update,
@@ -38,34 +35,6 @@ pub enum Claim {
     TrainingLoss,
     /// The loss of an evaluation.
     EvaluationLoss,
-}
-
-const CLAIMS: [Claim; 4] = [
-    Claim::Update,
-    Claim::Buffers,
-    Claim::TrainingLoss,
-    Claim::EvaluationLoss,
-];
-
-fields!(Limited {
-    client,
-    of,
-    claimed,
-    counted,
-    norm,
-    reference,
-    scale
-});
-
-impl Field for Claim {
-    fn write(&self, out: &mut Writer<'_>) {
-        out.u8(*self as u8);
-    }
-
-    fn read(from: &mut Reader<'_>, what: &str) -> Result<Self, Error> {
-        let at = usize::from(from.u8(what)?);
-        CLAIMS.get(at).copied().ok_or_else(|| from.corrupt(what))
-    }
 }
 
 impl Limited {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fl_compress::Digest;
-use fl_compress::wire::{Reader, Writer};
 use fl_proto::RunName;
+use serde::{Deserialize, Serialize};
 
+use crate::storage::canonical;
 use crate::storage::record::{Record, RecordError};
 use crate::storage::store::database::{Batch, Bytes, Database};
 use crate::storage::store::error::StoreError;
@@ -14,7 +15,7 @@ use crate::storage::store::format::{META, RECORD, ROW, TAIL, prefix, sequence};
 use crate::storage::store::seal::{seal, unseal};
 
 /// A checkpoint of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub version: u64,
     /// Digest of its blob.
@@ -129,14 +130,7 @@ impl RunStore {
         let Some(value) = self.database.read(&prefix(TAIL, self.id))? else {
             return Ok(Vec::new());
         };
-        let read = || -> Result<Vec<Vec<u8>>, RecordError> {
-            let (mut rest, mut rows) = (Reader::new(unseal(&value)?), Vec::new());
-            while rest.left() > 0 {
-                let len = rest.u32("row")?;
-                rows.push(rest.take(len as usize, "row")?.to_vec());
-            }
-            Ok(rows)
-        };
+        let read = || -> Result<Vec<Vec<u8>>, RecordError> { Ok(canonical::read(unseal(&value)?, "rows")?) };
         read().map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
     }
 
@@ -145,14 +139,8 @@ impl RunStore {
     /// # Errors
     /// As [`RunStore::append`].
     pub fn set_tail(&self, rows: &[Vec<u8>]) -> Result<(), StoreError> {
-        let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes);
-        for row in rows {
-            writer.u32(row.len() as u32);
-            writer.bytes(row);
-        }
         let mut batch = Batch::default();
-        batch.insert(&prefix(TAIL, self.id), seal(&bytes));
+        batch.insert(&prefix(TAIL, self.id), seal(&canonical::write(&rows, Vec::new())));
         self.database.write(batch)
     }
 
@@ -194,13 +182,8 @@ impl RunStore {
         let mut all = Vec::new();
         for key in CHECKPOINTS {
             let Some(value) = self.meta(key)? else { break };
-            let read = || -> Result<Checkpoint, fl_compress::Error> {
-                let mut value = Reader::new(&value);
-                let (version, blob) = (value.u64("checkpoint")?, value.array("checkpoint").map(Digest)?);
-                value.finish("checkpoint")?;
-                Ok(Checkpoint { version, blob })
-            };
-            all.push(read().map_err(|why| self.value("entry", key.to_owned(), why.into()))?);
+            let checkpoint = canonical::read(&value, "checkpoint");
+            all.push(checkpoint.map_err(|why| self.value("entry", key.to_owned(), why.into()))?);
         }
         Ok(all)
     }
@@ -211,10 +194,7 @@ impl RunStore {
     /// # Errors
     /// As [`RunStore::append`].
     pub fn set_checkpoints(&self, kept: &[Checkpoint], also: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        let values = kept
-            .iter()
-            .map(|kept| [&kept.version.to_le_bytes()[..], &kept.blob.0].concat());
-        let values: Vec<Vec<u8>> = values.collect();
+        let values: Vec<_> = kept.iter().map(|kept| canonical::write(kept, Vec::new())).collect();
         let named = CHECKPOINTS.into_iter().zip(values.iter().map(Vec::as_slice));
         let set: Vec<_> = named.chain(also.iter().copied()).collect();
         self.set_metas(&set, CHECKPOINTS.get(kept.len()..).unwrap_or_default())
