@@ -1,12 +1,14 @@
 //! A frame in flight, and the receiver's answer.
 
+use serde::{Deserialize, Serialize};
+
 use crate::digest::Digest;
 use crate::fidelity::Fidelity;
 use crate::frame::header::FrameHeader;
 use crate::stages::Stages;
 
 /// How the receiver answered a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ack {
     /// The receiver applied the frame: the memory no longer carries its content.
     Accepted,

@@ -21,6 +21,9 @@
 //! # Ok::<(), fl_compress::Error>(())
 //! ```
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::error::Error;
 
 /// Length of the checksum (CRC-32C) that [`seal`] appends.
@@ -211,6 +214,29 @@ impl<'a> Reader<'a> {
         Err(self.corrupt(what))
     }
 
+    /// A value in the form of [`Writer::value`].
+    ///
+    /// # Errors
+    /// `Truncated`; `Corrupt` for bytes in another form: a number that is longer than it must be, names of a set or map out of order.
+    pub fn value<T: Serialize + DeserializeOwned>(&mut self, what: &str) -> Result<T, Error> {
+        let bytes = &self.bytes[self.offset..];
+        match postcard::take_from_bytes::<T>(bytes) {
+            Ok((value, rest)) => {
+                let taken = &bytes[..bytes.len() - rest.len()];
+                let mut form = Vec::with_capacity(taken.len());
+                Writer(&mut form).value(&value);
+                if form != taken {
+                    return Err(self.corrupt(what));
+                }
+                self.offset += taken.len();
+                Ok(value)
+            }
+            // The error of a field that is longer than the bytes.
+            Err(postcard::Error::DeserializeUnexpectedEnd) => self.take(usize::MAX, what).and(Err(self.corrupt(what))),
+            Err(_) => Err(self.corrupt(what)),
+        }
+    }
+
     /// Succeeds at the end of the bytes.
     ///
     /// # Errors
@@ -318,6 +344,16 @@ impl<'a> Writer<'a> {
         self.0[start - 8..start].copy_from_slice(&len.to_le_bytes());
     }
 
+    /// Structs and enums in the form of postcard: numbers of variable length, floats little-endian, texts and lists after their length.
+    /// A value has one form, so digests can be of it. Arrays of floats are shorter to read by [`Writer::f32s`].
+    ///
+    /// # Panics
+    /// If its `Serialize` fails, or does not know a length.
+    pub fn value(&mut self, value: &impl Serialize) {
+        let before = std::mem::take(self.0);
+        *self.0 = postcard::to_extend(value, before).expect("stored types have bytes");
+    }
+
     /// The counterpart of [`Reader::varint`]. Range: `value < 2^63`.
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
@@ -332,6 +368,27 @@ impl<'a> Writer<'a> {
         self.bytes(magic);
         self.bytes(&version);
     }
+}
+
+/// The bytes of one [`Writer::value`].
+///
+/// # Panics
+/// As [`Writer::value`].
+pub fn bytes_of(value: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    Writer(&mut out).value(value);
+    out
+}
+
+/// Reads what [`bytes_of`] wrote, to the end of the bytes.
+///
+/// # Errors
+/// As [`Reader::value`]; `Corrupt` if bytes are left.
+pub fn value<T: Serialize + DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
+    let mut reader = Reader::new(bytes);
+    let value = reader.value(what)?;
+    reader.finish(what)?;
+    Ok(value)
 }
 
 /// Appends the checksum of `out[start..]`.
@@ -377,6 +434,8 @@ pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], version: [u8; 2]) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -400,6 +459,24 @@ mod tests {
     }
 
     #[test]
+    fn a_value_has_one_form() {
+        let read = |bytes: &[u8]| Reader::new(bytes).value::<BTreeSet<u16>>("numbers");
+        assert_eq!(read(&[2, 7, 0x80, 1]), Ok([7, 128].into()));
+        for other in [&[2, 9, 7][..], &[2, 7, 7], &[1, 0x87, 0], &[0x81, 0, 7]] {
+            assert!(
+                matches!(read(other), Err(Error::Corrupt { what, .. }) if what == "numbers"),
+                "{other:?}"
+            );
+        }
+        for short in [&[][..], &[2, 7], &[1, 0x80], &[0xff, 0xff, 0xff, 0xff, 15]] {
+            assert!(
+                matches!(read(short), Err(Error::Truncated { what, .. }) if what == "numbers"),
+                "{short:?}"
+            );
+        }
+    }
+
+    #[test]
     fn short_reads_name_the_field() {
         let missing = Error::Truncated {
             what: "round".into(),
@@ -418,6 +495,7 @@ mod tests {
         writer.f64(-0.25);
         writer.f32s(&[1.0, -2.0]);
         writer.text("tensor");
+        writer.value(&(300u16, Some("rank"), [-1i32]));
         writer.block(|out| out.extend([7, 8, 9]));
         seal(0, &mut bytes);
         let mut reader = unseal(&bytes, b"TEST", [3, 1]).unwrap();
@@ -425,6 +503,8 @@ mod tests {
         assert_eq!((reader.f32("f32"), reader.f64("f64")), (Ok(0.5), Ok(-0.25)));
         assert_eq!(reader.f32s(2, "values").unwrap().collect::<Vec<_>>(), [1.0, -2.0]);
         assert_eq!(reader.text("name"), Ok("tensor"));
+        let value: (u16, Option<String>, [i32; 1]) = reader.value("value").unwrap();
+        assert_eq!(value, (300, Some("rank".to_owned()), [-1]));
         assert_eq!(reader.block("part"), Ok(&[7, 8, 9][..]));
         assert_eq!((reader.left(), reader.finish("end")), (0, Ok(())));
         let mut cut = bytes.clone();

@@ -1,7 +1,7 @@
 //! The client's own count of the bytes on its sockets, by day and by month of local time. It survives crashes.
 //!
 //! ```text
-//! state/traffic: "FLTR" | major u8 | minor u8 | day u32 | month u32 | bytes of the day u64 | bytes of the month u64 | CRC-32C u32
+//! state/traffic: "FLTR" | major u8 | minor u8 | [`Count`] | CRC-32C u32
 //! ```
 //!
 //! The file is ahead of the count by up to [`RESERVE`] bytes, so that it is written once for so many bytes. After a crash the
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
+use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Moment, Reading};
 use crate::error::Error;
@@ -19,7 +20,8 @@ use crate::state::Disk;
 
 const MAGIC: &[u8; 4] = b"FLTR";
 const VERSION: [u8; 2] = [1, 0];
-const LEN: u64 = (4 + 2 + 4 + 4 + 8 + 8 + CHECKSUM_BYTES) as u64;
+/// Most bytes of the file.
+const LEN: u64 = (4 + 2 + 5 + 5 + 10 + 10 + CHECKSUM_BYTES) as u64;
 /// Bytes that are reserved with one write of the file.
 const RESERVE: u64 = 256 * 1024;
 const MIB: f64 = 1048576.0;
@@ -42,7 +44,7 @@ struct Counts {
 }
 
 /// Days since 1970 and months since year 0, and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Count {
     day: u32,
     month: u32,
@@ -221,22 +223,14 @@ fn write(count: &Count) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
     let mut writer = Writer::new(&mut out);
     writer.head(MAGIC, VERSION);
-    writer.u32(count.day);
-    writer.u32(count.month);
-    writer.u64(count.day_bytes);
-    writer.u64(count.month_bytes);
+    writer.value(count);
     seal(0, &mut out);
     out
 }
 
 fn read(bytes: &[u8]) -> Result<Count, fl_compress::Error> {
     let mut reader = unseal(bytes, MAGIC, VERSION)?;
-    let count = Count {
-        day: reader.u32("day")?,
-        month: reader.u32("month")?,
-        day_bytes: reader.u64("bytes of the day")?,
-        month_bytes: reader.u64("bytes of the month")?,
-    };
+    let count = reader.value("counts")?;
     reader.finish("bytes after the counts")?;
     Ok(count)
 }
@@ -326,9 +320,9 @@ mod tests {
             month_bytes: 1 << 33,
         };
         let bytes = write(&count);
-        assert_eq!(bytes.len() as u64, LEN);
+        assert!(bytes.len() as u64 <= LEN);
         assert_eq!(read(&bytes).unwrap(), count);
-        assert_eq!(bytes[..14], *b"FLTR\x01\x00\x2c\x51\x00\x00\x02\x5f\x00\x00");
+        assert_eq!(bytes[..13], *b"FLTR\x01\x00\xac\xa2\x01\x82\xbe\x01\x05");
         let folder = tempfile::tempdir().unwrap();
         for broken in 0..bytes.len() {
             let mut other = bytes.clone();

@@ -2,7 +2,7 @@
 //! per round.
 //!
 //! ```text
-//! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8 | CRC-32C u32
+//! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8, 0 accepted, 1 rejected, 2 dropped | CRC-32C u32
 //! ```
 
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
@@ -49,27 +49,16 @@ fn write(digest: Digest, verdict: Ack) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
     let mut writer = Writer::new(&mut out);
     writer.head(MAGIC, VERSION);
-    writer.bytes(&digest.0);
-    writer.u8(match verdict {
-        Ack::Accepted => 1,
-        Ack::Rejected => 2,
-        Ack::Dropped => 3,
-    });
+    writer.value(&(digest, verdict));
     seal(0, &mut out);
     out
 }
 
 fn read(bytes: &[u8]) -> Result<(Digest, Ack), fl_compress::Error> {
     let mut reader = unseal(bytes, MAGIC, VERSION)?;
-    let digest = reader.array("digest").map(Digest)?;
-    let verdict = match reader.u8("verdict")? {
-        1 => Ack::Accepted,
-        2 => Ack::Rejected,
-        3 => Ack::Dropped,
-        _ => return Err(reader.corrupt("verdict")),
-    };
+    let answer = reader.value("digest and verdict")?;
     reader.finish("bytes after the verdict")?;
-    Ok((digest, verdict))
+    Ok(answer)
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use super::aggregate::References;
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
-use crate::storage::canonical;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const VERSION: [u8; 2] = [1, 0];
@@ -32,7 +31,7 @@ impl GlobalModel {
         writer.block(|out| self.optimizer.save(out));
         writer.block(|out| self.encoder.save(None, out));
         let References { trained, buffers } = self.references;
-        out = canonical::write(&(self.predictor, trained, buffers), out);
+        writer.value(&(self.predictor, trained, buffers));
         seal(0, &mut out);
         out
     }
@@ -59,9 +58,9 @@ impl GlobalModel {
         let model: Vec<f32> = reader.f32s(layout.len(), "model").map_err(text)?.collect();
         let optimizer = reader.block("optimizer state").map_err(text)?;
         let encoder = reader.block("encoder state").map_err(text)?;
-        let rest = reader.take(reader.left(), "predictor").map_err(text)?;
         let (predictor, trained, buffers): (Option<Digest>, _, _) =
-            canonical::read(rest, "predictor and reference norms").map_err(text)?;
+            reader.value("predictor and reference norms").map_err(text)?;
+        reader.finish("bytes after the reference norms").map_err(text)?;
         let norm = |norm: Option<f64>| match norm {
             Some(norm) if !(norm > 0.0 && norm.is_finite()) => Err(format!("the reference norm is {norm}")),
             norm => Ok(norm),

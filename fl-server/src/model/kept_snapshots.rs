@@ -1,13 +1,12 @@
 //! The snapshots that clients may be fetching. A client with a slow or broken connection continues the one that it began, also
 //! after newer versions were made: the model updates after it follow.
 
-use fl_compress::Digest;
+use fl_compress::{Digest, wire};
 use fl_proto::FramePart;
 use serde::{Deserialize, Serialize};
 
 use super::persistence_error::PersistenceError;
 use crate::storage::blobs::Blobs;
-use crate::storage::canonical;
 use crate::storage::store::RunStore;
 
 /// Most snapshots that are kept. Each takes four bytes per parameter on the disk.
@@ -27,7 +26,7 @@ impl KeptSnapshots {
     /// The store's; `Stored` if the list is damaged.
     pub(crate) fn load(run: &RunStore) -> Result<Self, PersistenceError> {
         match run.meta(SNAPSHOTS)? {
-            Some(bytes) => canonical::read(&bytes, SNAPSHOTS).map_err(|e| PersistenceError::stored(SNAPSHOTS, e)),
+            Some(bytes) => wire::value(&bytes, SNAPSHOTS).map_err(|e| PersistenceError::stored(SNAPSHOTS, e)),
             None => Ok(Self::default()),
         }
     }
@@ -37,7 +36,7 @@ impl KeptSnapshots {
     /// # Errors
     /// The store's.
     pub(crate) fn store(&self, run: &RunStore) -> Result<(), PersistenceError> {
-        Ok(run.set_meta(SNAPSHOTS, &canonical::write(self, Vec::new()))?)
+        Ok(run.set_meta(SNAPSHOTS, &wire::bytes_of(self))?)
     }
 
     /// Adds the newest. Returns those that are kept no longer.
@@ -129,7 +128,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), Disk::default()).unwrap();
         let run = store.run(&"r".parse().unwrap()).unwrap();
-        let bytes = canonical::write(&KeptSnapshots(vec![part(3)]), Vec::new());
+        let bytes = wire::bytes_of(&KeptSnapshots(vec![part(3)]));
         for damaged in [&bytes[..bytes.len() - 1], &[&bytes[..], b"/"].concat(), &[]] {
             run.set_meta(SNAPSHOTS, damaged).unwrap();
             let why = KeptSnapshots::load(&run).unwrap_err().to_string();

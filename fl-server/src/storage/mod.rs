@@ -1,7 +1,6 @@
 //! The data folder: records and named values in a database, frames and models as files by digest.
 
 pub mod blobs;
-pub(crate) mod canonical;
 pub mod disk;
 pub mod record;
 pub mod store;

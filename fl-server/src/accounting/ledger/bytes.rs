@@ -1,40 +1,21 @@
 //! The bytes of a ledger row: version, then the row.
 
-use fl_report::Flow;
-use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+use fl_compress::wire::{self, Writer};
 
 use crate::accounting::ledger::row::Row;
-use crate::storage::canonical;
-
-/// A [`Flow`] as its numbers: what reports leave out is stored, too.
-pub(super) mod numbers {
-    use super::*;
-
-    pub(in super::super) fn serialize<S: Serializer>(flow: &Flow, to: S) -> Result<S::Ok, S::Error> {
-        flow.fields().serialize(to)
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Flow, D::Error> {
-        let numbers = <[u64; Flow::FIELDS]>::deserialize(from)?;
-        let mut flow = Flow::default();
-        flow.fields_mut()
-            .into_iter()
-            .zip(numbers)
-            .for_each(|(field, number)| *field = number);
-        Ok(flow)
-    }
-}
 
 impl Row {
     pub(crate) const VERSION: u8 = 1;
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        canonical::write(self, vec![Self::VERSION])
+        let mut bytes = vec![Self::VERSION];
+        Writer::new(&mut bytes).value(self);
+        bytes
     }
 
     /// Reads a row; `None` if the bytes are not a row of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let row = canonical::read(bytes.strip_prefix(&[Self::VERSION])?, "row").ok()?;
+        let row = wire::value(bytes.strip_prefix(&[Self::VERSION])?, "row").ok()?;
         // Sections out of order would be added up wrongly.
         let is_sorted = match &row {
             Self::Fidelity { sections, .. } => sections.is_sorted_by(|a, b| a.first < b.first),

@@ -5,7 +5,6 @@ use fl_proto::ClientId;
 use fl_report::Flow;
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::ledger::bytes::numbers;
 use crate::accounting::ledger::fidelity::Fidelity;
 use crate::accounting::ledger::section::{Direction, Section};
 
@@ -54,6 +53,27 @@ impl Row {
             | Self::Fidelity { round, .. }
             | Self::Entry { round, .. } => *round,
         }
+    }
+}
+
+/// A [`Flow`] as its numbers: what reports leave out is stored, too.
+mod numbers {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use fl_report::Flow;
+
+    pub(super) fn serialize<S: Serializer>(flow: &Flow, to: S) -> Result<S::Ok, S::Error> {
+        flow.fields().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Flow, D::Error> {
+        let numbers = <[u64; Flow::FIELDS]>::deserialize(from)?;
+        let mut flow = Flow::default();
+        flow.fields_mut()
+            .into_iter()
+            .zip(numbers)
+            .for_each(|(field, number)| *field = number);
+        Ok(flow)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The bytes of a record: version, kind, fields, CRC-32C of all before it. A record that is read and written again has the same
 //! bytes: the hash chain of the rounds depends on that.
 
-use fl_compress::wire::{self, Reader};
+use fl_compress::wire::{self, Reader, Writer};
 
-use crate::storage::canonical;
 use crate::storage::record::error::RecordError;
 use crate::storage::record::kinds::Record;
 
@@ -12,7 +11,8 @@ const VERSION: u8 = 1;
 impl Record {
     /// The bytes that are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = canonical::write(self, vec![VERSION]);
+        let mut bytes = vec![VERSION];
+        Writer::new(&mut bytes).value(self);
         wire::seal(0, &mut bytes);
         bytes
     }
@@ -25,7 +25,9 @@ impl Record {
         RecordError::check(Reader::new(bytes).u8("version")?, VERSION)?;
         let mut from = wire::checked(bytes)?;
         from.u8("version")?;
-        Ok(canonical::read(from.take(from.left(), "record")?, "record")?)
+        let record = from.value("record")?;
+        from.finish("record")?;
+        Ok(record)
     }
 }
 

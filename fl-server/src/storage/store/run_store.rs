@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fl_compress::Digest;
+use fl_compress::{Digest, wire};
 use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::canonical;
 use crate::storage::record::{Record, RecordError};
 use crate::storage::store::database::{Batch, Bytes, Database};
 use crate::storage::store::error::StoreError;
@@ -130,7 +129,7 @@ impl RunStore {
         let Some(value) = self.database.read(&prefix(TAIL, self.id))? else {
             return Ok(Vec::new());
         };
-        let read = || -> Result<Vec<Vec<u8>>, RecordError> { Ok(canonical::read(unseal(&value)?, "rows")?) };
+        let read = || -> Result<Vec<Vec<u8>>, RecordError> { Ok(wire::value(unseal(&value)?, "rows")?) };
         read().map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
     }
 
@@ -140,7 +139,7 @@ impl RunStore {
     /// As [`RunStore::append`].
     pub fn set_tail(&self, rows: &[Vec<u8>]) -> Result<(), StoreError> {
         let mut batch = Batch::default();
-        batch.insert(&prefix(TAIL, self.id), seal(&canonical::write(&rows, Vec::new())));
+        batch.insert(&prefix(TAIL, self.id), seal(&wire::bytes_of(&rows)));
         self.database.write(batch)
     }
 
@@ -182,7 +181,7 @@ impl RunStore {
         let mut all = Vec::new();
         for key in CHECKPOINTS {
             let Some(value) = self.meta(key)? else { break };
-            let checkpoint = canonical::read(&value, "checkpoint");
+            let checkpoint = wire::value(&value, "checkpoint");
             all.push(checkpoint.map_err(|why| self.value("entry", key.to_owned(), why.into()))?);
         }
         Ok(all)
@@ -194,7 +193,7 @@ impl RunStore {
     /// # Errors
     /// As [`RunStore::append`].
     pub fn set_checkpoints(&self, kept: &[Checkpoint], also: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        let values: Vec<_> = kept.iter().map(|kept| canonical::write(kept, Vec::new())).collect();
+        let values: Vec<_> = kept.iter().map(wire::bytes_of).collect();
         let named = CHECKPOINTS.into_iter().zip(values.iter().map(Vec::as_slice));
         let set: Vec<_> = named.chain(also.iter().copied()).collect();
         self.set_metas(&set, CHECKPOINTS.get(kept.len()..).unwrap_or_default())
