@@ -156,14 +156,13 @@ impl Coordinator {
         };
         let waited_for: BTreeSet<_> = round.waited_for(presence, cohort.absent, now).collect();
         let given_up = round.missing().filter(|client| !waited_for.contains(client));
-        let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
         Some(OpenRound {
             round: round.number,
             attempt: round.attempt,
             asked: round.cohort.len(),
             answered: round.updates.len(),
             opened_ms: round.opened,
-            until_ms: grace.map_or(round.deadline, |at| at.min(round.deadline)),
+            until_ms: round.closes_at(cohort),
             given_up: given_up.map(missing).collect(),
             waits_for: waited_for.into_iter().map(missing).collect(),
         })

@@ -231,13 +231,13 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
 fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
     let cohort = &plan.cohort;
     let answered = round.updates.len() + usize::from(one_more);
-    let reached = round
-        .reached(cohort.target)
-        .or((answered >= cohort.target).then_some(now));
+    let grace_ends = round
+        .grace_ends(cohort)
+        .or((answered >= cohort.target).then(|| cohort.grace_from(now)));
     // A cohort from which clients were excluded may be smaller than `min`.
     let enough = round.excluded.is_empty() || answered >= cohort.min;
     (answered == round.cohort.len() && enough)
-        || reached.is_some_and(|at| at.saturating_add(cohort.grace) <= now)
+        || grace_ends.is_some_and(|at| at <= now)
         || (answered >= cohort.min && now >= round.deadline)
 }
 

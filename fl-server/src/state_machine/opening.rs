@@ -117,7 +117,7 @@ fn opening(
         return gathered.map(|_| Record::Gathered { since: None });
     }
     let since = gathered.unwrap_or(now);
-    if together >= expected(state, plan, now, presence) || since.saturating_add(plan.cohort.grace) <= now {
+    if together >= expected(state, plan, now, presence) || plan.cohort.grace_from(since) <= now {
         return Some(opened(plan, now, present, number, before));
     }
     gathered.is_none().then_some(Record::Gathered { since: Some(now) })

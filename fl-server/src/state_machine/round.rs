@@ -7,6 +7,7 @@ use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::clock::Millis;
+use crate::config::plan::Cohort;
 use crate::state_machine::by_client::ByClient;
 use crate::state_machine::presence::Presence;
 use crate::storage::record::{Accepted, Transfer};
@@ -53,6 +54,17 @@ impl Round {
         let mut times: Vec<Millis> = self.updates.values().map(|update| update.at).collect();
         let (_, &mut at, _) = times.select_nth_unstable(nth);
         Some(at.max(self.since))
+    }
+
+    /// When the grace after the `target` updates ends, if the round has them.
+    pub fn grace_ends(&self, cohort: &Cohort) -> Option<Millis> {
+        self.reached(cohort.target).map(|at| cohort.grace_from(at))
+    }
+
+    /// When the round closes, or another attempt begins, if nobody answers until then.
+    pub fn closes_at(&self, cohort: &Cohort) -> Millis {
+        let ends = self.grace_ends(cohort);
+        ends.map_or(self.deadline, |at| at.min(self.deadline))
     }
 
     /// Clients asked that have not answered, by name.

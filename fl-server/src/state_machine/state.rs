@@ -286,13 +286,12 @@ impl State {
         let (cohort, absent) = (&plan.cohort, plan.cohort.absent);
         match &self.phase {
             Phase::Waiting => {
-                let grace = self.gathered?.saturating_add(cohort.grace);
+                let grace = cohort.grace_from(self.gathered?);
                 presence.returning(now, absent).chain([grace]).min()
             }
             Phase::Training(round) => {
-                let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
                 let lost = round.losing(presence, absent).map(|(_, at)| at);
-                lost.filter(|at| *at > now).chain(grace).chain([round.deadline]).min()
+                lost.filter(|at| *at > now).chain([round.closes_at(cohort)]).min()
             }
             Phase::Evaluating { version, asked, until } => {
                 let owing = asked.iter().filter(|client| !self.reported(client, *version));

@@ -135,9 +135,8 @@ impl View {
             Phase::Evaluating { until, .. } => Some(*until),
             _ => None,
         };
-        let grace = plan.cohort.grace;
-        let until_ms = match (state.phase(), reached) {
-            (Phase::Training(round), Some(reached)) => Some(reached.saturating_add(grace).min(round.deadline)),
+        let until_ms = match state.phase() {
+            Phase::Training(round) => Some(round.closes_at(&plan.cohort)),
             _ => deadline_ms,
         };
         let member = |client: &ClientId, round: &Round| {

@@ -40,6 +40,13 @@ pub struct Cohort {
     pub align: bool,
 }
 
+impl Cohort {
+    /// When the grace that begins at `at` ends.
+    pub fn grace_from(&self, at: Millis) -> Millis {
+        at.saturating_add(self.grace)
+    }
+}
+
 /// The table as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
