@@ -38,27 +38,30 @@ pub(crate) fn open(ordinal: usize) -> Result<Device> {
     Ok(device)
 }
 
-/// A product and a kernel. A driver that is older than the kernels, or a library without a function, fails here and not in a round.
+/// Whether a product and a kernel are right. A driver that is older than the kernels, or a library without a function, fails here and not
+/// in a round.
 #[cfg(feature = "cuda")]
 fn try_out(device: &Device) -> Result<()> {
-    let six = || {
-        let [two, three] = [2.0f32, 3.0].map(|x| upload(vec![x], &Shape::from((1, 1)), device));
-        let six = Products(Precision::F32).of(&two?, &three?)?;
-        let nine = Kernel::of_each("add_scaled", 1)
-            .reads([&six, &six])
-            .float(0.5)
-            .ints(&[1, 0]);
-        nine.fills(1).launch_one()?.to_vec1::<f32>()
-    };
     const UNFIT: &str =
         "the driver or a library of CUDA does not suit this program (docs/guide/cuda.md lists what does)";
-    match six() {
+    match nine(device) {
         Ok(nine) if nine == [9.0] => Ok(()),
         Ok(other) => bail!("{UNFIT}: 2 * 3 * 1.5 is {other:?}"),
         // Others use the GPU.
         Err(why) if why.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY") => Err(why),
         Err(why) => bail!("{UNFIT}: {why}"),
     }
+}
+
+/// 2 * 3 by cuBLAS, and half of it more by a kernel.
+#[cfg(feature = "cuda")]
+fn nine(device: &Device) -> Result<Vec<f32>> {
+    let shape = Shape::from((1, 1));
+    let two = upload(vec![2.0f32], &shape, device)?;
+    let three = upload(vec![3.0f32], &shape, device)?;
+    let six = Products(Precision::F32).of(&two, &three)?;
+    let kernel = Kernel::of_each("add_scaled", 1).reads([&six, &six]);
+    kernel.float(0.5).ints(&[1, 0]).fills(1).launch_one()?.to_vec1()
 }
 
 /// `wanted`, or float32 if the GPU is older than bfloat16, which the log says.
