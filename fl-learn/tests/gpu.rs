@@ -161,7 +161,7 @@ impl fmt::Display for Apart {
 }
 
 impl Apart {
-    /// Whether they are within the tolerance that docs/guide/cuda.md states.
+    /// Whether they are within the tolerance that docs/benchmarks.md states.
     fn is_close(&self, training: &Training) -> bool {
         // The first steps of AdamW and Muon are as large for a tiny gradient as for a large one.
         let (loss, change) = match (training.precision, training.optimizer) {
