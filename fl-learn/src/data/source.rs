@@ -447,7 +447,8 @@ mod tests {
         [distance / parts, largest / parts, spread / SEEDS as f64]
     }
 
-    /// The table in `docs/reference/data-sets.md`: `cargo test -p fl-learn --lib splits_differ -- --nocapture`.
+    /// The table in `docs/decisions/self-balancing-dirichlet.md`:
+    /// `cargo test -p fl-learn --lib splits_differ -- --nocapture`.
     #[test]
     fn splits_differ_in_labels_and_sizes_as_documented() {
         let Some(dir) = real("fashion-mnist") else { return };
