@@ -9,36 +9,54 @@ const GUIDE: &str = include_str!("../../../docs/guide/reading-a-report.md");
 const BEGIN: &str = "<!-- columns: begin; generated: UPDATE_DOCS=1 cargo test -p fl-report --test e2e docs -->\n";
 const END: &str = "<!-- columns: end -->";
 
+/// Columns in a row that an earlier table lists as well, from which on the docs refer to that table.
+const SHARED: usize = 6;
+
 fn listed() -> String {
+    let tables: Vec<_> = schemas().map(|schema| (schema, schema.table().columns)).collect();
+    let ends = tables
+        .iter()
+        .filter_map(|(_, columns)| columns.get(columns.len().checked_sub(Flow::FIELDS)?..));
+    let mut flows = ends.filter(|end| end.iter().map(|column| &*column.name).eq(Flow::NAMES));
+    let flow = flows.next().unwrap();
     let mut out = String::new();
-    // Three tables end with the same traffic columns, which the docs list once.
-    let mut flow = Vec::new();
-    for schema in schemas() {
+    let mut earlier = vec![("flow", flow)];
+    for (schema, columns) in &tables {
         let _ = write!(out, "\n### {}\n\n{}\n\n", schema.name, schema.about);
-        let mut columns = schema.table().columns;
-        let first = columns.len().saturating_sub(Flow::FIELDS);
-        let has_flow = columns[first..].iter().map(|column| &*column.name).eq(Flow::NAMES);
-        if has_flow {
-            flow = columns.split_off(first);
-        }
-        table(&mut out, &columns);
-        if has_flow {
-            out.push_str("| the columns of [flow](#flow) | | | |\n");
-        }
+        table(&mut out, columns, &earlier);
+        earlier.push((schema.name, columns.as_slice()));
     }
     out.push_str("\n### flow\n\nWhat the bytes on the sockets were for: the last columns of rounds, clients and ");
     out.push_str("participations, and the keys of `totals`.\n\n");
-    table(&mut out, &flow);
+    table(&mut out, flow, &[]);
     out.push('\n');
     out
 }
 
-fn table(out: &mut String, columns: &[Column]) {
+fn table(out: &mut String, columns: &[Column], earlier: &[(&str, &[Column])]) {
     out.push_str("| column | type | unit | what |\n|---|---|---|---|\n");
-    for column in columns {
+    let mut rest = columns;
+    while let Some((column, others)) = rest.split_first() {
+        let runs = earlier
+            .iter()
+            .flat_map(|(name, listed)| (0..listed.len()).map(move |from| (common(rest, &listed[from..]), name)));
+        if let Some((length, table)) = runs.rev().max_by_key(|(length, _)| *length)
+            && length >= SHARED
+        {
+            let (first, last, anchor) = (&rest[0].name, &rest[length - 1].name, table.replace(' ', "-"));
+            let _ = writeln!(out, "| `{first}` to `{last}` | | | as in [{table}](#{anchor}) |");
+            rest = &rest[length..];
+            continue;
+        }
         let (name, kind, unit, about) = (&column.name, column.values.kind(), column.unit, column.about);
         let _ = writeln!(out, "| `{name}` | {kind} | {unit} | {about} |");
+        rest = others;
     }
+}
+
+/// Number of equal columns at the beginning of both.
+fn common(left: &[Column], right: &[Column]) -> usize {
+    left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }
 
 #[test]
