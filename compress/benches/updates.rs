@@ -151,9 +151,7 @@ fn run(args: &Args, layout: &Arc<Layout>, updates: &[Vec<f32>]) -> (Times, (f64,
             _ = black_box(parse().verify().expect("just encoded"))
         });
         spend(5, updates.len(), &mut || {
-            parse()
-                .accumulate_on(args.threads.max(1), 0.1, &mut out)
-                .expect("just encoded")
+            parse().accumulate(0.1, &mut out).expect("just encoded")
         });
         encoder.settle(&pending, Ack::Accepted).expect("just encoded");
     }

@@ -99,18 +99,20 @@ impl Average {
     /// # Errors
     /// If the number is out of range.
     pub fn last(versions: u32) -> Result<Self, String> {
-        match (2..=MAX_AVERAGED).contains(&versions) {
-            true => Ok(Self::Last(versions)),
-            false => Err(format!("`last` is {versions}; it must be 2 to {MAX_AVERAGED} versions")),
+        if (2..=MAX_AVERAGED).contains(&versions) {
+            Ok(Self::Last(versions))
+        } else {
+            Err(format!("`last` is {versions}; it must be 2 to {MAX_AVERAGED} versions"))
         }
     }
 
     /// # Errors
     /// If the number is out of range.
     pub fn ema(decay: f64) -> Result<Self, String> {
-        match decay > 0.0 && decay <= MAX_DECAY {
-            true => Ok(Self::Ema(decay)),
-            false => Err(format!("`ema` is {decay}; it must be above 0 and at most {MAX_DECAY}")),
+        if decay > 0.0 && decay <= MAX_DECAY {
+            Ok(Self::Ema(decay))
+        } else {
+            Err(format!("`ema` is {decay}; it must be above 0 and at most {MAX_DECAY}"))
         }
     }
 

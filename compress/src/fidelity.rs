@@ -13,6 +13,8 @@
 //! | DGC | the velocity | `w` | `d` |
 //! | CAFe with error feedback | predictor less decay times the residual before | `v + w` | `d + x`, x the predictor |
 
+use serde::{Deserialize, Serialize};
+
 use crate::simd::vectorized;
 
 /// Independent sums, so that the compiler vectorizes.
@@ -22,7 +24,7 @@ const ROUNDING: f64 = 1e-12;
 
 /// How much of an update one section of its frame carries, as reported by the sender: a receiver cannot check `cosine`,
 /// `kept` and `age`, which require the update before compression.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fidelity {
     /// Cosine of the angle between the vector that the receiver adds to its model and the raw update (without residual
     /// or predictor). Range: -1 to 1. It is 1 if the raw update is zero, and 0 if the receiver adds zero for a nonzero
@@ -100,9 +102,12 @@ impl Products {
 
     /// Adds the products of decoded values at `indices` of `v` and `w`.
     pub(crate) fn sparse(&mut self, indices: &[u32], d: &[f32], v: &[f32], w: Option<&[f32]>) {
-        let (mut dd, mut dv, mut dw) = (0.0, 0.0, 0.0);
+        let mut dd = 0.0;
+        let mut dv = 0.0;
+        let mut dw = 0.0;
         for (&index, &d) in indices.iter().zip(d) {
-            let (at, d) = (index as usize, f64::from(d));
+            let at = index as usize;
+            let d = f64::from(d);
             dd += d * d;
             dv += d * f64::from(v[at]);
             dw += w.map_or(0.0, |w| d * f64::from(w[at]));
@@ -196,7 +201,8 @@ fn dots(a: &[f32], b: &[f32]) -> [f64; 3] {
         || {
             let [mut aa, mut ab, mut bb] = [[0.0f64; LANES]; 3];
             for (a, b) in a.iter().zip(b) {
-                let (a, b) = (a.map(f64::from), b.map(f64::from));
+                let a = a.map(f64::from);
+                let b = b.map(f64::from);
                 add_products(&mut aa, &a, &a);
                 add_products(&mut ab, &a, &b);
                 add_products(&mut bb, &b, &b);

@@ -54,7 +54,8 @@ impl Role {
     /// Integers of at most one dimension that are no counters are the state of a process, such as that of a random generator or
     /// a zero point. With more dimensions they are tables or quantized weights, the same for everyone.
     pub fn by_default(tensor: &TensorSpec, kind: Option<Kind>, is_base: bool) -> Self {
-        let (name, is_float) = (tensor.name.as_str(), tensor.dtype.is_float());
+        let name = tensor.name.as_str();
+        let is_float = tensor.dtype.is_float();
         match kind {
             Some(Kind::Local) => Self::Local,
             Some(Kind::Frozen) => Self::Frozen,
@@ -87,7 +88,8 @@ fn has_word(part: &str, words: &str) -> bool {
 /// Whether frameworks give this name to running statistics, ranges of quantizers, or counts of codebooks.
 fn is_statistic(name: &str) -> bool {
     let mut parts = parts(name);
-    let (leaf, parent) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let leaf = parts.next().unwrap_or_default();
+    let parent = parts.next().unwrap_or_default();
     let of_quantizer = ["quant", "observer", "activation_post_process"];
     is_one_of(leaf, LEAVES)
         || has_word(leaf, RUNNING)

@@ -201,9 +201,10 @@ pub(crate) fn check_name_and_shape(name: &str, shape: &[usize]) -> Result<(), Er
 
 /// Number of values of a tensor, whatever the order of its dimensions; `None` if it exceeds a `usize`.
 pub(crate) fn product(shape: &[usize]) -> Option<usize> {
-    match shape.contains(&0) {
-        true => Some(0),
-        false => shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)),
+    if shape.contains(&0) {
+        Some(0)
+    } else {
+        shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
     }
 }
 
@@ -303,7 +304,8 @@ impl Layout {
             sorted.insert((tensor.role, tensor.name.clone()), tensor);
         }
         let mut out = Vec::with_capacity(sorted.len());
-        let (mut offset, mut ends) = (0usize, [0; 2]);
+        let mut offset = 0usize;
+        let mut ends = [0; 2];
         for spec in sorted.into_values() {
             let len = spec.values().filter(|&n| n <= MAX_VALUES - offset);
             let TensorSpec {
@@ -379,6 +381,21 @@ impl Layout {
             Role::Counter => self.counters(),
             Role::Local | Role::Frozen => self.len..self.len,
         }
+    }
+
+    /// Succeeds if `values` are as many as those of the layout.
+    ///
+    /// # Errors
+    /// `Usage`.
+    pub(crate) fn expect_len(&self, values: &[f32]) -> Result<(), Error> {
+        if values.len() == self.len {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{} values for a layout of {}",
+            values.len(),
+            self.len
+        )))
     }
 
     /// Short digest of names and shapes, and of types and roles where they are not trained `f32`. A frame carries it, so

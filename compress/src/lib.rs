@@ -81,7 +81,7 @@ pub use budget::watch::{BudgetWatch, OverBudget};
 pub use code::method::{Code, CodeSpec};
 pub use density::Density;
 pub use digest::Digest;
-pub use encoder::given::Given;
+pub use encoder::options::EncodeOptions;
 pub use encoder::update::Encoder;
 pub use error::Error;
 pub use fidelity::Fidelity;

@@ -70,9 +70,10 @@ impl ModelRounding {
         };
         let step = power_of_two((above - i32::from(self.0) + 1).max(LOWEST));
         // 2^128 is no `f32`: such a value is rounded down.
-        let most = match above > HIGHEST {
-            true => ((1u32 << (self.0 - 1)) - 1) as f64,
-            false => f64::MAX,
+        let most = if above > HIGHEST {
+            ((1u32 << (self.0 - 1)) - 1) as f64
+        } else {
+            f64::MAX
         };
         for value in values {
             let level = (f64::from(*value) / step).round_ties_even().clamp(-most, most);
@@ -101,7 +102,8 @@ pub(crate) fn round_changes(before: &[f32], changes: &mut [f32]) {
 /// Least `e` with `value <= 2^e`, from -149 to 128; `None` for zero. `value` is finite and not negative.
 fn ceil_exponent(value: f32) -> Option<i32> {
     let bits = value.to_bits();
-    let (biased, fraction) = ((bits >> 23) as i32, bits & 0x7f_ffff);
+    let biased = (bits >> 23) as i32;
+    let fraction = bits & 0x7f_ffff;
     match biased {
         0 => {
             let high = fraction.checked_ilog2()? as i32;
@@ -119,11 +121,13 @@ fn power_of_two(exponent: i32) -> f64 {
 /// The largest power of two of which all `values` are multiples, if there is one that a section may have as its step: it is a
 /// normal `f32`, no value is a negative zero, and no multiple is beyond `2^20`.
 pub(crate) fn grid(values: &[f32]) -> Option<f32> {
-    let (mut lowest, mut any_negative_zero) = (i32::MAX, false);
+    let mut lowest = i32::MAX;
+    let mut any_negative_zero = false;
     for value in values {
         let bits = value.to_bits();
         any_negative_zero |= bits == 1 << 31;
-        let (biased, fraction) = (bits >> 23 & 0xff, bits & 0x7f_ffff);
+        let biased = bits >> 23 & 0xff;
+        let fraction = bits & 0x7f_ffff;
         if bits << 1 != 0 {
             let significand = if biased == 0 { fraction } else { fraction | 1 << 23 };
             lowest = lowest.min(biased.max(1) as i32 + LOWEST - 1 + significand.trailing_zeros() as i32);

@@ -89,13 +89,7 @@ fn write(
     groups: &[TensorGroup],
     sections: Vec<Option<Vec<u8>>>,
 ) -> Result<Vec<u8>, Error> {
-    if values.len() != layout.len() {
-        return Err(Error::Usage(format!(
-            "{} values for a layout of {}",
-            values.len(),
-            layout.len()
-        )));
-    }
+    layout.expect_len(values)?;
     if !all_finite(values) {
         return Err(Error::NotFinite("value of the model".to_owned()));
     }

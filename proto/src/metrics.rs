@@ -112,12 +112,13 @@ impl Metrics {
 
     /// The metrics as messages, sorted by name.
     pub(crate) fn to_wire(&self) -> Vec<wire::Metric> {
-        let message = |(name, metric): (&str, Metric)| wire::Metric {
-            name: name.to_owned(),
-            value: metric.value,
-            weight: metric.weight,
-        };
-        self.iter().map(message).collect()
+        self.iter()
+            .map(|(name, metric): (&str, Metric)| wire::Metric {
+                name: name.to_owned(),
+                value: metric.value,
+                weight: metric.weight,
+            })
+            .collect()
     }
 
     /// Checks metrics that a peer sent.

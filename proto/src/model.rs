@@ -157,9 +157,12 @@ impl ModelHeader {
 
     /// The frames in sending order, with what each is.
     pub fn parts(&self) -> impl Iterator<Item = (FrameKind, FramePart)> {
-        let kind = |at| match self.snapshot && at == 0 {
-            true => FrameKind::Snapshot,
-            false => FrameKind::ModelUpdate,
+        let kind = |at| {
+            if self.snapshot && at == 0 {
+                FrameKind::Snapshot
+            } else {
+                FrameKind::ModelUpdate
+            }
         };
         self.frames.iter().enumerate().map(move |(at, part)| (kind(at), *part))
     }
@@ -178,13 +181,16 @@ impl ModelHeader {
 
 impl From<&ModelHeader> for wire::ModelHeader {
     fn from(header: &ModelHeader) -> Self {
-        let part = |p: &FramePart| wire::FramePart {
-            version: p.version,
-            len: p.len,
-            digest: p.digest.0.to_vec().into(),
-        };
         Self {
-            frames: header.frames.iter().map(part).collect(),
+            frames: header
+                .frames
+                .iter()
+                .map(|p: &FramePart| wire::FramePart {
+                    version: p.version,
+                    len: p.len,
+                    digest: p.digest.0.to_vec().into(),
+                })
+                .collect(),
             snapshot: header.snapshot,
             offset: header.offset,
         }
@@ -201,17 +207,16 @@ impl TryFrom<wire::ModelHeader> for ModelHeader {
                 format!("{} is above {MAX_CHAIN}", header.frames.len()),
             ));
         }
-        let part = |p: wire::FramePart| {
-            Ok(FramePart {
-                version: p.version,
-                len: p.len,
-                digest: digest("digest", &p.digest)?,
-            })
-        };
         let frames = header
             .frames
             .into_iter()
-            .map(part)
+            .map(|p: wire::FramePart| {
+                Ok(FramePart {
+                    version: p.version,
+                    len: p.len,
+                    digest: digest("digest", &p.digest)?,
+                })
+            })
             .collect::<Result<Vec<_>, ProtocolError>>()?;
         if !frames
             .windows(2)

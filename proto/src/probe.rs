@@ -35,9 +35,9 @@ impl TryFrom<wire::ProbeHeader> for ProbeHeader {
     fn try_from(header: wire::ProbeHeader) -> Result<Self, ProtocolError> {
         check_version(header.protocol_major, header.protocol_minor)?;
         let bytes = usize::try_from(header.bytes).ok().filter(|bytes| *bytes <= MAX_PROBE);
-        let above = || ProtocolError::invalid("bytes", format!("{} is above {MAX_PROBE}", header.bytes));
         Ok(Self {
-            bytes: bytes.ok_or_else(above)?,
+            bytes: bytes
+                .ok_or_else(|| ProtocolError::invalid("bytes", format!("{} is above {MAX_PROBE}", header.bytes)))?,
             tasks: read_tasks(&header.tasks)?,
         })
     }

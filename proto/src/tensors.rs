@@ -9,14 +9,19 @@ use crate::wire;
 
 /// The message of a layout.
 pub(crate) fn layout_to_wire(layout: &Layout) -> Vec<wire::TensorShape> {
-    let shape = |tensor: &fl_compress::Tensor| to_wire(&tensor.name, &tensor.shape, tensor.dtype, tensor.role);
-    layout.tensors().iter().map(shape).collect()
+    layout
+        .tensors()
+        .iter()
+        .map(|tensor: &fl_compress::Tensor| to_wire(&tensor.name, &tensor.shape, tensor.dtype, tensor.role))
+        .collect()
 }
 
 /// The message of tensors that do not travel.
 pub(crate) fn aside_to_wire(aside: &[TensorSpec]) -> Vec<wire::TensorShape> {
-    let shape = |tensor: &TensorSpec| to_wire(&tensor.name, &tensor.shape, tensor.dtype, tensor.role);
-    aside.iter().map(shape).collect()
+    aside
+        .iter()
+        .map(|tensor: &TensorSpec| to_wire(&tensor.name, &tensor.shape, tensor.dtype, tensor.role))
+        .collect()
 }
 
 fn to_wire(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> wire::TensorShape {

@@ -103,7 +103,8 @@ impl Handshaken {
     /// # Errors
     /// Why the connection failed; the `source` chain has the cause.
     pub async fn channel(self) -> Result<Channel, tonic::transport::Error> {
-        let (address, paces) = (self.address.clone(), self.paces.clone());
+        let address = self.address.clone();
+        let paces = self.paces.clone();
         channel(&address, &paces, async move { Ok(self) }).await
     }
 }
@@ -140,15 +141,17 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
 /// # Errors
 /// Why the connection failed; the `source` chain has the cause.
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
-    let (address, paces) = (dial.address.clone(), dial.paces.clone());
+    let address = dial.address.clone();
+    let paces = dial.paces.clone();
     let connect = async move {
         let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host(&dial.address)).await;
-        let silent = |_| io::Error::other("lookup: the name server does not answer");
-        let mut addresses: Vec<_> = looked_up.map_err(silent)??.collect();
+        let mut addresses: Vec<_> = looked_up
+            .map_err(|_| io::Error::other("lookup: the name server does not answer"))??
+            .collect();
         // Stable: the others keep their order.
         let answered = dial.answered.last().map(|(address, _)| address);
         addresses.sort_by_key(|address| Some(*address) != answered);
-        let connect = |address| {
+        first_address(addresses, |address| {
             let dial = dial.clone();
             async move {
                 let last = dial.answered.clone();
@@ -157,8 +160,8 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
                 *last.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
                 Ok(done)
             }
-        };
-        first_address(addresses, connect).await
+        })
+        .await
     };
     channel(&address, &paces, connect).await
 }

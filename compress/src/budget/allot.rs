@@ -49,9 +49,11 @@ impl Allotment {
             equal(curves, target),
         ];
         // A finer step may increase the error of a tensor with few distinct magnitudes; the previous points then stay.
-        let less = |best: Vec<Point>, way: Vec<Point>| if error(&way) < error(&best) { way } else { best };
         Self {
-            points: ways.into_iter().fold(fits, less),
+            points: ways.into_iter().fold(
+                fits,
+                |best: Vec<Point>, way: Vec<Point>| if error(&way) < error(&best) { way } else { best },
+            ),
         }
     }
 
@@ -96,7 +98,8 @@ pub(crate) fn bits_within(curves: &mut [Curve], most: f64, least: f64) -> f64 {
         if passes(&next) && curves.iter_mut().fold(false, |more, curve| curve.refine() | more) {
             continue;
         }
-        let (mut few, mut fits) = (sum(&coarse).max(least), sum(&next).max(least));
+        let mut few = sum(&coarse).max(least);
+        let mut fits = sum(&next).max(least);
         while few < (1.0 - RESOLUTION) * fits {
             let middle = (few + fits) / 2.0;
             if passes(Allotment::new(curves, middle).points()) {
@@ -115,18 +118,22 @@ fn neighbors(curves: &[&Curve], is_coarse: impl Fn(&[Point]) -> bool) -> (Vec<Po
     let choose = |log: f64| -> Vec<Point> {
         let lambda = math::exp2(log);
         let cost = |point: &Point| point.weighted + lambda * point.bits;
-        let least = |curve: &&Curve| {
-            let points = curve.points.iter().copied();
-            points.min_by(|a, b| cost(a).total_cmp(&cost(b)))
-        };
-        curves.iter().filter_map(least).collect()
+        curves
+            .iter()
+            .filter_map(|curve: &&Curve| {
+                let points = curve.points.iter().copied();
+                points.min_by(|a, b| cost(a).total_cmp(&cost(b)))
+            })
+            .collect()
     };
     let most = curves.iter().flat_map(|curve| curve.points.first());
     let most = most.fold(f64::MIN_POSITIVE, |most, point| most.max(point.weighted));
     let most = math::log2(most) + 1.0;
     // Above the first multiplier only the coarsest points are chosen, below the second only the finest.
-    let (mut fits, mut passes) = (most, most - 120.0);
-    let (mut best, mut next) = (choose(fits), choose(passes));
+    let mut fits = most;
+    let mut passes = most - 120.0;
+    let mut best = choose(fits);
+    let mut next = choose(passes);
     if is_coarse(&next) {
         return (next.clone(), next);
     }
@@ -146,13 +153,14 @@ fn neighbors(curves: &[&Curve], is_coarse: impl Fn(&[Point]) -> bool) -> (Vec<Po
 fn between(curves: &[&Curve], fits: &[Point], passes: &[Point], target: f64) -> Vec<Point> {
     let at = |share: f64| -> Vec<Point> {
         let pairs = curves.iter().zip(fits.iter().zip(passes));
-        let point = |(curve, (fits, passes)): (&&Curve, (&Point, &Point))| {
-            if fits.knob == passes.knob {
-                return *fits;
-            }
-            curve.best_at(fits.knob * math::pow(passes.knob / fits.knob, share))
-        };
-        pairs.map(point).collect()
+        pairs
+            .map(|(curve, (fits, passes)): (&&Curve, (&Point, &Point))| {
+                if fits.knob == passes.knob {
+                    return *fits;
+                }
+                curve.best_at(fits.knob * math::pow(passes.knob / fits.knob, share))
+            })
+            .collect()
     };
     furthest(at, fits.to_vec(), 1.0, target)
 }
@@ -163,11 +171,17 @@ fn finer(curves: &[&Curve], fits: &[Point], target: f64) -> Vec<Point> {
     let sends = |(curve, point): (&&Curve, &Point)| point.knob < curve.coarsest();
     let any = curves.iter().zip(fits).any(sends);
     let at = |octaves: f64| -> Vec<Point> {
-        let point = |(curve, point): (&&Curve, &Point)| match !any || sends((curve, point)) {
-            true => curve.best_at(point.knob * math::exp2(-octaves)),
-            false => *point,
-        };
-        curves.iter().zip(fits).map(point).collect()
+        curves
+            .iter()
+            .zip(fits)
+            .map(|(curve, point): (&&Curve, &Point)| {
+                if !any || sends((curve, point)) {
+                    curve.best_at(point.knob * math::exp2(-octaves))
+                } else {
+                    *point
+                }
+            })
+            .collect()
     };
     furthest(at, fits.to_vec(), OCTAVES, target)
 }
@@ -179,11 +193,13 @@ fn equal(curves: &[&Curve], target: f64) -> Vec<Point> {
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
     let at = |octaves: f64| -> Vec<Point> {
         let knob = most * math::exp2(-octaves);
-        let point = |curve: &&Curve| match coarsest(curve) {
-            point if point.knob <= knob => point,
-            _ => curve.best_at(knob),
-        };
-        curves.iter().map(point).collect()
+        curves
+            .iter()
+            .map(|curve: &&Curve| match coarsest(curve) {
+                point if point.knob <= knob => point,
+                _ => curve.best_at(knob),
+            })
+            .collect()
     };
     furthest(at, curves.iter().map(coarsest).collect(), OCTAVES, target)
 }
@@ -191,8 +207,11 @@ fn equal(curves: &[&Curve], target: f64) -> Vec<Point> {
 /// The furthest points on a path from 0 to `end` whose bits are at most `target`, or near it; `first` if there are none. By
 /// turns half of the way between two places, and where a line through their bits reaches the target.
 fn furthest(at: impl Fn(f64) -> Vec<Point>, first: Vec<Point>, end: f64, target: f64) -> Vec<Point> {
-    let (mut fits, mut passes, mut best) = (0.0, end, first);
-    let (mut least, mut most) = (sum(&best), f64::INFINITY);
+    let mut fits = 0.0;
+    let mut passes = end;
+    let mut best = first;
+    let mut least = sum(&best);
+    let mut most = f64::INFINITY;
     for step in 0..MOST_STEPS {
         let line = (target * (1.0 + NEAR) / 2.0 - least) / (most - least);
         let share = if step % 2 == 1 && most.is_finite() {

@@ -41,9 +41,14 @@ pub(crate) fn section_bytes(method: &Method, shape: Shape, places: usize) -> u64
         (false, quantize) => {
             let parts = method.reduce.method().most_parts(shape, places);
             let parts = parts.unwrap_or_else(|| vec![Part::indexed(shape.len())]);
-            let bytes = |part: &Part| part_bytes(*part, shape.len(), quantize.method());
             // A longer section falls back to the exact values.
-            EMPTY + (RECIPE - EMPTY + parts.iter().map(bytes).sum::<u64>()).min(shape.len() as u64 * 4)
+            EMPTY
+                + (RECIPE - EMPTY
+                    + parts
+                        .iter()
+                        .map(|part: &Part| part_bytes(*part, shape.len(), quantize.method()))
+                        .sum::<u64>())
+                .min(shape.len() as u64 * 4)
         }
     }
 }
@@ -61,7 +66,8 @@ fn part_bytes(part: Part, len: usize, quantize: &dyn Quantizer) -> u64 {
 
 /// Worst-case bytes of the places of `count` of `len` values, as Rice codes: other coders are used where they are shorter.
 fn index_bytes(count: usize, len: usize) -> u64 {
-    let (kept, len) = (count as f64, len.max(count) as f64);
+    let kept = count as f64;
+    let len = len.max(count) as f64;
     let bits = kept * (math::log2(len / kept) + INDEX_BITS) + (kept / BLOCK).ceil() * BLOCK_BITS;
     let bytes = (bits / 8.0) as u64 + 1;
     bytes + varint_bytes(2 * bytes + 1)

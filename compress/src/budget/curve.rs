@@ -319,7 +319,8 @@ impl Curve {
         let Some(first) = first.filter(|&at| at > 0) else {
             return;
         };
-        let (mut fine, mut coarse) = (self.points[first], self.points[first - 1].knob);
+        let mut fine = self.points[first];
+        let mut coarse = self.points[first - 1].knob;
         for _ in 0..HALVINGS {
             let middle = self.at((fine.knob * coarse).sqrt());
             if self.fits(&middle) {

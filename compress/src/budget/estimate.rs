@@ -48,7 +48,8 @@ impl BudgetEstimate {
     pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u TensorGroup, &'u Method)> + Clone) -> Self {
         let aside = aside_bytes(units.clone());
         let least = least_bytes(units.clone());
-        let (mut values, mut heads) = (0, least);
+        let mut values = 0;
+        let mut heads = least;
         let mut exact = (OVERHEAD + FLAGGED) as u64 + aside;
         let mut sharing = (Vec::new(), 0);
         for (unit, method) in units.filter(|(unit, _)| unit.role == Role::Trained) {

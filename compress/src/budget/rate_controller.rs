@@ -33,7 +33,8 @@ impl RateController {
 
     /// Records the bytes that the last target gave.
     pub(crate) fn missed(&mut self, bytes: f64, fits: bool) {
-        let (asked, given) = (self.next, math::ln(bytes.max(1.0)));
+        let asked = self.next;
+        let given = math::ln(bytes.max(1.0));
         if fits {
             self.fits = self.fits.max(asked);
         } else {

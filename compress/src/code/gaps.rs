@@ -91,15 +91,17 @@ impl<'a> IndexPlane<'a> {
     }
 
     pub(crate) fn open(&self) -> Result<Indices<'a>, Error> {
-        let corrupt = |_| Error::Corrupt {
-            what: "gap tokens".to_owned(),
-            offset: self.offset,
-        };
-        let places = match self.coder {
-            Coder::Rice => Places::Rice(rice::Decoder::new(self.body)),
-            Coder::Tokens(code) => Places::Tokens(tokens::Decoder::new(self.body, self.kept, code).map_err(corrupt)?),
-            Coder::Flags => Places::Flags(SupportDecoder::new(self.body, self.shape)),
-        };
+        let places =
+            match self.coder {
+                Coder::Rice => Places::Rice(rice::Decoder::new(self.body)),
+                Coder::Tokens(code) => Places::Tokens(tokens::Decoder::new(self.body, self.kept, code).map_err(
+                    |_| Error::Corrupt {
+                        what: "gap tokens".to_owned(),
+                        offset: self.offset,
+                    },
+                )?),
+                Coder::Flags => Places::Flags(SupportDecoder::new(self.body, self.shape)),
+            };
         Ok(Indices {
             places,
             next: 0,

@@ -83,7 +83,8 @@ fn lengths(counts: &[u64; 256]) -> [u8; 256] {
 }
 
 fn write_lengths(counts: &[u64; 256], lengths: &[u8; 256], out: &mut BitWriter<'_>) {
-    let (mut symbol, mut used) = (0, 0);
+    let mut symbol = 0;
+    let mut used = 0;
     while used < TOTAL {
         let absent = counts[symbol..]
             .iter()
@@ -108,7 +109,8 @@ fn write_lengths(counts: &[u64; 256], lengths: &[u8; 256], out: &mut BitWriter<'
 /// Reads the output of [`write_lengths`] for symbols below `1 << width`; `None` if the code is not complete.
 fn read_lengths(bits: &mut BitReader<'_>, width: u32) -> Option<[Option<u8>; 256]> {
     let mut lengths = [None; 256];
-    let (mut symbol, mut used) = (0, 0);
+    let mut symbol = 0;
+    let mut used = 0;
     while used < TOTAL {
         if symbol >> width != 0 {
             return None;

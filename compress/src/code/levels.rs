@@ -112,7 +112,8 @@ impl<'a> LevelPlane<'a> {
 
     /// Order-0 entropy in bytes of the plane of `count` levels.
     pub(crate) fn bound(&self, count: usize) -> Result<f64, Error> {
-        let (mut levels, mut counts) = (self.open()?, Counts::new());
+        let mut levels = self.open()?;
+        let mut counts = Counts::new();
         let mut block = vec![0; count.min(4096)];
         for start in (0..count).step_by(4096) {
             let block = &mut block[..(count - start).min(4096)];

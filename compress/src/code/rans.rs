@@ -155,7 +155,8 @@ impl SymbolReader for Decoder<'_> {
         let (groups, tail) = rest.as_chunks_mut::<LANES>();
         head.iter_mut().for_each(|symbol| *symbol = self.single());
         let slots: &[Slot; TOTAL as usize] = self.slots.as_ref().try_into().expect("one slot for each of the total");
-        let (mut states, mut next) = (self.states, self.next);
+        let mut states = self.states;
+        let mut next = self.next;
         for group in groups {
             for (state, symbol) in states.iter_mut().zip(group) {
                 *symbol = step(state, slots, self.words, &mut next);

@@ -36,8 +36,10 @@ pub(crate) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>
 /// Places and values of the nonzero levels.
 #[inline(never)]
 fn gather(levels: &[i32]) -> (Vec<u32>, Vec<i32>) {
-    let (mut places, mut kept) = (Vec::new(), Vec::new());
-    let (mut some_places, mut some_kept) = ([0; GROUP], [0; GROUP]);
+    let mut places = Vec::new();
+    let mut kept = Vec::new();
+    let mut some_places = [0; GROUP];
+    let mut some_kept = [0; GROUP];
     for (start, group) in (0..).step_by(GROUP).zip(levels.chunks(GROUP)) {
         if group.iter().fold(0, |any, level| any | level) == 0 {
             continue;

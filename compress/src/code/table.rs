@@ -43,7 +43,8 @@ impl Table {
 
     /// Writes frequencies from symbol 0 until they sum to the total. A zero is followed by the number of further zeros.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        let (mut symbol, mut sum) = (0, 0);
+        let mut symbol = 0;
+        let mut sum = 0;
         while sum < TOTAL {
             let freq = self.freqs[symbol];
             out.varint(u64::from(freq));
@@ -62,7 +63,8 @@ impl Table {
         let what = "frequency table";
         let symbols = 1usize << width;
         let mut freqs = [0u16; 256];
-        let (mut symbol, mut left) = (0, u64::from(TOTAL));
+        let mut symbol = 0;
+        let mut left = u64::from(TOTAL);
         while left > 0 {
             let freq = reader.varint(what)?;
             if symbol >= symbols || freq > left {
@@ -84,12 +86,11 @@ impl Table {
 
     /// Bits of symbols with this histogram, without the final states of the coder.
     pub(crate) fn cost(&self, counts: &[u64; 256]) -> f64 {
-        let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - math::log2(f64::from(freq)));
         counts
             .iter()
             .zip(&self.freqs)
             .filter(|&(&count, _)| count > 0)
-            .map(bits)
+            .map(|(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - math::log2(f64::from(freq))))
             .sum()
     }
 }

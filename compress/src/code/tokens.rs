@@ -83,7 +83,8 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next gaps. All calls together may not ask for more than `count` gaps.
     pub(crate) fn read(&mut self, out: &mut [u32]) {
-        let (mut tokens, mut bits) = ([0; PORTION], self.bits.clone());
+        let mut tokens = [0; PORTION];
+        let mut bits = self.bits.clone();
         for part in out.chunks_mut(PORTION) {
             let tokens = &mut tokens[..part.len()];
             self.tokens.read(tokens);

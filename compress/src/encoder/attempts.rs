@@ -169,7 +169,9 @@ fn shortest(lens: &[usize], sizes: &[u64], goal: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..lens.len()).collect();
     order.sort_by_key(|&at| lens[at]);
     let difference = (sizes.iter().sum::<u64>() as f64 - goal).abs();
-    let (mut count, mut bytes, mut values) = (0, 0.0, 0);
+    let mut count = 0;
+    let mut bytes = 0.0;
+    let mut values = 0;
     while count < order.len() && (bytes < difference * PART || (values as f64) * CHANGE < difference * 8.0) {
         (bytes, values) = (bytes + sizes[order[count]] as f64, values + lens[order[count]]);
         count += 1;

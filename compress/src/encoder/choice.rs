@@ -32,9 +32,10 @@ pub(crate) fn codec<'m>(method: &'m Method, tensor: &TensorValues<'_>, round: u6
         return Ok(method);
     }
     let needs_all = method.each().any(|codec| codec.reduce.method().needs_all_rows());
-    let range = match needs_all {
-        true => 0..tensor.values.len(),
-        false => sample(tensor.values, round),
+    let range = if needs_all {
+        0..tensor.values.len()
+    } else {
+        sample(tensor.values, round)
     };
     let mut best: Option<(f64, &Method)> = None;
     for codec in method.each() {
@@ -54,9 +55,10 @@ fn part<'v>(tensor: &TensorValues<'v>, range: &Range<usize>, codec: &Method) -> 
         values: cut(tensor.values),
         squared_gradients: tensor.squared_gradients.map(cut),
         residual: tensor.residual.map(cut),
-        shape: match range.len() == tensor.values.len() {
-            true => tensor.shape,
-            false => Shape::row(range.len()),
+        shape: if range.len() == tensor.values.len() {
+            tensor.shape
+        } else {
+            Shape::row(range.len())
         },
         quantize: codec.quantize,
         ..*tensor
@@ -82,9 +84,10 @@ fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whol
     let error: f64 = pairs
         .map(|(value, decoded)| square(f64::from(*value) - f64::from(decoded)))
         .sum();
-    let len = match is_whole || codec.code == CodeSpec::Pack {
-        true => bytes.len() as f64,
-        false => stages.entropy_bound.clamp(1.0, bytes.len() as f64),
+    let len = if is_whole || codec.code == CodeSpec::Pack {
+        bytes.len() as f64
+    } else {
+        stages.entropy_bound.clamp(1.0, bytes.len() as f64)
     };
     Ok((1.0 - error / sum_of_squares(tensor.values)) / len)
 }
@@ -100,9 +103,10 @@ fn sample(values: &[f32], round: u64) -> Range<usize> {
     // The golden ratio spreads the starts evenly.
     let first = (round as f64 * 0.618_033_988_749_895).fract() * places as f64;
     let first = (first as usize).min(places - 1);
-    match values[first..first + len].iter().any(|value| *value != 0.0) {
-        true => first..first + len,
-        false => 0..values.len(),
+    if values[first..first + len].iter().any(|value| *value != 0.0) {
+        first..first + len
+    } else {
+        0..values.len()
     }
 }
 

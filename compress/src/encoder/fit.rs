@@ -5,7 +5,7 @@ use crate::budget::curve::Curve;
 use crate::budget::estimate::SECTION;
 use crate::encoder::attempts::{Within, largest_frame};
 use crate::encoder::split_low_rank;
-use crate::encoder::task::{ByteLimit, EncodeTask};
+use crate::encoder::task::{ByteLimit, EncodeTask, FrameLimits};
 use crate::error::Error;
 use crate::layout::Role;
 use crate::section::encode::encode;
@@ -19,38 +19,47 @@ const SECTION_ERROR: f64 = 0.9;
 
 /// Encodes each task with its own step or density.
 pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    let work = |mut task: EncodeTask<'_>| {
+    threads::map(tasks, threads, |mut task: EncodeTask<'_>| {
         if Curve::has_step(&task.input) {
             let curve = Curve::weighted(&task.input, 1.0, 1.0, 0.0);
             let step = curve.own_step(&task.input);
             split_low_rank::choose(&mut task, &curve, step, 0.0);
         }
         encode(&task.input, task.warm)
-    };
-    threads::map(tasks, threads, work).into_iter().collect()
+    })
+    .into_iter()
+    .collect()
 }
 
-/// Encodes the tasks within `limit`, or within `most` if the sections take more than that.
+/// Encodes the tasks within their budget, or as small as `limits.most` if the sections take more than that.
 ///
 /// # Errors
 /// Those of [`encode_within`].
 pub(crate) fn encode_limited(
-    limit: Option<ByteLimit>,
-    most: Option<ByteLimit>,
+    limits: FrameLimits,
     mut tasks: Vec<EncodeTask<'_>>,
     threads: usize,
 ) -> Result<Vec<Encoded>, Error> {
-    let of = |tasks| match limit {
+    if let Some(most) = limits.most {
+        let sections = encode_aimed(
+            limits.budget,
+            tasks.iter_mut().map(EncodeTask::again).collect(),
+            threads,
+        )?;
+        let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+        if bytes <= most.bytes {
+            return Ok(sections);
+        }
+        return encode_within(most, tasks, threads);
+    }
+    encode_aimed(limits.budget, tasks, threads)
+}
+
+fn encode_aimed(budget: Option<ByteLimit>, tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    match budget {
         None => encode_all(tasks, threads),
         Some(limit) => encode_within(limit, tasks, threads),
-    };
-    let Some(most) = most else { return of(tasks) };
-    let sections = of(tasks.iter_mut().map(EncodeTask::again).collect())?;
-    let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-    if bytes <= most.bytes {
-        return Ok(sections);
     }
-    encode_within(most, tasks, threads)
 }
 
 /// Encodes the tasks so that their sections together take at most `limit`.
@@ -64,7 +73,8 @@ pub(crate) fn encode_within(
 ) -> Result<Vec<Encoded>, Error> {
     let places: Vec<bool> = tasks.iter().map(|task| Curve::has_knob(&task.input)).collect();
     let is_counted = |task: &EncodeTask<'_>| limit.counts_aside || task.role == Role::Trained;
-    let (mut free, mut fixed) = (Vec::new(), Vec::new());
+    let mut free = Vec::new();
+    let mut fixed = Vec::new();
     for (task, &is_free) in tasks.into_iter().zip(&places) {
         if is_free { free.push(task) } else { fixed.push(task) }
     }
@@ -83,9 +93,12 @@ pub(crate) fn encode_within(
         ..limit
     };
     let fitted = fit(left, free, threads)?;
-    let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
-    let of = |is_free| if is_free { fitted.next() } else { fixed.next() };
-    Ok(places.into_iter().filter_map(of).collect())
+    let mut fitted = fitted.into_iter();
+    let mut fixed = fixed.into_iter();
+    Ok(places
+        .into_iter()
+        .filter_map(|is_free| if is_free { fitted.next() } else { fixed.next() })
+        .collect())
 }
 
 fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {

@@ -2,13 +2,15 @@
 
 pub(crate) mod attempts;
 pub(crate) mod bits;
+pub(crate) mod bits_curve;
 pub(crate) mod budget_agent;
 pub(crate) mod choice;
 pub(crate) mod fit;
-pub(crate) mod given;
-pub(crate) mod group;
-pub(crate) mod measured;
+pub(crate) mod learned;
+pub(crate) mod options;
+pub(crate) mod plan;
 pub(crate) mod save;
+pub(crate) mod section;
 pub(crate) mod split_low_rank;
 pub(crate) mod task;
 pub(crate) mod update;

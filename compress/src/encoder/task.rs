@@ -41,6 +41,15 @@ impl EncodeTask<'_> {
     }
 }
 
+/// Limits of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameLimits {
+    /// What the sections aim at; without it each section has its own step or density.
+    pub(crate) budget: Option<ByteLimit>,
+    /// What they do not exceed, if they can be so small.
+    pub(crate) most: Option<ByteLimit>,
+}
+
 /// Limit on the bytes of all sections of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteLimit {

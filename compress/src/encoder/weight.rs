@@ -27,14 +27,19 @@ pub(crate) fn factors(sections: &[Weighed<'_>]) -> Vec<f64> {
             energy: sum.energy + one.energy,
             weighted: sum.weighted + one.weighted,
         });
-    let factor = |(section, salience): (&Weighed<'_>, &Option<Salience>)| match (section.weight, salience) {
-        (Weight::Number(number), _) => number,
-        (Weight::Fisher, Some(one)) if one.energy > 0.0 && all.weighted > 0.0 => {
-            (one.mean() / all.mean()).clamp(LEAST, MOST)
-        }
-        (Weight::Fisher, _) => 1.0,
-    };
-    sections.iter().zip(&saliences).map(factor).collect()
+    sections
+        .iter()
+        .zip(&saliences)
+        .map(
+            |(section, salience): (&Weighed<'_>, &Option<Salience>)| match (section.weight, salience) {
+                (Weight::Number(number), _) => number,
+                (Weight::Fisher, Some(one)) if one.energy > 0.0 && all.weighted > 0.0 => {
+                    (one.mean() / all.mean()).clamp(LEAST, MOST)
+                }
+                (Weight::Fisher, _) => 1.0,
+            },
+        )
+        .collect()
 }
 
 /// Sums over the values of a section.

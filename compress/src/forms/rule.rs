@@ -110,7 +110,8 @@ impl Table {
         };
         self.form = at.map(|at| forms[at]);
         at.ok_or_else(|| {
-            let (form, quoted) = (asked.unwrap_or_default(), |name| format!("{name:?}"));
+            let form = asked.unwrap_or_default();
+            let quoted = |name| format!("{name:?}");
             let forms: Vec<String> = forms.iter().map(quoted).collect();
             let (last, others) = forms.split_last().expect("a rule with forms has several");
             Error::Usage(format!("form {form:?}, expected {} or {last}", others.join(", ")))
@@ -158,9 +159,10 @@ impl Table {
     /// Removes the seed: a whole number of 32 bits, which TOML and JSON hold exactly; 0 by default.
     pub(crate) fn seed(&mut self) -> Result<u32, Error> {
         let seed = self.number("seed", 0.0, 0.0..=f64::from(u32::MAX))?;
-        match seed.fract() == 0.0 {
-            true => Ok(seed as u32),
-            false => Err(Error::Usage(format!("`seed` must be a whole number, not {seed}"))),
+        if seed.fract() == 0.0 {
+            Ok(seed as u32)
+        } else {
+            Err(Error::Usage(format!("`seed` must be a whole number, not {seed}")))
         }
     }
 
@@ -264,11 +266,13 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
 
 /// The points of a schedule. An array of pairs would be read without what follows them.
 fn pairs(points: &[Vec<f64>]) -> Result<Vec<(u64, f64)>, Error> {
-    let pair = |point: &Vec<f64>| match point[..] {
-        [round, value] if round.fract() == 0.0 && (0.0..1e15).contains(&round) => Ok((round as u64, value)),
-        _ => Err(Error::Usage(format!(
-            "`points` are pairs [[round, value], ..] of a whole number and a number, not {point:?}"
-        ))),
-    };
-    points.iter().map(pair).collect()
+    points
+        .iter()
+        .map(|point: &Vec<f64>| match point[..] {
+            [round, value] if round.fract() == 0.0 && (0.0..1e15).contains(&round) => Ok((round as u64, value)),
+            _ => Err(Error::Usage(format!(
+                "`points` are pairs [[round, value], ..] of a whole number and a number, not {point:?}"
+            ))),
+        })
+        .collect()
 }

@@ -89,7 +89,8 @@ impl Decoded {
     pub fn add_range(&self, range: Range<usize>, weight: f32, acc: &mut [f32]) {
         self.each(|run| match run {
             Values::Dense(start, values) => {
-                let (from, to) = (start.max(range.start), (start + values.len()).min(range.end));
+                let from = start.max(range.start);
+                let to = (start + values.len()).min(range.end);
                 if from < to {
                     add_scaled(weight, &values[from - start..to - start], &mut acc[from..to]);
                 }
@@ -109,7 +110,8 @@ impl Decoded {
         out.fill(0.0);
         self.each(|run| match run {
             Values::Dense(start, values) => {
-                let (from, to) = (start.max(range.start), (start + values.len()).min(range.end));
+                let from = start.max(range.start);
+                let to = (start + values.len()).min(range.end);
                 if from < to {
                     out[from - range.start..to - range.start].copy_from_slice(&values[from - start..to - start]);
                 }
@@ -164,10 +166,9 @@ impl Decoded {
         (self.limit, self.is_whole) = (limit, true);
     }
 
-    /// A sink of the values of the next section, of which the model's index of the first is `from`.
-    pub(crate) fn section(&mut self, from: usize) -> Record<'_> {
+    /// Begins the next section.
+    pub(crate) fn begin_section(&mut self) {
         self.nonzeros.push(0);
-        Record { decoded: self, from }
     }
 
     /// Ends a section of `len` values.
@@ -179,7 +180,8 @@ impl Decoded {
     }
 
     fn each(&self, mut visit: impl FnMut(Values<'_>)) {
-        let (mut indices, mut values) = (self.indices.as_slice(), self.values.as_slice());
+        let mut indices = self.indices.as_slice();
+        let mut values = self.values.as_slice();
         for run in &self.runs {
             match *run {
                 Run::Dense { start, len } => visit(Values::Dense(start, values.split_off(..len).unwrap_or_default())),
@@ -202,6 +204,16 @@ impl Decoded {
         self.is_whole
     }
 
+    /// Counts the nonzero values of the section, and returns those of `values`.
+    fn measure(&mut self, values: &[f32]) -> u64 {
+        self.largest = self.largest.max(largest(values));
+        let found = nonzeros(values);
+        if let Some(sum) = self.nonzeros.last_mut() {
+            *sum += found;
+        }
+        found
+    }
+
     fn push_sparse(&mut self, entries: impl Iterator<Item = (u32, f32)>) {
         let before = self.values.len();
         for (index, value) in entries {
@@ -213,11 +225,13 @@ impl Decoded {
 
     /// Appends the nonzero values, of which there are `count`, with their indices from `start`.
     fn push_nonzeros(&mut self, start: u32, values: &[f32], count: usize) {
-        let (first_index, first_value) = (self.indices.len(), self.values.len());
+        let first_index = self.indices.len();
+        let first_value = self.values.len();
         // One place more, where zeros after the last are written: a test of each value would take longer.
         self.indices.resize(first_index + count + 1, 0);
         self.values.resize(first_value + count + 1, 0.0);
-        let (indices, kept) = (&mut self.indices[first_index..], &mut self.values[first_value..]);
+        let indices = &mut self.indices[first_index..];
+        let kept = &mut self.values[first_value..];
         let mut next = 0;
         for (start, group) in (start..).step_by(GROUP).zip(values.chunks(GROUP)) {
             if group.iter().fold(0, |any, value| any | value.to_bits() << 1) == 0 {
@@ -248,59 +262,43 @@ enum Values<'a> {
     Sparse(&'a [u32], &'a [f32]),
 }
 
-/// Keeps the decoded values of a section.
-pub(crate) struct Record<'a> {
-    decoded: &'a mut Decoded,
-    from: usize,
-}
-
-impl Record<'_> {
-    fn measure(&mut self, values: &[f32]) -> u64 {
-        self.decoded.largest = self.decoded.largest.max(largest(values));
-        let found = nonzeros(values);
-        if let Some(sum) = self.decoded.nonzeros.last_mut() {
-            *sum += found;
-        }
-        found
-    }
-}
-
-impl Sink for Record<'_> {
+/// Keeps the values with their indices in the model.
+impl Sink for Decoded {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let found = self.measure(values) as usize;
-        let (start, decoded) = (self.from + start, &mut *self.decoded);
         let end = start + values.len();
         if found * SPARSE <= values.len() || values.len() < FEW {
-            if decoded.note(start, end, 8 * found) {
-                decoded.push_nonzeros(start as u32, values, found);
+            if self.note(start, end, 8 * found) {
+                self.push_nonzeros(start as u32, values, found);
             }
             return;
         }
-        if !decoded.note(start, end, 4 * values.len()) {
+        if !self.note(start, end, 4 * values.len()) {
             return;
         }
-        decoded.values.extend_from_slice(values);
-        match decoded.runs.last_mut() {
+        self.values.extend_from_slice(values);
+        match self.runs.last_mut() {
             Some(Run::Dense { start: first, len }) if *first + *len == start => *len += values.len(),
-            _ => decoded.runs.push(Run::Dense {
+            _ => self.runs.push(Run::Dense {
                 start,
                 len: values.len(),
             }),
         }
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
         self.measure(values);
-        let (from, decoded) = (self.from as u32, &mut *self.decoded);
         let (Some(first), Some(last)) = (indices.first(), indices.last()) else {
             return;
         };
-        let (first, last) = ((from + first) as usize, (from + last) as usize);
         if !indices.is_sorted() {
-            decoded.ascending = None;
+            self.ascending = None;
         }
-        if decoded.note(first, last + 1, 8 * indices.len()) {
-            decoded.push_sparse(indices.iter().map(|index| from + index).zip(values.iter().copied()));
+        let first = start + *first as usize;
+        let end = start + *last as usize + 1;
+        if self.note(first, end, 8 * indices.len()) {
+            let start = start as u32;
+            self.push_sparse(indices.iter().map(|index| start + index).zip(values.iter().copied()));
         }
     }
 }
@@ -357,10 +355,10 @@ mod tests {
                     acc[*index as usize] += 0.3 * value;
                     largest = largest.max(value.abs());
                 }
-                let mut record = decoded.section(0);
+                decoded.begin_section();
                 match gap {
-                    None => record.dense(*start, &values),
-                    Some(_) => record.sparse(&indices, &values),
+                    None => decoded.dense(*start, &values),
+                    Some(_) => decoded.sparse(0, &indices, &values),
                 }
                 decoded.end_section(LEN);
             }
@@ -387,10 +385,10 @@ mod tests {
     fn values_beyond_the_limit_are_not_kept_but_counted() {
         let mut decoded = Decoded::default();
         decoded.clear(100);
-        let mut record = decoded.section(10);
-        record.dense(0, &[1.0; 20]);
-        assert!(record.decoded.is_whole());
-        record.dense(20, &[-3.0; 20]);
+        decoded.begin_section();
+        decoded.dense(10, &[1.0; 20]);
+        assert!(decoded.is_whole());
+        decoded.dense(30, &[-3.0; 20]);
         decoded.end_section(40);
         assert!(!decoded.is_whole());
         assert_eq!(
@@ -398,7 +396,8 @@ mod tests {
             (3.0, &[40][..], 0)
         );
         decoded.clear(100);
-        decoded.section(10).sparse(&[0, 5], &[1.0, 2.0]);
+        decoded.begin_section();
+        decoded.sparse(10, &[0, 5], &[1.0, 2.0]);
         let mut out = vec![9.0; 6];
         decoded.read(11..17, &mut out);
         assert_eq!(out, [0.0, 0.0, 0.0, 0.0, 2.0, 0.0]);

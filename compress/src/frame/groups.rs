@@ -39,7 +39,8 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
     let unit = |role, shape, tensors: Vec<usize>| {
         let mut first = 0;
         let span = |&at: &usize| {
-            let (offset, len) = (layout.tensors()[at].offset, layout.tensors()[at].len);
+            let offset = layout.tensors()[at].offset;
+            let len = layout.tensors()[at].len;
             first += len;
             Span {
                 first: first - len,
@@ -135,7 +136,8 @@ impl<S: Sink> Sink for Spread<'_, S> {
         // Binary search, as a merged group may have as many tensors as values.
         let before = self.spans.partition_point(|span| span.first + span.len <= start);
         for span in &self.spans[before..] {
-            let (from, to) = (start.max(span.first), end.min(span.first + span.len));
+            let from = start.max(span.first);
+            let to = end.min(span.first + span.len);
             if from >= to {
                 break;
             }
@@ -144,9 +146,12 @@ impl<S: Sink> Sink for Spread<'_, S> {
         }
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
+        if let [span] = self.spans {
+            return self.inner.sparse(span.offset + start, indices, values);
+        }
         for (&index, value) in indices.iter().zip(values) {
-            self.dense(index as usize, std::slice::from_ref(value));
+            self.dense(start + index as usize, std::slice::from_ref(value));
         }
     }
 }
@@ -199,7 +204,7 @@ mod tests {
         let mut out = vec![0.0; 15];
         let mut set = Set(&mut out);
         units[0].spread(&mut set).dense(1, &[1.5, 2.5, 3.5]);
-        units[0].spread(&mut set).sparse(&[0, 4], &[9.0, 8.0]);
+        units[0].spread(&mut set).sparse(0, &[0, 4], &[9.0, 8.0]);
         let mut expected = [0.0; 15];
         (expected[0], expected[1], expected[2], expected[13], expected[14]) = (9.0, 1.5, 2.5, 3.5, 8.0);
         assert_eq!(out, expected);

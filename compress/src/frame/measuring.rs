@@ -16,8 +16,6 @@ const LANES: usize = 8;
 pub(crate) struct Measuring<'a, const N: usize> {
     pub(crate) weight: f32,
     pub(crate) acc: &'a mut [f32],
-    /// The model's index of the first value of the section.
-    pub(crate) from: usize,
     pub(crate) nonzeros: u64,
     sums: [Squares; N],
     ascending: Option<usize>,
@@ -28,7 +26,6 @@ impl<'a, const N: usize> Measuring<'a, N> {
         Self {
             weight,
             acc,
-            from: 0,
             nonzeros: 0,
             sums: ranges.map(Squares::of),
             ascending: Some(0),
@@ -48,7 +45,6 @@ impl<'a, const N: usize> Measuring<'a, N> {
 
 impl<const N: usize> Sink for Measuring<'_, N> {
     fn dense(&mut self, start: usize, values: &[f32]) {
-        let start = self.from + start;
         self.nonzeros += nonzeros(values);
         add_scaled(self.weight, values, &mut self.acc[start..start + values.len()]);
         if self.note(start, start + values.len()) {
@@ -56,10 +52,10 @@ impl<const N: usize> Sink for Measuring<'_, N> {
         }
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
         self.nonzeros += nonzeros(values);
         for (&index, value) in indices.iter().zip(values) {
-            let at = self.from + index as usize;
+            let at = start + index as usize;
             self.acc[at] += self.weight * value;
             if self.note(at, at + 1) {
                 self.sums.iter_mut().for_each(|sum| sum.one(at, *value));
@@ -94,14 +90,16 @@ impl Squares {
             return;
         }
         let square = f64::from(value) * f64::from(value);
-        match at < self.whole {
-            true => self.lanes[(at - self.range.start) % LANES] += square,
-            false => self.rest += square,
+        if at < self.whole {
+            self.lanes[(at - self.range.start) % LANES] += square
+        } else {
+            self.rest += square
         }
     }
 
     pub(crate) fn dense(&mut self, start: usize, values: &[f32]) {
-        let (from, to) = (start.max(self.range.start), (start + values.len()).min(self.range.end));
+        let from = start.max(self.range.start);
+        let to = (start + values.len()).min(self.range.end);
         if from >= to {
             return;
         }

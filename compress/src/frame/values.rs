@@ -15,6 +15,15 @@ use crate::sink::Sink;
 use crate::threads;
 
 impl<'a> Frame<'a> {
+    /// Passes the decoded values to `sink` with their indices in the model. All ways to decode a frame are sinks of this.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Truncated`, `NotFinite`.
+    pub(crate) fn decode_into(&self, sink: &mut impl Sink) -> Result<(), Error> {
+        let mut sections = self.sections.iter();
+        sections.try_for_each(|(unit, section)| section.decode(&mut unit.spread(sink)))
+    }
+
     /// Decodes everything and returns the largest magnitude. `Ok` guarantees that [`Frame::accumulate`] succeeds and
     /// adds no value beyond that magnitude. Uses constant memory.
     ///
@@ -22,26 +31,21 @@ impl<'a> Frame<'a> {
     /// `Corrupt`, `Truncated`, `NotFinite`.
     pub fn verify(&self) -> Result<f32, Error> {
         let mut largest = Largest::default();
-        self.sections
-            .iter()
-            .try_for_each(|(_, section)| section.decode(&mut largest))?;
+        self.decode_into(&mut largest)?;
         Ok(largest.0)
     }
 
-    /// As [`Frame::verify`], and replaces the values of `decoded` by those of this frame, if they take at most `limit` bytes.
+    /// Overwrites `out` with the decoded values. A snapshot decodes bit for bit, including the sign of a zero. Shapes:
+    /// `out: [layout.len()]`.
     ///
     /// # Errors
-    /// As [`Frame::verify`]; then `decoded` is unspecified.
-    pub fn decode_to(&self, limit: usize, decoded: &mut Decoded) -> Result<(), Error> {
-        decoded.clear(limit);
-        for (unit, section) in &self.sections {
-            match unit.range() {
-                Some(range) => section.decode(&mut decoded.section(range.start))?,
-                None => section.decode(&mut unit.spread(&mut decoded.section(0)))?,
-            }
-            decoded.end_section(unit.shape.len());
+    /// As [`Frame::verify`]; then `out` is unspecified. `Usage` if `out` has another length.
+    pub fn decode(&self, out: &mut [f32]) -> Result<(), Error> {
+        self.layout.expect_len(out)?;
+        if self.sections.iter().any(|(_, section)| !section.recipe().is_lossless()) {
+            out.fill(0.0);
         }
-        Ok(())
+        self.decode_into(&mut Set(out))
     }
 
     /// Adds `weight` times the decoded update to `acc`. Shapes: `acc: [layout.len()]`.
@@ -49,20 +53,25 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// As [`Frame::verify`]; then `acc` is unspecified. `Usage` if `acc` has another length.
     pub fn accumulate(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
-        self.accumulate_on(1, weight, acc)
+        self.layout.expect_len(acc)?;
+        self.decode_into(&mut Add { weight, acc })
     }
 
-    /// As [`Frame::accumulate`], on up to `threads` threads and with bit-identical results.
+    /// Adds `weight` times the decoded values of trained tensors to `acc`: what a receiver adds for a frame that names
+    /// this one as its predictor. Shapes: `acc: [layout.len()]`.
     ///
     /// # Errors
     /// As [`Frame::accumulate`].
-    pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
-        self.check_len(acc)?;
-        let spread = |unit: &TensorGroup, section: &Section<'_>, acc: &mut [f32]| {
-            section.decode(&mut unit.spread(&mut Add { weight, acc }))
-        };
-        let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
-        self.on_parts(threads, acc, spread, add).map(drop)
+    pub fn accumulate_trained(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
+        self.layout.expect_len(acc)?;
+        let mut sink = Add { weight, acc };
+        self.trained()
+            .try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut sink)))
+    }
+
+    /// The sections of trained tensors.
+    fn trained(&self) -> impl Iterator<Item = &(TensorGroup, Section<'a>)> {
+        self.sections.iter().filter(|(unit, _)| unit.role == Role::Trained)
     }
 
     /// As [`Frame::accumulate`]; also counts the nonzero decoded values of each section, in the order of [`Frame::sections`], and
@@ -77,37 +86,29 @@ impl<'a> Frame<'a> {
         acc: &mut [f32],
         ranges: [Range<usize>; N],
     ) -> Result<(Vec<u64>, Option<[f64; N]>), Error> {
-        self.check_len(acc)?;
+        self.layout.expect_len(acc)?;
         let mut sink = Measuring::new(weight, acc, ranges);
         let mut counts = Vec::with_capacity(self.sections.len());
         for (unit, section) in &self.sections {
-            (sink.from, sink.nonzeros) = (0, 0);
-            match unit.range() {
-                Some(range) => {
-                    sink.from = range.start;
-                    section.decode(&mut sink)?;
-                }
-                None => section.decode(&mut unit.spread(&mut sink))?,
-            }
+            sink.nonzeros = 0;
+            section.decode(&mut unit.spread(&mut sink))?;
             counts.push(sink.nonzeros.min(unit.shape.len() as u64));
         }
         Ok((counts, sink.norms()))
     }
 
-    /// Adds `weight` times the decoded values of trained tensors to `acc`: what a receiver adds for a frame that names
-    /// this one as its predictor. Shapes: `acc: [layout.len()]`.
+    /// As [`Frame::verify`], and replaces the values of `decoded` by those of this frame, if they take at most `limit` bytes.
     ///
     /// # Errors
-    /// As [`Frame::accumulate`].
-    pub fn accumulate_trained(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
-        self.check_len(acc)?;
-        let mut trained = self.trained();
-        trained.try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut Add { weight, acc: &mut *acc })))
-    }
-
-    /// The sections of trained tensors.
-    fn trained(&self) -> impl Iterator<Item = &(TensorGroup, Section<'a>)> {
-        self.sections.iter().filter(|(unit, _)| unit.role == Role::Trained)
+    /// As [`Frame::verify`]; then `decoded` is unspecified.
+    pub fn decode_to(&self, limit: usize, decoded: &mut Decoded) -> Result<(), Error> {
+        decoded.clear(limit);
+        for (unit, section) in &self.sections {
+            decoded.begin_section();
+            section.decode(&mut unit.spread(decoded))?;
+            decoded.end_section(unit.shape.len());
+        }
+        Ok(())
     }
 
     /// As [`Frame::accumulate`]; also keeps what is decoded, as [`Frame::decode_to`] does. Decodes once.
@@ -121,20 +122,12 @@ impl<'a> Frame<'a> {
         limit: usize,
         decoded: &mut Decoded,
     ) -> Result<(), Error> {
-        self.check_len(acc)?;
+        self.layout.expect_len(acc)?;
+        let mut sum = Add { weight, acc };
         decoded.clear(limit);
         for (unit, section) in &self.sections {
-            match unit.range() {
-                Some(range) => {
-                    let record = decoded.section(range.start);
-                    let acc = &mut acc[range];
-                    section.decode(&mut Both(Add { weight, acc }, record))?;
-                }
-                None => {
-                    let add = Add { weight, acc: &mut *acc };
-                    section.decode(&mut unit.spread(&mut Both(add, decoded.section(0))))?;
-                }
-            }
+            decoded.begin_section();
+            section.decode(&mut unit.spread(&mut Both(&mut sum, decoded)))?;
             decoded.end_section(unit.shape.len());
         }
         Ok(())
@@ -150,46 +143,59 @@ impl<'a> Frame<'a> {
         values: &mut [f32],
         other: Option<&[f32]>,
     ) -> Result<Vec<Products>, Error> {
-        let inner = threads.div_ceil(self.sections.len().max(1));
-        let spread = |unit: &TensorGroup, section: &Section<'_>, values: &mut [f32]| {
-            let mut products = Products::default();
-            match other {
-                Some(other) => unit
-                    .slices(values)
-                    .zip(unit.slices(other))
-                    .for_each(|(values, other)| products.encoded(values, Some(other))),
-                None => unit.slices(values).for_each(|values| products.encoded(values, None)),
+        let mut all = vec![Products::default(); self.sections.len()];
+        // Values of a merged section lie in several places: each is measured with all values, one after another.
+        for ((unit, section), products) in self.sections.iter().zip(&mut all) {
+            if unit.range().is_some() {
+                continue;
+            }
+            let mut others = other.map(|other| unit.slices(other));
+            for values in unit.slices(values) {
+                products.encoded(values, others.as_mut().and_then(Iterator::next));
             }
             let mut sink = Measured {
-                values,
+                values: &mut *values,
                 other,
                 subtract,
-                products,
+                products: *products,
             };
             section.decode(&mut unit.spread(&mut sink))?;
-            Ok(sink.products)
-        };
-        let one = |section: &Section<'_>, range: Range<usize>, values: &mut [f32]| {
+            *products = sink.products;
+        }
+        // Sections of one tensor lie in the order of the layout: each has a part of the values to itself.
+        let mut jobs = Vec::with_capacity(self.sections.len());
+        let mut rest = values;
+        let mut end = 0;
+        for ((unit, section), products) in self.sections.iter().zip(&mut all) {
+            let Some(range) = unit.range() else { continue };
+            let (part, after) = std::mem::take(&mut rest)[range.start - end..].split_at_mut(range.len());
+            rest = after;
+            end = range.end;
+            jobs.push((section, range, part, products));
+        }
+        let inner = threads.div_ceil(self.sections.len().max(1));
+        let measured = threads::map(jobs, threads, |(section, range, values, products)| {
             let other = other.map(|other| &other[range]);
-            let mut products = Products::default();
             products.encoded(values, other);
             let mut sink = Measured {
                 values,
                 other,
                 subtract,
-                products,
+                products: *products,
             };
             section.measure(inner, &mut sink)?;
-            Ok(sink.products)
-        };
-        self.on_parts(threads, values, spread, one)
+            *products = sink.products;
+            Ok(())
+        });
+        measured.into_iter().collect::<Result<(), Error>>()?;
+        Ok(all)
     }
 
     /// Products of the decoded trained values with `values` for each tensor, in the order of the layout; those of buffers
     /// and counters are zero. With `subtract`, also subtracts the decoded trained values from `values`. Shapes:
     /// `values: [layout.len()]`.
     pub(crate) fn measure_by_tensor(&self, subtract: bool, values: &mut [f32]) -> Result<Vec<Products>, Error> {
-        self.check_len(values)?;
+        self.layout.expect_len(values)?;
         let mut products = vec![Products::default(); self.layout.tensors().len()];
         for (unit, section) in self.trained() {
             match (unit.range(), unit.tensors.as_slice()) {
@@ -214,60 +220,6 @@ impl<'a> Frame<'a> {
         Ok(products)
     }
 
-    /// Calls `one` for each section of one tensor with the range of that tensor and its part of `acc`, in parallel;
-    /// calls `several` for each merged section with all of `acc`. Returns the results in the order of the sections.
-    fn on_parts<R: Send>(
-        &self,
-        threads: usize,
-        acc: &mut [f32],
-        several: impl Fn(&TensorGroup, &Section<'a>, &mut [f32]) -> Result<R, Error>,
-        one: impl Fn(&Section<'a>, Range<usize>, &mut [f32]) -> Result<R, Error> + Sync,
-    ) -> Result<Vec<R>, Error> {
-        let mut results = Vec::with_capacity(self.sections.len());
-        for (at, (unit, section)) in self.sections.iter().enumerate() {
-            if unit.range().is_none() {
-                results.push((at, several(unit, section, acc)));
-            }
-        }
-        let (mut jobs, mut rest, mut end) = (Vec::new(), acc, 0);
-        for (at, (unit, section)) in self.sections.iter().enumerate() {
-            let Some(range) = unit.range() else { continue };
-            let (part, after) = std::mem::take(&mut rest)[range.start - end..].split_at_mut(range.len());
-            (rest, end) = (after, range.end);
-            jobs.push((at, section, range, part));
-        }
-        results.extend(threads::map(jobs, threads, |(at, section, range, part)| {
-            (at, one(section, range, part))
-        }));
-        results.sort_by_key(|(at, _)| *at);
-        results.into_iter().map(|(_, result)| result).collect()
-    }
-
-    /// Passes the decoded values to `sink`.
-    pub(crate) fn decode_into(&self, sink: &mut impl Sink) -> Result<(), Error> {
-        let mut sections = self.sections.iter();
-        sections.try_for_each(|(unit, section)| section.decode(&mut unit.spread(sink)))
-    }
-
-    /// Overwrites `out` with the decoded values. A snapshot decodes bit for bit, including the sign of a zero. Shapes:
-    /// `out: [layout.len()]`.
-    ///
-    /// # Errors
-    /// As [`Frame::verify`]; then `out` is unspecified. `Usage` if `out` has another length.
-    pub fn decode(&self, out: &mut [f32]) -> Result<(), Error> {
-        self.check_len(out)?;
-        if self.sections.iter().any(|(_, section)| !section.recipe().is_lossless()) {
-            out.fill(0.0);
-        }
-        for (unit, section) in &self.sections {
-            match unit.range() {
-                Some(range) => section.decode(&mut Set(&mut out[range]))?,
-                None => section.decode(&mut unit.spread(&mut Set(out)))?,
-            }
-        }
-        Ok(())
-    }
-
     /// Decodes one tensor at a time, in the order of the layout, and passes it to `take` with its values, which equal
     /// those of [`Frame::decode`]. Memory: the largest tensor and all merged tensors. Shapes: `values: [tensor.len]`.
     ///
@@ -279,7 +231,8 @@ impl<'a> Frame<'a> {
             self.sections.iter().partition(|(unit, _)| unit.range().is_some());
         alone.sort_by_key(|(unit, _)| unit.tensors.first());
         let mut alone = alone.into_iter();
-        let (mut small, mut firsts) = (Vec::new(), std::collections::BTreeMap::new());
+        let mut small = Vec::new();
+        let mut firsts = std::collections::BTreeMap::new();
         let mut buffer = Vec::new();
         for (unit, section) in together {
             decode_alone(section, unit.shape.len(), &mut buffer)?;
@@ -301,17 +254,6 @@ impl<'a> Frame<'a> {
             }
         }
         Ok(())
-    }
-
-    fn check_len(&self, values: &[f32]) -> Result<(), Error> {
-        if values.len() == self.layout.len() {
-            return Ok(());
-        }
-        Err(Error::Usage(format!(
-            "{} values for a layout of {}",
-            values.len(),
-            self.layout.len()
-        )))
     }
 }
 

@@ -155,7 +155,7 @@ impl<'a> Frame<'a> {
     }
 
     /// For each section, the indices of its tensors in the layout.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &[usize]> {
+    pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = &[usize]> {
         self.sections.iter().map(|(unit, _)| unit.tensors.as_slice())
     }
 }

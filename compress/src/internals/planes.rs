@@ -70,13 +70,6 @@ impl<F: FnMut(usize, &[f32])> Sink for Runs<F> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         self.0(start, values);
     }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        assert_eq!(indices.len(), values.len(), "one value per index");
-        for (&index, value) in indices.iter().zip(values) {
-            self.0(index as usize, std::slice::from_ref(value));
-        }
-    }
 }
 
 /// Decodes a section and passes each run of values to `take` with the index of the first.

@@ -49,7 +49,8 @@ impl State for Stateless {
         let after = predictor.measure_by_tensor(false, delta)?;
         for (products, places) in products.iter_mut().zip(coded.frame.places()) {
             for (before, after) in places.iter().map(|&at| (&before[at], &after[at])) {
-                let (pp, pv) = (before.dd, before.dv - before.dd);
+                let pp = before.dd;
+                let pv = before.dv - before.dd;
                 products.ww += pp;
                 products.vw += pv;
                 products.dw += pv - after.dv;

@@ -80,7 +80,8 @@ impl State for PredictedResidual {
 
     /// With predictor `p`, residual before `e` and `w = p - decay e`, the raw update is `v + w`.
     fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
-        let (values, predictor) = (&mut self.residual.values, &self.predictor);
+        let values = &mut self.residual.values;
+        let predictor = &self.predictor;
         // A rejected frame adds the predictor to `v`. Smaller magnitudes cannot overflow: next to a magnitude that could,
         // they vanish in rounding.
         let is_small = predictor.iter().all(|value| value.abs() <= OVERFLOW_LIMIT);
@@ -95,14 +96,15 @@ impl State for PredictedResidual {
         let before = |values: &[f32], range: Range<usize>| dot(&values[range.clone()], &predictor[range]);
         let of_sections = |of: &dyn Fn(Range<usize>) -> f64| -> Vec<f64> {
             let sections = coded.frame.sections();
-            let sum = |section: crate::SectionInfo<'_>| {
-                let ranges = section
-                    .tensors
-                    .iter()
-                    .map(|tensor| tensor.offset..tensor.offset + tensor.len);
-                ranges.map(of).sum()
-            };
-            sections.map(sum).collect()
+            sections
+                .map(|section: crate::SectionInfo<'_>| {
+                    let ranges = section
+                        .tensors
+                        .iter()
+                        .map(|tensor| tensor.offset..tensor.offset + tensor.len);
+                    ranges.map(of).sum()
+                })
+                .collect()
         };
         let (pv, pe) = (
             of_sections(&|range| before(values, range)),

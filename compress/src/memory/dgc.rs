@@ -137,7 +137,8 @@ impl State for Momentum {
         if !all_finite(delta) || most >= f64::from(f32::MAX) {
             return Err(update_not_finite());
         }
-        let (momentum, factor) = (self.numbers.momentum() as f32, factor as f32);
+        let momentum = self.numbers.momentum() as f32;
+        let factor = factor as f32;
         let len = delta.len();
         let mut add = |range: Range<usize>, factor: f32| {
             let vectors = self.velocity[range.clone()]
@@ -171,7 +172,8 @@ impl State for Momentum {
 
     /// The velocity is the raw update of the round, since it is what momentum correction adds to the unsent sum.
     fn encoded(&mut self, coded: Coded<'_>, _delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
-        let (unsent, velocity) = (&mut self.unsent, &self.velocity);
+        let unsent = &mut self.unsent;
+        let velocity = &self.velocity;
         let products = coded.frame.measure(coded.threads, false, unsent, Some(velocity))?;
         Ok((Relation::new(0.0, 1.0, 0.0), products))
     }
@@ -203,10 +205,10 @@ impl Sink for Mask<'_> {
         }
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
         for (&index, &value) in indices.iter().zip(values) {
             if value != 0.0 {
-                self.0[index as usize] = 0.0;
+                self.0[start + index as usize] = 0.0;
             }
         }
     }

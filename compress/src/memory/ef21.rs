@@ -86,10 +86,4 @@ impl Sink for Sum<'_> {
         let mut pairs = self.shadow[start..].iter().zip(values);
         self.finite &= pairs.all(|(shadow, value)| (shadow + value).is_finite());
     }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        for (&index, value) in indices.iter().zip(values) {
-            self.dense(index as usize, std::slice::from_ref(value));
-        }
-    }
 }

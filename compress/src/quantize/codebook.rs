@@ -155,7 +155,8 @@ fn nearest(values: &[f32], levels: &[f32], symbols: &mut [u8]) {
 /// Sets each level to the mean of its class; that of an empty class stays.
 #[inline(never)]
 fn means(values: &[f32], symbols: &[u8], levels: &mut [f32]) {
-    let (mut sums, mut counts) = ([0.0f64; MOST_LEVELS], [0usize; MOST_LEVELS]);
+    let mut sums = [0.0f64; MOST_LEVELS];
+    let mut counts = [0usize; MOST_LEVELS];
     for (symbol, value) in symbols.iter().zip(values) {
         let class = usize::from(*symbol) % MOST_LEVELS;
         sums[class] += f64::from(*value);
@@ -170,7 +171,8 @@ fn means(values: &[f32], symbols: &[u8], levels: &mut [f32]) {
 
 /// Range: `bits` 1 to 4.
 fn read<'a>(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Result<Leveled<'a>, Error> {
-    let (mut levels, used) = ([0.0; MOST_LEVELS], 1 << bits);
+    let mut levels = [0.0; MOST_LEVELS];
+    let used = 1 << bits;
     for (level, found) in levels.iter_mut().zip(reader.f32s(used, "codebook levels")?) {
         if !found.is_finite() {
             return Err(Error::NotFinite("codebook level".to_owned()));

@@ -47,9 +47,11 @@ impl Quantizer for Half {
         Writer::new(out).u8(exponent as u8);
         let factor = power(-i32::from(exponent));
         let mut halves = Vec::with_capacity(values.len());
-        let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);
+        let mut scaled = [0.0; BLOCK];
+        let mut block = [f16::ZERO; BLOCK];
         for part in values.chunks(BLOCK) {
-            let (scaled, block) = (&mut scaled[..part.len()], &mut block[..part.len()]);
+            let scaled = &mut scaled[..part.len()];
+            let block = &mut block[..part.len()];
             scaled
                 .iter_mut()
                 .zip(part)
@@ -129,9 +131,11 @@ pub(crate) struct Values<'a> {
 
 impl ValueReader for Values<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let (mut words, mut halves) = ([[0; 2]; BLOCK], [f16::ZERO; BLOCK]);
+        let mut words = [[0; 2]; BLOCK];
+        let mut halves = [f16::ZERO; BLOCK];
         for part in out.chunks_mut(BLOCK) {
-            let (words, halves) = (self.words.next(&mut words[..part.len()]), &mut halves[..part.len()]);
+            let words = self.words.next(&mut words[..part.len()]);
+            let halves = &mut halves[..part.len()];
             halves
                 .iter_mut()
                 .zip(words)

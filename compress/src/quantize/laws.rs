@@ -59,7 +59,8 @@ fn decode(
     let plane = Quantize::of(&spec).plane(&mut reader, Shape::row(len), code, rng)?;
     reader.finish("end")?;
     assert!(plane.scale_bytes() <= bytes.len());
-    let (mut values, mut out) = (plane.open()?, vec![f32::NAN; len]);
+    let mut values = plane.open()?;
+    let mut out = vec![f32::NAN; len];
     out.chunks_mut(portion).try_for_each(|part| values.read(part))?;
     values.finish()?;
     Ok(out)
@@ -87,7 +88,8 @@ pub(crate) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u
 /// error is within 5 % of the sum of `error`, the expected squared error of each value.
 pub(crate) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize) -> f64) {
     const DRAWS: u32 = 4000;
-    let (mut mean, mut total) = (vec![0.0; values.len()], 0.0);
+    let mut mean = vec![0.0; values.len()];
+    let mut total = 0.0;
     for seed in 0..DRAWS {
         let out = round_trip(spec, values, Code::Pack, u64::from(seed) + 1);
         mean.iter_mut()
@@ -142,7 +144,8 @@ pub(crate) fn sizes(spec: QuantizeSpec) {
 
 /// Truncations are refused; flipped bits give an error or wrong values, never a panic.
 pub(crate) fn corruption(spec: QuantizeSpec) {
-    let (len, rng) = (120, KeyedRng::new(1, 0));
+    let len = 120;
+    let rng = KeyedRng::new(1, 0);
     for code in Code::ALL.iter().copied() {
         let bytes = encode(spec, &heavy(len, 6), code, rng);
         for cut in 0..bytes.len() {

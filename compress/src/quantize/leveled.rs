@@ -39,7 +39,8 @@ impl<'a> Leveled<'a> {
     ) -> Result<Self, Error> {
         let mut values = [0.0; MOST_LEVELS];
         values.iter_mut().zip(levels).for_each(|(value, level)| *value = *level);
-        let (used, offset) = (levels.len() as u8, reader.offset());
+        let used = levels.len() as u8;
+        let offset = reader.offset();
         Ok(Self {
             levels: Levels { values, used, offset },
             scale_bytes,
@@ -58,7 +59,8 @@ impl<'a> ValuePlane<'a> for Leveled<'a> {
     }
 
     fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
-        let (levels, symbols) = (self.levels, self.symbols.open()?);
+        let levels = self.levels;
+        let symbols = self.symbols.open()?;
         Ok(Box::new(Values { levels, symbols }))
     }
 }

@@ -46,9 +46,11 @@ pub(crate) const METHOD: Entry = Entry {
 impl Quantizer for Natural {
     fn encode(&self, values: &[f32], _: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
         let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
-        let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
+        let mut symbols = vec![ZERO; values.len()];
+        let mut signs = vec![0; values.len()];
         for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
-            let (bits, magnitude) = (rng.bits(at), value.to_bits() & 0x7fff_ffff);
+            let bits = rng.bits(at);
+            let magnitude = value.to_bits() & 0x7fff_ffff;
             // Adding 23 uniform random bits carries into the exponent with probability mantissa / 2^23.
             let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
             let depth = top - exponent.min(HIGHEST);
@@ -88,7 +90,8 @@ fn floor_exponent(bits: u32) -> Option<i32> {
 /// The symbol of a value that is subnormal or possibly below the lowest level.
 #[cold]
 fn far_below(value: f32, top: i32, bits: u64) -> u8 {
-    let (magnitude, unit) = (f64::from(value.abs()), (bits >> 11) as f64 / (1u64 << 53) as f64);
+    let magnitude = f64::from(value.abs());
+    let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
     let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
     let Some(exponent) = floor_exponent(value.abs().to_bits()) else {
         return ZERO;
@@ -163,9 +166,11 @@ pub(crate) struct Values<'a> {
 
 impl ValueReader for Values<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let (mut symbols, mut signs) = ([0; BLOCK], [0; BLOCK]);
+        let mut symbols = [0; BLOCK];
+        let mut signs = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
-            let (symbols, signs) = (&mut symbols[..part.len()], &mut signs[..part.len()]);
+            let symbols = &mut symbols[..part.len()];
+            let signs = &mut signs[..part.len()];
             self.symbols.read(symbols);
             self.signs.read(signs);
             for ((value, &symbol), &sign) in part.iter_mut().zip(&*symbols).zip(&*signs) {

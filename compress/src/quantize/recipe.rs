@@ -75,7 +75,8 @@ impl Quantize {
         code: Code,
         rng: KeyedRng,
     ) -> Result<FoundPlane<'a>, Error> {
-        let (front, byte) = (reader.clone(), self.byte);
+        let front = reader.clone();
+        let byte = self.byte;
         let expected = Expected { shape, byte, code, rng };
         let scale_bytes = (self.entry().read)(reader, expected)?.scale_bytes();
         Ok(FoundPlane {
@@ -112,7 +113,9 @@ impl<'a> FoundPlane<'a> {
 
     /// Lower bounds of the bytes of the scales and of the values.
     pub(crate) fn bounds(&self) -> Result<(f64, f64), Error> {
-        let (plane, count, code) = (self.plane()?, self.expected.shape.len(), self.expected.code);
+        let plane = self.plane()?;
+        let count = self.expected.shape.len();
+        let code = self.expected.code;
         Ok((plane.scale_bound(count, code)?, plane.bound(count, code)?))
     }
 

@@ -104,7 +104,8 @@ impl Quantizer for Sign {
 /// Fills `symbols`; returns the sums of the magnitudes of negative and of other values.
 #[inline(never)]
 fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
-    let (mut net, mut gross) = ([0.0f64; 4], [0.0f64; 4]);
+    let mut net = [0.0f64; 4];
+    let mut gross = [0.0f64; 4];
     for (values, symbols) in values.chunks(4).zip(symbols.chunks_mut(4)) {
         for (((value, symbol), net), gross) in values.iter().zip(symbols).zip(&mut net).zip(&mut gross) {
             *symbol = u8::from(*value >= 0.0);

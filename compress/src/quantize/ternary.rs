@@ -118,7 +118,8 @@ impl Quantizer for Ternary {
 /// Fills `symbols` by sign; returns the sum of the magnitudes and the number of nonzero values.
 #[inline(never)]
 fn signs(values: &[f32], symbols: &mut [u8]) -> (f64, usize) {
-    let (mut sums, mut zeros) = ([0.0f64; 4], [0usize; 4]);
+    let mut sums = [0.0f64; 4];
+    let mut zeros = [0usize; 4];
     for (values, symbols) in values.chunks(4).zip(symbols.chunks_mut(4)) {
         for (((value, symbol), sum), zeros) in values.iter().zip(symbols).zip(&mut sums).zip(&mut zeros) {
             *symbol = 1 + u8::from(*value > 0.0) - u8::from(*value < 0.0);

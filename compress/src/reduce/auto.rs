@@ -48,8 +48,10 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 fn decode([rank, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-    let (rank, cols) = (rank as usize, planes.shape.cols);
-    let (p, mut q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
+    let rank = rank as usize;
+    let cols = planes.shape.cols;
+    let p = planes.part(0)?.whole()?;
+    let mut q = planes.part(1)?.whole()?;
     normalize(&mut q, cols);
     let mut product = vec![0.0; BLOCK.min(planes.shape.len())];
     planes.part(2)?.blocks(|start, block| {

@@ -84,7 +84,8 @@ impl Components {
 
     /// These, and more while all of them pay at `step`.
     pub(crate) fn widened(self, values: &[f32], shape: Shape, step: f64, rng: KeyedRng) -> Self {
-        let (mut found, most) = (self, most(shape));
+        let mut found = self;
+        let most = most(shape);
         while found.rank < most && found.paying(shape, step) == found.rank {
             // New rows need two steps: they begin anywhere.
             let wider = Self::search(values, shape, (2 * found.rank).min(most), Some(&found.q), rng, 1);
@@ -115,7 +116,8 @@ impl Components {
     pub(crate) fn paying(&self, shape: Shape, step: f64) -> usize {
         let square = step * step;
         let pays = |&component: &f64| {
-            let (mut bits, mut error) = (0.0, 0.0);
+            let mut bits = 0.0;
+            let mut error = 0.0;
             for side in [shape.rows as f64, shape.cols as f64] {
                 let variance = component / side;
                 bits += side * 0.5 * coarse_log2(1.0 + GAUSS * variance / square);
@@ -155,11 +157,13 @@ fn tame_factors(
         q = narrow(start(cols, rank, &q, rng));
     }
     let product = times(values, &q, cols);
-    let column = |at: usize| product[at..].iter().step_by(rank).map(|&value| f64::from(value));
-    let mut columns: Vec<f64> = (0..rank).flat_map(column).collect();
+    let mut columns: Vec<f64> = (0..rank)
+        .flat_map(|at: usize| product[at..].iter().step_by(rank).map(|&value| f64::from(value)))
+        .collect();
     orthonormalize(&mut columns, rows);
-    let row = |i: usize| columns[i..].iter().step_by(rows).map(|&value| value as f32);
-    let p: Vec<f32> = (0..rows).flat_map(row).collect();
+    let p: Vec<f32> = (0..rows)
+        .flat_map(|i: usize| columns[i..].iter().step_by(rows).map(|&value| value as f32))
+        .collect();
     let q = transposed_times(values, &p, rank, cols);
     Factors { p, q }
 }

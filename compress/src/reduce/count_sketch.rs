@@ -80,7 +80,8 @@ pub(crate) const METHOD: Entry = Entry {
 
 impl Reducer for CountSketch {
     fn choose(&self, TensorValues { values, .. }: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
-        let (rows, k) = (self.rows, self.top.count(values.len()));
+        let rows = self.rows;
+        let k = self.top.count(values.len());
         let cols = self.density.count(values.len()) / rows as usize;
         if cols == 0 {
             return keep::all();
@@ -116,12 +117,14 @@ impl Reducer for CountSketch {
 }
 
 fn decode([rows, cols, threshold, _]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-    let (table, threshold) = (planes.part(0)?.whole()?, f32::from_bits(threshold));
+    let table = planes.part(0)?.whole()?;
+    let threshold = f32::from_bits(threshold);
     let estimates = Estimates::new(&table, rows, cols as usize, planes.rng);
     planes.fill(sink, |start, block| {
         estimates.fill(start, block);
-        let keep = |value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 };
-        block.iter_mut().for_each(keep);
+        block
+            .iter_mut()
+            .for_each(|value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 });
         Ok(())
     })
 }
@@ -266,7 +269,8 @@ impl<'a> Estimates<'a> {
     fn contraction(&self, values: &[f32], k: usize) -> f32 {
         let threshold = self.threshold(values.len(), k);
         let mut estimates = [0.0; BLOCK];
-        let (mut product, mut square) = (0.0, 0.0);
+        let mut product = 0.0;
+        let mut square = 0.0;
         for (at, values) in values.chunks(BLOCK).enumerate() {
             let estimates = &mut estimates[..values.len()];
             self.fill(at * BLOCK, estimates);

@@ -45,9 +45,11 @@ fn turn_all(a: &mut [f64], v: &mut [f64], n: usize) {
                 turned = true;
                 let theta = (a[q * n + q] - a[p * n + p]) / (2.0 * off);
                 let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
-                let (c, s) = (1.0 / (t * t + 1.0).sqrt(), t / (t * t + 1.0).sqrt());
+                let c = 1.0 / (t * t + 1.0).sqrt();
+                let s = t / (t * t + 1.0).sqrt();
                 for k in 0..n {
-                    let (x, y) = (a[k * n + p], a[k * n + q]);
+                    let x = a[k * n + p];
+                    let y = a[k * n + q];
                     (a[k * n + p], a[k * n + q]) = (c * x - s * y, s * x + c * y);
                 }
                 let (before, after) = a.split_at_mut(q * n);

@@ -98,8 +98,10 @@ impl Reducer for LowRank {
     fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen {
         let &TensorValues { values, shape, rng, .. } = tensor;
         let squares = |rank: usize| {
-            let step = |warm: Option<&[f32]>| factors(values, shape, rank, warm, rng).q;
-            (leading_squares(shape, step), sum_of_squares(values))
+            (
+                leading_squares(shape, |warm: Option<&[f32]>| factors(values, shape, rank, warm, rng).q),
+                sum_of_squares(values),
+            )
         };
         // The residual grows to many times an update and would hide its entropy.
         let updates: Option<Vec<f32>> = tensor.residual.map(|residual| {
@@ -178,7 +180,8 @@ fn reduce<'v>(
 
 /// Row by row, so that the remainder is added before anything reaches the sink.
 fn decode([rank, k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-    let (p, q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
+    let p = planes.part(0)?.whole()?;
+    let q = planes.part(1)?.whole()?;
     let mut remainder = match k {
         0 => None,
         _ => Some(planes.sparse(2)?),
@@ -311,8 +314,10 @@ fn times(values: &[f32], shape: Shape, q: &[f64]) -> Vec<f64> {
 /// Sum of products. Shapes: equal lengths.
 #[inline(always)]
 pub(crate) fn product(a: &[f32], b: &[f64]) -> f64 {
-    let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (head, tail) = (heads.remainder(), tails.remainder());
+    let heads = a.chunks_exact(LANES);
+    let tails = b.chunks_exact(LANES);
+    let head = heads.remainder();
+    let tail = tails.remainder();
     let rest: f64 = head.iter().zip(tail).map(|(&a, b)| f64::from(a) * b).sum();
     let mut sums = [0.0; LANES];
     for (a, b) in heads.zip(tails) {

@@ -49,11 +49,6 @@ pub(crate) trait Reducer {
         false
     }
 
-    /// Whether a rule learns from the outcome of its frames.
-    fn wants_outcome(&self) -> bool {
-        false
-    }
-
     /// Succeeds if a rule can go on from a state that was loaded.
     ///
     /// # Errors
@@ -126,7 +121,8 @@ impl TensorValues<'_> {
             QuantizeSpec::DeadZone(zone) if zone.is_optimized() => Code::Context,
             _ => Code::Pack,
         };
-        let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+        let mut bytes = Vec::new();
+        let mut out = vec![0.0; values.len()];
         self.quantize.method().encode(values, shape, code, rng, &mut bytes);
         let plane = Quantize::of(&self.quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
         plane.open()?.read(&mut out)?;

@@ -51,7 +51,8 @@ fn larger_side(tensor: &TensorValues<'_>, k: usize) -> Vec<u32> {
         let sum: f64 = kept.iter().map(|&at| f64::from(own[at as usize])).sum();
         (sum / kept.len().max(1) as f64, kept)
     };
-    let (positive, negative) = (side(1.0), side(-1.0));
+    let positive = side(1.0);
+    let negative = side(-1.0);
     // On a tie the positive ones.
     if positive.0 >= negative.0 {
         positive.1

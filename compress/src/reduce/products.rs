@@ -15,8 +15,8 @@ fn add_rows(factors: &[f32], rows: &[f32], stride: usize, out: &mut [f32]) {
     let width = out.len();
     let blocks = factors.len() / ROWS;
     for block in 0..blocks {
-        let row = |at: usize| &rows[(block * ROWS + at) * stride..][..width];
-        let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(row);
+        let [a, b, c, d, e, f, g, h] =
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| &rows[(block * ROWS + at) * stride..][..width]);
         let p: &[f32] = &factors[block * ROWS..][..ROWS];
         for j in 0..width {
             let mut sum = out[j];
@@ -52,9 +52,11 @@ pub(crate) fn multiply(p: &[f32], q: &[f32], rank: usize, cols: usize, start: us
     vectorized(
         #[inline(always)]
         || {
-            let (mut at, mut out) = (start, out);
+            let mut at = start;
+            let mut out = out;
             while !out.is_empty() {
-                let (row, col) = (at / cols, at % cols);
+                let row = at / cols;
+                let col = at % cols;
                 let (part, rest) = out.split_at_mut(out.len().min(cols - col));
                 row_product(&p[row * rank..][..rank], q, cols, col, part);
                 (out, at) = (rest, at + part.len());
@@ -83,7 +85,8 @@ pub(crate) fn remainder(values: &[f32], p: &[f32], q: &[f32], rank: usize, cols:
 
 /// `M q^T`: `[rows, rank]`. Shapes: `values: [rows, cols]`, `q: [rank, cols]`.
 pub(crate) fn times(values: &[f32], q: &[f32], cols: usize) -> Vec<f32> {
-    let (rows, rank) = (values.len() / cols, q.len() / cols);
+    let rows = values.len() / cols;
+    let rank = q.len() / cols;
     let width = rank.next_multiple_of(TILE_COLS);
     let mut transposed = vec![0.0; cols * width];
     for (r, q) in q.chunks_exact(cols).enumerate() {
@@ -100,8 +103,7 @@ pub(crate) fn times(values: &[f32], q: &[f32], cols: usize) -> Vec<f32> {
         || {
             for row in (0..rows).step_by(TILE_ROWS) {
                 // The last tile repeats its last row.
-                let of = |at: usize| &values[(row + at).min(rows - 1) * cols..][..cols];
-                let tile_rows = [0, 1, 2, 3, 4, 5].map(of);
+                let tile_rows = [0, 1, 2, 3, 4, 5].map(|at: usize| &values[(row + at).min(rows - 1) * cols..][..cols]);
                 for col in (0..rank).step_by(TILE_COLS) {
                     let sums = tile(&tile_rows, &transposed[col..], width);
                     for (at, sums) in sums.iter().enumerate().take(rows - row) {

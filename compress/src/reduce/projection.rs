@@ -86,7 +86,8 @@ impl Reducer for Projection {
 }
 
 fn decode([k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-    let (k, len) = (k as usize, planes.shape.len());
+    let k = k as usize;
+    let len = planes.shape.len();
     let mut open = planes.part(0)?.values.open()?;
     let mut out = vec![0.0; BLOCK.min(len)];
     let mut sums = vec![0.0; block_sums(out.len(), k)];

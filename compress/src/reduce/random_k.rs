@@ -74,12 +74,13 @@ impl Reducer for RandomK {
 }
 
 fn decode(_: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-    let (places, part) = (Places::new(planes.rng, planes.shape.len()), planes.part(0)?);
+    let places = Places::new(planes.rng, planes.shape.len());
+    let part = planes.part(0)?;
     let mut indices = vec![0; BLOCK.min(part.count)];
     part.blocks(|start, block| {
         let indices = &mut indices[..block.len()];
         places.fill(start, indices);
-        sink.sparse(indices, block);
+        sink.sparse(0, indices, block);
         Ok(())
     })
 }
@@ -148,7 +149,8 @@ impl Places {
 
     fn permute(&self, x: u64) -> u64 {
         let mask = (1 << self.half) - 1;
-        let (mut left, mut right) = (x >> self.half, x & mask);
+        let mut left = x >> self.half;
+        let mut right = x & mask;
         for key in &self.keys[..self.rounds] {
             (left, right) = (right, left ^ key.bits(right as usize) & mask);
         }

@@ -64,9 +64,10 @@ impl Reduce {
     }
 
     pub(crate) fn decode(&self, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
-        match planes.parts.is_empty() {
-            true => Ok(()),
-            false => (self.form.decode)(self.numbers, planes, sink),
+        if planes.parts.is_empty() {
+            Ok(())
+        } else {
+            (self.form.decode)(self.numbers, planes, sink)
         }
     }
 
@@ -80,9 +81,10 @@ impl Reduce {
     /// Reads what follows `tag`, for a tensor of `shape`.
     pub(crate) fn read(tag: u8, reader: &mut Reader<'_>, shape: Shape) -> Result<Self, Error> {
         let forms = METHODS.iter().map(|entry| entry.form).filter(|form| form.tag == tag);
-        let second = match forms.clone().any(|form| form.second.is_some()) {
-            true => Some(reader.u8("reduce")?),
-            false => None,
+        let second = if forms.clone().any(|form| form.second.is_some()) {
+            Some(reader.u8("reduce")?)
+        } else {
+            None
         };
         let form = { forms }.find(|form| form.second == second);
         let form = form.ok_or_else(|| reader.corrupt("reduce"))?;

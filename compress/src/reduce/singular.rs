@@ -27,7 +27,8 @@ impl Singular {
         order.sort_by(|&a, &b| squares[b].total_cmp(&squares[a]));
         let squares: Vec<f64> = order.iter().map(|&at| squares[at].max(0.0)).collect();
         let vectors: Vec<&[f64]> = order.iter().map(|&at| &vectors[at * rank..][..rank]).collect();
-        let (mut new_p, mut new_q) = (vec![0.0; p.len()], vec![0.0; q.len()]);
+        let mut new_p = vec![0.0; p.len()];
+        let mut new_q = vec![0.0; q.len()];
         vectorized(
             #[inline(always)]
             || {

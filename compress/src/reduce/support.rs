@@ -19,7 +19,7 @@ pub(crate) static FORM: Form = Form {
     decode: |_, planes, sink| {
         let mut sparse = planes.sparse(0)?;
         while let Some((indices, values)) = sparse.next_block()? {
-            sink.sparse(indices, values);
+            sink.sparse(0, indices, values);
         }
         sparse.finish()
     },
@@ -33,8 +33,10 @@ where
     Chosen::new(sends, move |tensor, _| {
         let mut part = ReducedPart::indexed(tensor.threads, tensor.values, support(tensor));
         if let Some(clip) = clip {
-            let cut = |value: &mut f32| *value = value.clamp(-clip, clip);
-            part.values.to_mut().iter_mut().for_each(cut);
+            part.values
+                .to_mut()
+                .iter_mut()
+                .for_each(|value: &mut f32| *value = value.clamp(-clip, clip));
         }
         Ok(Reduced {
             form: &FORM,

@@ -55,9 +55,11 @@ impl Reducer for TopK {
         let Selected { chosen, clip } = self.density.choose(tensor.values, context, rule_state);
         match (chosen, self.chunk) {
             (Selection::Count(k), Some(chunk)) => {
-                let (density, chunk) = (Density::of(k, tensor.values.len()), chunk as usize);
-                let largest = move |tensor: &TensorValues<'_>| top_share_of_chunks(tensor.values, chunk, density);
-                support::chosen(Sends::Other, clip, largest)
+                let density = Density::of(k, tensor.values.len());
+                let chunk = chunk as usize;
+                support::chosen(Sends::Other, clip, move |tensor: &TensorValues<'_>| {
+                    top_share_of_chunks(tensor.values, chunk, density)
+                })
             }
             (Selection::Count(k), None) => largest(k, clip),
             (Selection::Weighted(k), _) => weighted(k, clip),
@@ -82,10 +84,6 @@ impl Reducer for TopK {
 
     fn wants_bandwidth(&self) -> bool {
         self.density.wants_bandwidth()
-    }
-
-    fn wants_outcome(&self) -> bool {
-        self.density.wants_outcome()
     }
 
     fn remembers(&self) -> bool {
@@ -127,9 +125,10 @@ fn weighted(k: usize, clip: Option<f32>) -> Chosen {
 pub(crate) fn reaching(threshold: f32, least: usize, clip: Option<f32>) -> Chosen {
     support::chosen(Sends::Other, clip, move |tensor| {
         let reaching = above(tensor.values, threshold);
-        match reaching.len() < least {
-            true => top_k(tensor.threads, tensor.values, least),
-            false => reaching,
+        if reaching.len() < least {
+            top_k(tensor.threads, tensor.values, least)
+        } else {
+            reaching
         }
     })
 }
@@ -199,7 +198,8 @@ pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize)
     let mut out = Vec::new();
     let mut guess = 1;
     for (at, values) in values.chunks(chunk).enumerate() {
-        let (first, k) = (at * chunk, k_of(at).min(values.len()));
+        let first = at * chunk;
+        let k = k_of(at).min(values.len());
         if k == 0 {
             continue;
         }
@@ -307,7 +307,8 @@ fn index(key: u64) -> u32 {
 
 /// A magnitude, not zero, that about `k` and four standard deviations more values should reach; and how many those are.
 fn sampled_threshold(values: &[f32], k: usize) -> (u32, usize) {
-    let (rng, stride) = (KeyedRng::new(0, 0), values.len() / SAMPLE);
+    let rng = KeyedRng::new(0, 0);
+    let stride = values.len() / SAMPLE;
     let mut sample: Vec<u32> = (0..SAMPLE)
         .map(|i| magnitude(values[i * stride + rng.bits(i) as usize % stride]))
         .collect();
@@ -345,7 +346,8 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
 #[inline(never)]
 fn keys_reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity((most / 2).min(values.len()) + BLOCK);
-    let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
+    let mut hits = [0; BLOCK / GROUP];
+    let mut keys = [0; BLOCK + 2];
     for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {
         // Two passes over a block in cache, so that no branch must be guessed in the first, and few in the second.
         let mut count = 0;
@@ -411,7 +413,8 @@ fn select(keys: &[u64], k: usize) -> Vec<u32> {
         return keys[..keys.len().min(k)].iter().copied().map(index).collect();
     }
     let smallest = kth_largest(keys, k);
-    let (mut out, mut kept) = (vec![0; k + 1], 0);
+    let mut out = vec![0; k + 1];
+    let mut kept = 0;
     for &key in keys {
         out[kept] = index(key);
         kept += usize::from(key >= smallest);

@@ -6,36 +6,54 @@
 //! must keep. Every arm is tried once; then the arm with the best discounted mean is taken, and with the chance
 //! `explore` any arm. Draws depend on `seed`, the stream and the number of frames alone.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 use crate::forms::rule::Table;
 use crate::rng::KeyedRng;
 
 /// The rule's name in TOML.
 pub(crate) const NAME: &str = "bandit";
-
+/// The usual chance of an epsilon-greedy bandit (Sutton and Barto 2018, section 2.3).
 const EXPLORE: f64 = 0.1;
-/// Weight of a reward after one more frame.
+/// Weight of a reward after one more frame: the last 20 frames make two thirds of a mean, so an agent follows a training.
 const DISCOUNT: f64 = 0.95;
-/// Numbers of [`Arms::write`] before the sums.
-const HEAD: usize = 3;
 
 /// The parameters of an agent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Agent {
     worth: f64,
     explore: f64,
-    pub(crate) seed: u32,
+    seed: u32,
 }
 
-/// What an agent remembers of its `N` arms.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Arms<const N: usize> {
-    frames: f64,
+/// What a frame, or a section of it, achieved.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Share of the energy.
+    pub(crate) kept: f64,
+    /// Coded bits per value.
+    pub(crate) bits: f64,
+}
+
+/// What an agent remembers of its arms.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trials {
+    seed: u32,
+    frames: u32,
     /// The arm of the last frame.
     last: usize,
-    /// Discounted number of frames, and sum of their rewards.
-    counts: [f64; N],
-    rewards: [f64; N],
+    /// Empty before the first frame.
+    arms: Vec<Arm>,
+    /// The outcome of the last frame, until the agent reads it.
+    outcome: Option<Outcome>,
+}
+
+/// Discounted number of frames with an arm, and sum of their rewards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Arm {
+    frames: f64,
+    rewards: f64,
 }
 
 impl Agent {
@@ -56,101 +74,91 @@ impl Agent {
             .with("seed", self.seed.into(), 0.0)
     }
 
-    /// Counts the outcome of the last frame (energy kept, and coded bits per value), and returns the arm of this one.
-    pub(crate) fn choose<const N: usize>(
-        &self,
-        arms: &mut Arms<N>,
-        outcome: Option<(f64, f64)>,
-        stream: usize,
-    ) -> usize {
-        if let Some((kept, bits)) = outcome {
-            let sums = arms.counts.iter_mut().chain(&mut arms.rewards);
-            sums.for_each(|sum| *sum *= DISCOUNT);
-            arms.counts[arms.last] += 1.0;
-            arms.rewards[arms.last] += kept - self.worth * bits;
+    /// Reads the outcome of the last frame, and returns the arm of this one, of `count`.
+    pub(crate) fn choose(&self, trials: &mut Trials, count: usize, stream: usize) -> usize {
+        if trials.arms.len() != count {
+            *trials = Trials {
+                seed: self.seed,
+                arms: vec![Arm::default(); count],
+                ..Trials::default()
+            };
         }
-        arms.last = self.arm(arms, stream);
-        arms.frames += 1.0;
-        arms.last
+        if let Some(Outcome { kept, bits }) = trials.outcome.take() {
+            for arm in &mut trials.arms {
+                arm.frames *= DISCOUNT;
+                arm.rewards *= DISCOUNT;
+            }
+            let last = &mut trials.arms[trials.last];
+            last.frames += 1.0;
+            last.rewards += kept - self.worth * bits;
+        }
+        trials.last = self.arm(trials, stream);
+        trials.frames = trials.frames.saturating_add(1);
+        trials.last
     }
 
-    fn arm<const N: usize>(&self, arms: &Arms<N>, stream: usize) -> usize {
-        let frame = arms.frames as usize;
-        if let Some(untried) = arms.counts.iter().position(|count| *count == 0.0) {
+    fn arm(&self, trials: &Trials, stream: usize) -> usize {
+        let arms = &trials.arms;
+        if let Some(untried) = arms.iter().position(|arm| arm.frames == 0.0) {
             return untried;
         }
         let rng = KeyedRng::new(self.seed.into(), stream);
+        let frame = trials.frames as usize;
         if f64::from(rng.unit(2 * frame)) < self.explore {
-            return ((f64::from(rng.unit(2 * frame + 1)) * N as f64) as usize).min(N - 1);
+            return ((f64::from(rng.unit(2 * frame + 1)) * arms.len() as f64) as usize).min(arms.len() - 1);
         }
-        let mean = |at: usize| arms.rewards[at] / arms.counts[at];
-        (0..N).fold(0, |best, at| if mean(at) > mean(best) { at } else { best })
+        let mean = |at: usize| arms[at].rewards / arms[at].frames;
+        (0..arms.len()).fold(0, |best, at| if mean(at) > mean(best) { at } else { best })
     }
 
-    /// Succeeds if `numbers`, of [`Arms::write`], are of this agent: or there are none.
+    /// Succeeds if `trials` are of this agent and have `count` arms, or none.
     ///
     /// # Errors
-    /// `Mismatch` for another seed or number of arms.
-    pub(crate) fn accepts<const N: usize>(&self, numbers: &[f64], of: &str) -> Result<(), Error> {
-        match *numbers {
-            [] => Ok(()),
-            _ if numbers.len() != HEAD + 2 * N => Err(Error::Mismatch(format!(
-                "the state's bandit for `{of}` has another number of arms than {N}; start with a new state"
-            ))),
-            [seed, ..] if seed != f64::from(self.seed) => Err(Error::Mismatch(format!(
-                "the state's bandit for `{of}` began with seed {seed}, the spec requires {}; start with a new state",
-                self.seed
-            ))),
-            _ => Ok(()),
+    /// `Mismatch` for another seed or number of arms; `NotFinite`.
+    pub(crate) fn accepts(&self, trials: &Trials, count: usize, of: &str) -> Result<(), Error> {
+        if trials.arms.is_empty() {
+            return Ok(());
         }
+        if trials.arms.len() != count || trials.last >= count {
+            return Err(Error::Mismatch(format!(
+                "the state's bandit for `{of}` has another number of arms than {count}; start with a new state"
+            )));
+        }
+        if trials.seed != self.seed {
+            return Err(Error::Mismatch(format!(
+                "the state's bandit for `{of}` began with seed {}, the spec requires {}; start with a new state",
+                trials.seed, self.seed
+            )));
+        }
+        let sums = trials.arms.iter().map(|arm| arm.frames + arm.rewards).sum::<f64>();
+        let outcome = trials.outcome.map_or(0.0, |outcome| outcome.kept + outcome.bits);
+        if (sums + outcome).is_finite() {
+            return Ok(());
+        }
+        Err(Error::NotFinite(format!("the state's bandit for `{of}`")))
     }
 }
 
-impl<const N: usize> Default for Arms<N> {
-    fn default() -> Self {
-        Self {
-            frames: 0.0,
-            last: 0,
-            counts: [0.0; N],
-            rewards: [0.0; N],
-        }
-    }
-}
-
-impl<const N: usize> Arms<N> {
+impl Trials {
     /// The arm of the last frame; the first before there was one.
     pub(crate) fn last(&self) -> usize {
         self.last
     }
 
-    /// Whether no frame was chosen for.
-    pub(crate) fn is_new(&self) -> bool {
-        self.frames == 0.0
-    }
-
-    /// Those of the output of [`Arms::write`]; new ones if the numbers are not of `N` arms, or of another seed.
-    pub(crate) fn read(numbers: &[f64], seed: u32) -> Self {
-        match *numbers {
-            [own, frames, last, ref sums @ ..] if own == f64::from(seed) && sums.len() == 2 * N => Self {
-                frames,
-                last: (last as usize).min(N - 1),
-                counts: std::array::from_fn(|at| sums[at]),
-                rewards: std::array::from_fn(|at| sums[N + at]),
-            },
-            _ => Self::default(),
+    /// Takes the outcome of a frame. An outcome that the agent has not read yet stays: no arm was chosen since, because the
+    /// frame had only zeros.
+    pub(crate) fn teach(&mut self, outcome: Outcome) {
+        if self.frames > 0 && self.outcome.is_none() {
+            self.outcome = Some(outcome);
         }
-    }
-
-    /// The seed, the frames, the last arm, and the sums.
-    pub(crate) fn write(&self, seed: u32) -> Vec<f64> {
-        let numbers = [seed.into(), self.frames, self.last as f64].into_iter();
-        numbers.chain(self.counts).chain(self.rewards).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ARMS: usize = 3;
 
     fn agent(explore: f64) -> Agent {
         Agent {
@@ -161,45 +169,51 @@ mod tests {
     }
 
     /// Arms keep 0.5, 0.8 and 0.9 of the energy for 0.1, 0.5 and 1 bits: rewards 0.45, 0.55 and 0.4.
-    const OUTCOMES: [(f64, f64); 3] = [(0.5, 0.1), (0.8, 0.5), (0.9, 1.0)];
+    const OUTCOMES: [Outcome; ARMS] = [
+        Outcome { kept: 0.5, bits: 0.1 },
+        Outcome { kept: 0.8, bits: 0.5 },
+        Outcome { kept: 0.9, bits: 1.0 },
+    ];
 
     #[test]
     fn arms_are_tried_once_and_then_the_best_is_taken() {
-        let (agent, mut arms) = (agent(0.0), Arms::<3>::default());
-        assert!(arms.is_new());
-        let mut outcome = None;
-        let chosen: Vec<usize> = (0..6)
-            .map(|_| {
-                let arm = agent.choose(&mut arms, outcome.take(), 0);
-                outcome = Some(OUTCOMES[arm]);
-                arm
-            })
-            .collect();
+        let mut trials = Trials::default();
+        trials.teach(OUTCOMES[0]);
+        assert_eq!(trials, Trials::default(), "there was no frame");
+        let mut choose = |outcome: Option<Outcome>| {
+            let arm = agent(0.0).choose(&mut trials, ARMS, 0);
+            trials.teach(outcome.unwrap_or(OUTCOMES[arm]));
+            (arm, trials.clone())
+        };
+        let chosen: Vec<usize> = (0..6).map(|_| choose(None).0).collect();
         assert_eq!(chosen, [0, 1, 2, 1, 1, 1]);
-        // Three rewards of 0.55 after the first, each with 0.95 of the weight of the next; that of arm 1 waits.
-        let count = 0.95f64.powi(3) + 0.95 + 1.0;
+        // Four rewards of 0.55, each with 0.95 of the weight of the next, between which arm 2 had one frame.
+        let (arm, trials) = choose(Some(Outcome { kept: 0.0, bits: 0.0 }));
+        let count = 0.95f64.powi(4) + 0.95f64.powi(2) + 0.95 + 1.0;
         assert!(
-            (arms.counts[1] - count).abs() < 1e-12 && (arms.rewards[1] - 0.55 * count).abs() < 1e-12,
-            "{arms:?}"
+            (trials.arms[1].frames - count).abs() < 1e-12 && (trials.arms[1].rewards - 0.55 * count).abs() < 1e-12,
+            "{trials:?}"
         );
         // A better reward elsewhere is found again only by exploring.
-        assert_eq!(agent.choose(&mut arms, Some((0.0, 0.0)), 0), 0);
+        assert_eq!((arm, choose(None).0), (1, 0));
     }
 
     #[test]
     fn a_frame_without_an_outcome_tries_the_same_arm_again() {
-        let (agent, mut arms) = (agent(0.0), Arms::<3>::default());
-        let chosen = [(); 3].map(|()| agent.choose(&mut arms, None, 0));
+        let mut trials = Trials::default();
+        let chosen = [(); 3].map(|()| agent(0.0).choose(&mut trials, ARMS, 0));
         assert_eq!(chosen, [0; 3]);
     }
 
     #[test]
     fn draws_depend_on_the_seed_and_the_stream() {
         let of = |agent: Agent, stream: usize| -> Vec<usize> {
-            let mut arms = Arms::<3>::default();
-            (0..60)
-                .map(|_| agent.choose(&mut arms, Some((0.5, 0.0)), stream))
-                .collect()
+            let mut trials = Trials::default();
+            let frame = |_| {
+                trials.teach(Outcome { kept: 0.5, bits: 0.0 });
+                agent.choose(&mut trials, ARMS, stream)
+            };
+            (0..60).map(frame).collect()
         };
         let other = Agent { seed: 8, ..agent(0.5) };
         assert_eq!(of(agent(0.5), 1), of(agent(0.5), 1));
@@ -207,17 +221,27 @@ mod tests {
     }
 
     #[test]
-    fn numbers_round_trip_and_those_of_another_agent_are_refused() {
-        let (agent, mut arms) = (agent(0.5), Arms::<3>::default());
+    fn the_trials_of_another_agent_are_refused() {
+        let mut trials = Trials::default();
+        assert_eq!(agent(0.5).accepts(&trials, ARMS, "bits"), Ok(()));
         for _ in 0..9 {
-            agent.choose(&mut arms, Some((0.5, 0.1)), 0);
+            agent(0.5).choose(&mut trials, ARMS, 0);
+            trials.teach(OUTCOMES[0]);
         }
-        let numbers = arms.write(7);
-        assert_eq!(Arms::read(&numbers, 7), arms);
-        assert!(agent.accepts::<3>(&numbers, "bits").is_ok() && agent.accepts::<3>(&[], "bits").is_ok());
-        let refused = |numbers: &[f64]| agent.accepts::<3>(numbers, "bits").unwrap_err().to_string();
-        assert!(refused(&arms.write(8)).contains("`bits` began with seed 8, the spec requires 7"));
-        assert!(refused(&numbers[1..]).contains("`bits` has another number of arms than 3"));
-        assert!(Arms::<3>::read(&arms.write(8), 7).is_new() && Arms::<4>::read(&numbers, 7).is_new());
+        assert_eq!(agent(0.5).accepts(&trials, ARMS, "bits"), Ok(()));
+        let refused = |trials: &Trials, count| agent(0.5).accepts(trials, count, "bits").unwrap_err().to_string();
+        let other = Trials {
+            seed: 8,
+            ..trials.clone()
+        };
+        assert!(refused(&other, ARMS).contains("`bits` began with seed 8, the spec requires 7"));
+        assert!(refused(&trials, 4).contains("`bits` has another number of arms than 4"));
+        let other = Trials {
+            last: ARMS,
+            ..trials.clone()
+        };
+        assert!(refused(&other, ARMS).contains("another number of arms"));
+        trials.arms[1].rewards = f64::NAN;
+        assert!(refused(&trials, ARMS).contains("bandit for `bits`"));
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
 use crate::math;
-use crate::rules::agent::{Agent, Arms, NAME};
+use crate::rules::agent::{Agent, NAME};
 use crate::rules::density_range::DensityRange;
 use crate::rules::method::{DensityRule, Entry};
 use crate::rules::round_context::RoundContext;
@@ -56,9 +56,7 @@ impl DensityRule for BanditRule {
             return Selection::Count(0);
         }
         rule_state.claim(KIND);
-        let mut arms = Arms::<ARMS>::read(&rule_state.more, self.agent.seed);
-        let arm = self.agent.choose(&mut arms, rule_state.outcome.take(), 0);
-        rule_state.more = arms.write(self.agent.seed);
+        let arm = self.agent.choose(rule_state.trials.get_or_insert_default(), ARMS, 0);
         rule_state.rounds = rule_state.rounds.saturating_add(1);
         Selection::Count(self.density_of(arm).count(values.len()))
     }
@@ -71,14 +69,10 @@ impl DensityRule for BanditRule {
         self.range.most.count(len)
     }
 
-    fn wants_outcome(&self) -> bool {
-        true
-    }
-
     fn accepts(&self, rule_state: &RuleState) -> Result<(), Error> {
-        match rule_state.kind == KIND {
-            true => self.agent.accepts::<ARMS>(&rule_state.more, "density"),
-            false => Ok(()),
+        match &rule_state.trials {
+            Some(trials) if rule_state.kind == KIND => self.agent.accepts(trials, ARMS, "density"),
+            _ => Ok(()),
         }
     }
 
@@ -89,7 +83,8 @@ impl DensityRule for BanditRule {
 
 impl BanditRule {
     fn density_of(&self, arm: usize) -> Density {
-        let (least, most) = (f64::from(self.range.least), f64::from(self.range.most));
+        let least = f64::from(self.range.least);
+        let most = f64::from(self.range.most);
         let density = least * math::pow(most / least, arm as f64 / (ARMS - 1) as f64);
         Density::new(density.min(1.0)).unwrap_or(self.range.density)
     }
@@ -98,14 +93,16 @@ impl BanditRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::agent::Outcome;
     use crate::rules::samples::{laplace, spec};
 
-    /// Energy kept and bits per value of the `k` largest of `values`, at 12 bits each.
-    fn outcome(values: &[f32], k: usize) -> (f64, f64) {
+    /// Of the `k` largest of `values`, at 12 bits each.
+    fn outcome(values: &[f32], k: usize) -> Outcome {
         let mut squares: Vec<f64> = values.iter().map(|value| f64::from(*value).powi(2)).collect();
         squares.sort_by(|a, b| b.total_cmp(a));
         let kept = squares[..k].iter().sum::<f64>() / squares.iter().sum::<f64>();
-        (kept, 12.0 * k as f64 / values.len() as f64)
+        let bits = 12.0 * k as f64 / values.len() as f64;
+        Outcome { kept, bits }
     }
 
     fn counts(text: &str, frames: usize) -> Vec<usize> {
@@ -115,7 +112,7 @@ mod tests {
             let Selection::Count(k) = spec.choose(&values, at as u64, &mut state).chosen else {
                 panic!("a count")
             };
-            state.outcome = Some(outcome(&values, k));
+            state.trials.as_mut().unwrap().teach(outcome(&values, k));
             k
         };
         (0..frames).map(frame).collect()
@@ -130,7 +127,7 @@ mod tests {
             assert_eq!(arms, [4, 13, 40, 127, 400]);
             let values = laplace(4000, 999);
             let reward = |k: usize| {
-                let (kept, bits) = outcome(&values, k);
+                let Outcome { kept, bits } = outcome(&values, k);
                 kept - worth * bits
             };
             let rewards: Vec<f64> = arms.into_iter().map(reward).collect();

@@ -96,11 +96,6 @@ impl DensitySpec {
         self.parts().is_ok_and(DensityRule::wants_bandwidth)
     }
 
-    /// Whether the rule learns from the outcome of its frames.
-    pub(crate) fn wants_outcome(&self) -> bool {
-        self.parts().is_ok_and(DensityRule::wants_outcome)
-    }
-
     /// Succeeds if the rule can go on from a state that was loaded.
     ///
     /// # Errors

@@ -30,8 +30,10 @@ pub(crate) fn sample(values: &[f32], share: f64, rng: KeyedRng) -> Vec<f64> {
     }
     // One draw in each of `count` equal ranges.
     let width = values.len() as f64 / count as f64;
-    let draw = |at: usize| values[(((at as f64) + f64::from(rng.unit(at))) * width) as usize % values.len()];
-    (0..count).map(draw).map(f64::from).collect()
+    (0..count)
+        .map(|at: usize| values[(((at as f64) + f64::from(rng.unit(at))) * width) as usize % values.len()])
+        .map(f64::from)
+        .collect()
 }
 
 /// Standard deviation; 0 if there are no values.

@@ -208,7 +208,8 @@ impl Literal {
 /// Entropy of `v_i^2 / sum v^2` in nats; `None` if all values are zero. One logarithm per value.
 #[inline(never)]
 pub fn energy_entropy(values: &[f32]) -> Option<f64> {
-    let (mut sum, mut weighted) = (0.0, 0.0);
+    let mut sum = 0.0;
+    let mut weighted = 0.0;
     for &value in values {
         let square = f64::from(value) * f64::from(value);
         sum += square;

@@ -11,7 +11,7 @@ use crate::forms::rule::Table;
 use crate::layout::Shape;
 use crate::rng::KeyedRng;
 use crate::rules::differential::{Estimate, deviation, sample};
-use crate::rules::rule_state::RuleState;
+use crate::rules::rule_state::{RankCourse, RuleState};
 use crate::rules::spectrum::{MAX_RANK, RankErrors};
 
 pub(crate) const NAME: &str = "entropy";
@@ -50,20 +50,6 @@ pub(crate) struct Matrix<'a> {
     pub(crate) rng: KeyedRng,
     /// The leading squared singular values, as many as asked for, and the energy.
     pub(crate) squares: &'a dyn Fn(usize) -> (Vec<f64>, f64),
-}
-
-/// What the rule keeps beside the mean and the anchor of [`RuleState`], as numbers of its state.
-#[derive(Debug, Clone, Default)]
-struct Course {
-    frames: f64,
-    /// Deviation of the first observation.
-    reference: f64,
-    sum: f64,
-    count: f64,
-    /// 0 during the warm-up.
-    rank: f64,
-    energy: f64,
-    squares: Vec<f64>,
 }
 
 impl EntropyRank {
@@ -135,31 +121,27 @@ impl EntropyRank {
         let least = self.least.min(most);
         let mut next = state.clone();
         next.claim(KIND);
-        let mut course = Course::read(&next.more);
+        let mut course = next.rank.take().unwrap_or_default();
+        let before = course.rank;
         let observed = self.observe(tensor, &mut course);
         let (Some(entropy), true) = (observed, course.is_finite()) else {
-            return self.current(&Course::read(&state.more), most, least);
+            return current_rank(before, least, most);
         };
         if let Some(entropy) = entropy {
             self.follow(entropy, tensor, &mut next, &mut course, [least, most]);
         }
-        next.more = course.write();
+        let rank = current_rank(course.rank, least, most);
+        next.rank = Some(course);
         *state = next;
-        self.current(&course, most, least)
-    }
-
-    fn current(&self, course: &Course, most: u32, least: u32) -> u32 {
-        match course.rank {
-            rank if rank >= 1.0 => (rank as u32).clamp(least, most),
-            _ => most,
-        }
+        rank
     }
 
     /// Counts the round. Outer `None`: nothing may be learned from the values. Inner `None`: this round is not sampled.
-    fn observe(&self, tensor: &Matrix<'_>, course: &mut Course) -> Option<Option<f64>> {
-        let before = (course.frames * self.alpha).floor();
-        course.frames += 1.0;
-        if (course.frames * self.alpha).floor() == before && course.frames > 1.0 {
+    fn observe(&self, tensor: &Matrix<'_>, course: &mut RankCourse) -> Option<Option<f64>> {
+        let sampled_until = |frames: u32| (f64::from(frames) * self.alpha).floor();
+        let before = course.frames;
+        course.frames = before.saturating_add(1);
+        if sampled_until(before) == sampled_until(course.frames) && before > 0 {
             return Some(None);
         }
         let sampled = sample(tensor.values, self.beta, tensor.rng);
@@ -169,15 +151,22 @@ impl EntropyRank {
         self.estimate.of(&sampled, course.reference).map(Some)
     }
 
-    fn follow(&self, entropy: f64, tensor: &Matrix<'_>, state: &mut RuleState, course: &mut Course, range: [u32; 2]) {
+    fn follow(
+        &self,
+        entropy: f64,
+        tensor: &Matrix<'_>,
+        state: &mut RuleState,
+        course: &mut RankCourse,
+        range: [u32; 2],
+    ) {
         let [least, most] = range;
-        if course.rank < 1.0 {
+        if course.rank == 0 {
             let before = state.mean_or(entropy);
             // The mean of all rounds so far.
             state.observe(entropy, 0.0, u32::MAX);
             let is_stable = (entropy - before).abs() <= STABLE;
             if state.rounds >= self.warm_up.saturating_mul(4) || (state.rounds >= self.warm_up && is_stable) {
-                course.rank = f64::from(most);
+                course.rank = most;
                 if self.is_measured {
                     (course.squares, course.energy) = (tensor.squares)(most as usize);
                 }
@@ -186,21 +175,28 @@ impl EntropyRank {
         }
         state.rounds = state.rounds.saturating_add(1);
         course.sum += entropy;
-        course.count += 1.0;
-        if course.count < f64::from(self.window) {
+        course.count += 1;
+        if course.count < self.window {
             return;
         }
-        state.mean = course.sum / course.count;
-        (course.sum, course.count) = (0.0, 0.0);
-        let errors = match course.squares.is_empty() {
-            true => RankErrors::of_random(tensor.shape),
-            false => RankErrors::of_squares(course.squares.iter().copied(), course.energy),
+        state.mean = course.sum / f64::from(course.count);
+        course.sum = 0.0;
+        course.count = 0;
+        let errors = if course.squares.is_empty() {
+            RankErrors::of_random(tensor.shape)
+        } else {
+            RankErrors::of_squares(course.squares.iter().copied(), course.energy)
         };
-        let wanted = errors.rank_after(most as usize, state.anchor - state.mean) as f64;
-        let limit = f64::from(self.limit);
-        let moved = course.rank + (wanted - course.rank).clamp(-limit, limit);
-        course.rank = moved.clamp(least.into(), most.into());
+        let wanted = errors.rank_after(most as usize, state.anchor - state.mean) as u32;
+        let nearest = course.rank.saturating_sub(self.limit);
+        let farthest = course.rank.saturating_add(self.limit);
+        course.rank = wanted.clamp(nearest, farthest).clamp(least, most);
     }
+}
+
+/// `rank` within the bounds, which another spec may have set; the largest during the warm-up.
+fn current_rank(rank: u32, least: u32, most: u32) -> u32 {
+    if rank == 0 { most } else { rank.clamp(least, most) }
 }
 
 fn quarter(most: u32) -> u32 {
@@ -209,39 +205,6 @@ fn quarter(most: u32) -> u32 {
 
 fn eighth(most: u32) -> u32 {
     (most / 8).clamp(1, 8)
-}
-
-impl Course {
-    fn read(numbers: &[f64]) -> Self {
-        let &[frames, reference, sum, count, rank, energy, ref squares @ ..] = numbers else {
-            return Self::default();
-        };
-        Self {
-            frames,
-            reference,
-            sum,
-            count,
-            rank,
-            energy,
-            squares: squares.to_vec(),
-        }
-    }
-
-    fn write(&self) -> Vec<f64> {
-        let numbers = [
-            self.frames,
-            self.reference,
-            self.sum,
-            self.count,
-            self.rank,
-            self.energy,
-        ];
-        numbers.into_iter().chain(self.squares.iter().copied()).collect()
-    }
-
-    fn is_finite(&self) -> bool {
-        self.write().iter().all(|number| number.is_finite())
-    }
 }
 
 #[cfg(test)]
@@ -326,14 +289,14 @@ mod tests {
     fn a_warm_up_ends_when_the_entropy_is_stable_or_after_four_times_its_length() {
         let (steady, mut state) = (rule("most = 8, warm_up = 2"), RuleState::default());
         (0..2).for_each(|_| assert_eq!(next(&steady, &mut state, 1.0), 8));
-        assert_eq!(Course::read(&state.more).rank, 8.0);
+        assert_eq!(state.rank.as_ref().unwrap().rank, 8);
         let mut wild = RuleState::default();
         for round in 0..7 {
             next(&steady, &mut wild, if round % 2 == 0 { 1.0 } else { 9.0 });
-            assert_eq!(Course::read(&wild.more).rank, 0.0, "{round}");
+            assert_eq!(wild.rank.as_ref().unwrap().rank, 0, "{round}");
         }
         next(&steady, &mut wild, 9.0);
-        assert_eq!(Course::read(&wild.more).rank, 8.0);
+        assert_eq!(wild.rank.as_ref().unwrap().rank, 8);
     }
 
     #[test]

@@ -51,11 +51,6 @@ pub(crate) trait DensityRule {
         false
     }
 
-    /// Whether the rule learns from the outcome of its frames (see [`RuleState::outcome`]).
-    fn wants_outcome(&self) -> bool {
-        false
-    }
-
     /// Succeeds if the rule can go on from a state that was loaded.
     ///
     /// # Errors

@@ -3,17 +3,18 @@
 //! `z = B tanh(A x + a) + b`, trained on the squared error by Adam (Kingma and Ba 2015). Arithmetic is in `f64` and in a fixed
 //! order. Only encoders run it, so machines may differ in the last bit of a prediction.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 use crate::math;
 use crate::rng::KeyedRng;
-use crate::wire::{Reader, Writer};
 
 const HIDDEN: usize = 16;
 const RATE: f64 = 0.01;
 const DECAY: [f64; 2] = [0.9, 0.999];
 
 /// The network and the state of its optimizer, for `IN` features and `OUT` predictions.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Network<const IN: usize, const OUT: usize> {
     /// `HIDDEN` rows of `IN` weights and a bias, then `OUT` rows of `HIDDEN` weights and a bias.
     weights: Vec<f64>,
@@ -28,12 +29,13 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
     /// First weights uniform in `+-1 / sqrt(inputs)` of each layer, by `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         let rng = KeyedRng::new(seed, 0);
-        let weight = |at: usize| {
-            let inputs = if at < Self::FIRST { IN } else { HIDDEN };
-            (2.0 * f64::from(rng.unit(at)) - 1.0) / (inputs as f64).sqrt()
-        };
         Self {
-            weights: (0..Self::LEN).map(weight).collect(),
+            weights: (0..Self::LEN)
+                .map(|at: usize| {
+                    let inputs = if at < Self::FIRST { IN } else { HIDDEN };
+                    (2.0 * f64::from(rng.unit(at)) - 1.0) / (inputs as f64).sqrt()
+                })
+                .collect(),
             moments: [vec![0.0; Self::LEN], vec![0.0; Self::LEN]],
             steps: 0,
         }
@@ -106,33 +108,23 @@ impl<const IN: usize, const OUT: usize> Network<IN, OUT> {
         }
     }
 
-    /// Appends the steps `u32`, and weights and both moments as `f64`.
-    pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        out.u32(self.steps);
-        let [first, second] = &self.moments;
-        let numbers = self.weights.iter().chain(first).chain(second);
-        numbers.for_each(|number| out.f64(*number));
-    }
-
-    /// Reads the output of [`Network::write`].
+    /// Succeeds for the numbers of such a network.
     ///
     /// # Errors
-    /// `Truncated`, `NotFinite`; `Corrupt` if a second moment is negative.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        let steps = reader.u32("steps of a network")?;
-        let mut numbers = |least: f64| -> Result<Vec<f64>, Error> {
-            let number = |_| {
-                let number = reader.finite("weight of a network")?;
-                let valid = (number >= least).then_some(number);
-                valid.ok_or_else(|| reader.corrupt("weight of a network"))
-            };
-            (0..Self::LEN).map(number).collect()
-        };
-        Ok(Self {
-            steps,
-            weights: numbers(f64::MIN)?,
-            moments: [numbers(f64::MIN)?, numbers(0.0)?],
-        })
+    /// `NotFinite`; `Mismatch` for a network of another size, or a negative second moment.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let [first, second] = &self.moments;
+        let all = [&self.weights, first, second];
+        if all.iter().any(|numbers| numbers.len() != Self::LEN) || second.iter().any(|number| *number < 0.0) {
+            return Err(Error::Mismatch(
+                "the state's network has other numbers than this version of the program; start with a new state"
+                    .to_owned(),
+            ));
+        }
+        if all.into_iter().flatten().all(|number| number.is_finite()) {
+            return Ok(());
+        }
+        Err(Error::NotFinite("weight of a network".to_owned()))
     }
 }
 
@@ -173,26 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn bytes_round_trip_and_damage_is_refused() {
+    fn numbers_of_another_network_are_refused() {
         let mut network = Network::<2, 3>::new(9);
         network.train(&[example(3)]);
         let before = network.clone();
         network.train(&[([f64::NAN, 0.0], [0.0; 3])]);
         assert_eq!(network, before, "NaN leaves the state as it was");
-        let mut bytes = Vec::new();
-        network.write(&mut Writer::new(&mut bytes));
-        assert_eq!(Network::read(&mut Reader::new(&bytes)), Ok(network));
-        for len in [0, 3, 4, 11, bytes.len() - 1] {
-            let read = Network::<2, 3>::read(&mut Reader::new(&bytes[..len]));
-            assert!(matches!(read, Err(Error::Truncated { .. })));
-        }
-        let last = bytes.len() - 8;
-        for (at, number, is_finite) in [(4, f64::NAN, false), (last, -1.0, true)] {
-            let mut bytes = bytes.clone();
-            bytes[at..at + 8].copy_from_slice(&f64::to_le_bytes(number));
-            let error = Network::<2, 3>::read(&mut Reader::new(&bytes)).unwrap_err();
-            assert_eq!(matches!(error, Error::Corrupt { .. }), is_finite, "{error}");
-            assert_eq!(matches!(error, Error::NotFinite(_)), !is_finite, "{error}");
-        }
+        assert_eq!(network.check(), Ok(()));
+        let changed = |change: fn(&mut Network<2, 3>)| {
+            let mut network = before.clone();
+            change(&mut network);
+            network.check().unwrap_err()
+        };
+        let refused = changed(|network| network.weights[4] = f64::NAN);
+        assert!(matches!(refused, Error::NotFinite(_)), "{refused}");
+        let refused = changed(|network| network.moments[1][0] = -1.0);
+        assert!(matches!(refused, Error::Mismatch(_)), "{refused}");
+        let refused = changed(|network| network.moments[0].truncate(3));
+        assert!(matches!(refused, Error::Mismatch(_)), "{refused}");
     }
 }

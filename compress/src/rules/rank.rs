@@ -62,7 +62,8 @@ fn rank(number: f64) -> Result<u32, Error> {
 
 impl NumberOrRule for RankSpec {
     fn forms() -> String {
-        let (a, b) = (schedule::NAME, entropy_rank::NAME);
+        let a = schedule::NAME;
+        let b = entropy_rank::NAME;
         format!("a rank from 1 to {MAX_RANK}, or a rule: {{ by = {a:?} | {b:?}, .. }}")
     }
 

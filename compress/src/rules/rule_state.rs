@@ -1,10 +1,11 @@
 //! The state of a rule for one tensor: a moving average of one statistic, and its value at the end of the warm-up.
 
-use crate::error::Error;
-use crate::wire::{Reader, Writer};
+use serde::{Deserialize, Serialize};
+
+use crate::rules::agent::Trials;
 
 /// The state of a rule for one tensor.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct RuleState {
     /// The rule and form that own the state, as numbered in the table of rules; 0: none.
     pub(crate) kind: u32,
@@ -14,10 +15,25 @@ pub(crate) struct RuleState {
     pub(crate) mean: f64,
     /// `mean` at the end of the warm-up.
     pub(crate) anchor: f64,
-    /// Further numbers of rules that have more to remember, all finite.
-    pub(crate) more: Vec<f64>,
-    /// Energy kept and coded bits per value of the last frame that the rule chose for, until the rule has read it.
-    pub(crate) outcome: Option<(f64, f64)>,
+    /// Of a rule that chooses a rank by entropy.
+    pub(crate) rank: Option<RankCourse>,
+    /// Of a rule that learns from the outcomes of its frames.
+    pub(crate) trials: Option<Trials>,
+}
+
+/// What a rule that chooses a rank by entropy keeps beside the mean and the anchor.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RankCourse {
+    pub(crate) frames: u32,
+    /// Deviation of the first observation.
+    pub(crate) reference: f64,
+    /// Of the observations in the window.
+    pub(crate) sum: f64,
+    pub(crate) count: u32,
+    /// 0 during the warm-up.
+    pub(crate) rank: u32,
+    pub(crate) energy: f64,
+    pub(crate) squares: Vec<f64>,
 }
 
 impl RuleState {
@@ -54,54 +70,23 @@ impl RuleState {
         self.mean = before + (1.0 - beta) * (now - before);
     }
 
-    /// Appends rounds `u32`, kind `u32`, mean `f64`, anchor `f64`; a varint, the number of further numbers, and those as `f64`;
-    /// and in the same way the outcome.
-    pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        out.u32(self.rounds);
-        out.u32(self.kind);
-        out.f64(self.mean);
-        out.f64(self.anchor);
-        let outcome = self.outcome.map(|(kept, bits)| [kept, bits]);
-        for numbers in [self.more.as_slice(), outcome.as_ref().map_or(&[], |numbers| numbers)] {
-            out.varint(numbers.len() as u64);
-            numbers.iter().for_each(|number| out.f64(*number));
-        }
-    }
-
-    /// Reads the output of [`RuleState::write`]. `is_kind` returns whether a rule has that kind of state.
-    ///
-    /// # Errors
-    /// `Truncated`; `Corrupt` for an unknown kind, or an outcome of other than two numbers; `NotFinite`.
-    pub(crate) fn read(reader: &mut Reader<'_>, is_kind: fn(u32) -> bool) -> Result<Self, Error> {
-        let rounds = reader.u32("rounds of a rule")?;
-        let kind = reader.u32("kind of a rule")?;
-        if !is_kind(kind) {
-            return Err(reader.corrupt("kind of a rule"));
-        }
-        Ok(Self {
-            kind,
-            rounds,
-            mean: reader.finite("mean of a rule")?,
-            anchor: reader.finite("anchor of a rule")?,
-            more: read_numbers(reader)?,
-            outcome: match *read_numbers(reader)? {
-                [] => None,
-                [kept, bits] => Some((kept, bits)),
-                _ => return Err(reader.corrupt("outcome of a rule")),
-            },
-        })
+    pub(crate) fn is_finite(&self) -> bool {
+        self.mean.is_finite() && self.anchor.is_finite() && self.rank.as_ref().is_none_or(RankCourse::is_finite)
     }
 }
 
-fn read_numbers(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
-    let count = reader.varint("numbers of a rule")?;
-    (0..count).map(|_| reader.finite("number of a rule")).collect()
+impl RankCourse {
+    pub(crate) fn is_finite(&self) -> bool {
+        let mut numbers = [self.reference, self.sum, self.energy]
+            .into_iter()
+            .chain(self.squares.iter().copied());
+        numbers.all(f64::is_finite)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::density::is_kind;
 
     #[test]
     fn warm_up_is_a_plain_mean_and_then_it_fades() {
@@ -113,36 +98,5 @@ mod tests {
         let mut still = RuleState::default();
         (0..50).for_each(|_| still.observe(0.1, 0.9, 3));
         assert_eq!((still.mean, still.anchor), (0.1, 0.1));
-    }
-
-    #[test]
-    fn bytes_round_trip_and_damage_is_refused() {
-        for kind in 0..=4 {
-            let rule_state = RuleState {
-                kind,
-                rounds: 7,
-                mean: -0.25,
-                anchor: 1e300,
-                more: vec![0.5; kind as usize],
-                outcome: (kind > 1).then_some((0.75, 2.0)),
-            };
-            let mut bytes = Vec::new();
-            rule_state.write(&mut Writer::new(&mut bytes));
-            assert_eq!(RuleState::read(&mut Reader::new(&bytes), is_kind), Ok(rule_state));
-            for len in 0..bytes.len() {
-                let read = RuleState::read(&mut Reader::new(&bytes[..len]), is_kind);
-                assert!(matches!(read, Err(Error::Truncated { .. })));
-            }
-        }
-        let read = |kind: u32, mean: f64| {
-            let mut bytes = vec![0; 4];
-            bytes.extend(kind.to_le_bytes());
-            bytes.extend(mean.to_le_bytes());
-            bytes.extend([0; 10]);
-            RuleState::read(&mut Reader::new(&bytes), is_kind)
-        };
-        assert!(matches!(read(5, 0.0), Err(Error::Corrupt { .. })));
-        assert!(matches!(read(256, 0.0), Err(Error::Corrupt { .. })));
-        assert_eq!(read(1, f64::NAN), Err(Error::NotFinite("mean of a rule".into())));
     }
 }

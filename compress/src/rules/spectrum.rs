@@ -23,7 +23,8 @@ pub(crate) struct RankErrors(Vec<f64>);
 impl RankErrors {
     /// Of a matrix of independent entries of deviation one.
     pub(crate) fn of_random(shape: Shape) -> Self {
-        let (least, most) = (shape.rows.min(shape.cols), shape.rows.max(shape.cols));
+        let least = shape.rows.min(shape.cols);
+        let most = shape.rows.max(shape.cols);
         let quantiles = marchenko_pastur(least as f64 / most as f64, least);
         let scale = shape.len() as f64 / quantiles.iter().sum::<f64>();
         Self::of_squares(
@@ -64,17 +65,21 @@ impl RankErrors {
 
 /// The quantiles `(i - 1/2) / count`, i from 1 to `count`, of the law for matrices of the aspect `ratio` in (0, 1], rising.
 fn marchenko_pastur(ratio: f64, count: usize) -> Vec<f64> {
-    let (low, high) = (square(1.0 - ratio.sqrt()), square(1.0 + ratio.sqrt()));
+    let low = square(1.0 - ratio.sqrt());
+    let high = square(1.0 + ratio.sqrt());
     // With x = low + (high - low) sin^2, the density has no poles.
     let at = |angle: f64| low + (high - low) * square(math::sin(angle));
     let width = FRAC_PI_2 / STEPS as f64;
-    let mass = |step: usize| {
-        let angle = (step as f64 + 0.5) * width;
-        square(high - low) * square(math::sin(angle) * math::cos(angle)) / (PI * ratio * at(angle)) * width
-    };
-    let masses: Vec<f64> = (0..STEPS).map(mass).collect();
+    let masses: Vec<f64> = (0..STEPS)
+        .map(|step: usize| {
+            let angle = (step as f64 + 0.5) * width;
+            square(high - low) * square(math::sin(angle) * math::cos(angle)) / (PI * ratio * at(angle)) * width
+        })
+        .collect();
     let total: f64 = masses.iter().sum();
-    let (mut out, mut step, mut below) = (Vec::with_capacity(count), 0, 0.0);
+    let mut out = Vec::with_capacity(count);
+    let mut step = 0;
+    let mut below = 0.0;
     for place in 0..count {
         let wanted = total * (place as f64 + 0.5) / count as f64;
         while step < STEPS - 1 && below + masses[step] < wanted {

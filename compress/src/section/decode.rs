@@ -37,9 +37,10 @@ impl<'a> Section<'a> {
         let mut parts = Vec::new();
         for (at, Part { indexed, shape: sent }) in recipe.reduce.parts(shape).into_iter().enumerate() {
             let start = reader.offset();
-            let indices = match indexed {
-                true => Some(IndexPlane::read(reader, sent.len(), shape, recipe.code)?),
-                false => None,
+            let indices = if indexed {
+                Some(IndexPlane::read(reader, sent.len(), shape, recipe.code)?)
+            } else {
+                None
             };
             bytes.indices += reader.offset() - start;
             let start = reader.offset();
@@ -116,13 +117,16 @@ impl<'a> Section<'a> {
 /// Subtracts `decoded` at ascending `indices`; each thread handles a range of `values`.
 fn subtract_sparse(threads: usize, indices: &[u32], decoded: &[f32], values: &mut [f32]) {
     let size = values.len().div_ceil(threads);
-    let part = |(at, values): (usize, &mut [f32])| {
-        let first = at * size;
-        let place = |end: usize| indices.partition_point(|&index| (index as usize) < end);
-        let range = place(first)..place(first + values.len());
-        for (&index, &decoded) in indices[range.clone()].iter().zip(&decoded[range]) {
-            values[index as usize - first] -= decoded;
-        }
-    };
-    threads::map(values.chunks_mut(size).enumerate().collect(), threads, part);
+    threads::map(
+        values.chunks_mut(size).enumerate().collect(),
+        threads,
+        |(at, values): (usize, &mut [f32])| {
+            let first = at * size;
+            let place = |end: usize| indices.partition_point(|&index| (index as usize) < end);
+            let range = place(first)..place(first + values.len());
+            for (&index, &decoded) in indices[range.clone()].iter().zip(&decoded[range]) {
+                values[index as usize - first] -= decoded;
+            }
+        },
+    );
 }

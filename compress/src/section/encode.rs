@@ -78,12 +78,6 @@ impl Sink for Left<'_> {
         let mut pairs = self.values[start..].iter().zip(values);
         self.finite &= pairs.all(|(value, decoded)| (value - decoded).is_finite());
     }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        for (&index, value) in indices.iter().zip(values) {
-            self.dense(index as usize, std::slice::from_ref(value));
-        }
-    }
 }
 
 fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
@@ -120,7 +114,8 @@ fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encode
         fp32: tensor.values.len() as u64 * 4,
         ..Stages::default()
     };
-    let (mut saved, mut known) = (0.0, Vec::new());
+    let mut saved = 0.0;
+    let mut known = Vec::new();
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
         let rng = tensor.rng.part(at as u64);

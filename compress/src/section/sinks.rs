@@ -14,7 +14,7 @@ impl Sink for Largest {
         self.0 = self.0.max(largest(values));
     }
 
-    fn sparse(&mut self, _: &[u32], values: &[f32]) {
+    fn sparse(&mut self, _: usize, _: &[u32], values: &[f32]) {
         self.dense(0, values);
     }
 }
@@ -31,25 +31,26 @@ impl Sink for Add<'_> {
         add_scaled(self.weight, values, acc);
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
+        let acc = &mut self.acc[start..];
         for (&index, value) in indices.iter().zip(values) {
-            self.acc[index as usize] += self.weight * value;
+            acc[index as usize] += self.weight * value;
         }
     }
 }
 
 /// Hands all values to the first sink, then to the second.
-pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
+pub(crate) struct Both<'a, A, B>(pub(crate) &'a mut A, pub(crate) &'a mut B);
 
-impl<A: Sink, B: Sink> Sink for Both<A, B> {
+impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         self.0.dense(start, values);
         self.1.dense(start, values);
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        self.0.sparse(indices, values);
-        self.1.sparse(indices, values);
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
+        self.0.sparse(start, indices, values);
+        self.1.sparse(start, indices, values);
     }
 }
 
@@ -73,11 +74,13 @@ impl Sink for Measured<'_> {
         }
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        self.products.sparse(indices, values, self.values, self.other);
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
+        let own = &mut self.values[start..];
+        self.products
+            .sparse(indices, values, own, self.other.map(|other| &other[start..]));
         if self.subtract {
             for (&index, value) in indices.iter().zip(values) {
-                self.values[index as usize] -= value;
+                own[index as usize] -= value;
             }
         }
     }
@@ -105,12 +108,6 @@ impl Sink for MeasuredByTensor<'_> {
         sink.dense(start, values);
         self.products[tensor] = sink.products;
     }
-
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        for (&index, value) in indices.iter().zip(values) {
-            self.dense(index as usize, std::slice::from_ref(value));
-        }
-    }
 }
 
 /// Overwrites the target with the decoded values.
@@ -121,9 +118,10 @@ impl Sink for Set<'_> {
         self.0[start..start + values.len()].copy_from_slice(values);
     }
 
-    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn sparse(&mut self, start: usize, indices: &[u32], values: &[f32]) {
+        let out = &mut self.0[start..];
         for (&index, &value) in indices.iter().zip(values) {
-            self.0[index as usize] = value;
+            out[index as usize] = value;
         }
     }
 }

@@ -6,16 +6,21 @@ pub(super) fn allot(values: usize, sizes: &[usize]) -> Vec<usize> {
     // Roots of sizes times 2^16, so that nothing is rounded twice.
     let roots: Vec<u128> = sizes.iter().map(|&size| ((size as u128) << 32).isqrt()).collect();
     let share = |level: u128| -> Vec<usize> {
-        let part = |(&size, &root): (&usize, &u128)| ((root * level) >> 32).clamp(1, size as u128) as usize;
-        sizes.iter().zip(&roots).map(part).collect()
+        sizes
+            .iter()
+            .zip(&roots)
+            .map(|(&size, &root): (&usize, &u128)| ((root * level) >> 32).clamp(1, size as u128) as usize)
+            .collect()
     };
     // The largest level that deals out no more than `values`: a tensor's share never falls with the level.
-    let (mut low, mut high) = (0u128, 1u128 << 80);
+    let mut low = 0u128;
+    let mut high = 1u128 << 80;
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        match share(middle).iter().sum::<usize>() <= values {
-            true => low = middle,
-            false => high = middle,
+        if share(middle).iter().sum::<usize>() <= values {
+            low = middle
+        } else {
+            high = middle
         }
     }
     let mut dealt = share(low);

@@ -51,7 +51,8 @@ fn norm(a: &[f64]) -> f64 {
 
 /// The slowest waves of the orthonormal DCT-II: `c_j cos(pi (2 i + 1) j / (2 len))`.
 fn dct(count: usize, len: usize) -> Vec<f32> {
-    let (constant, wave) = ((1.0 / len as f64).sqrt(), (2.0 / len as f64).sqrt());
+    let constant = (1.0 / len as f64).sqrt();
+    let wave = (2.0 / len as f64).sqrt();
     let value = |j: usize, i: usize| match j {
         0 => constant as f32,
         _ => {
@@ -79,7 +80,8 @@ fn cosine(part: u64, turn: u64) -> f64 {
     let angle = |part: u64| 2.0 * std::f64::consts::PI * part as f64 / turn as f64;
     // Series of Taylor up to an eighth of a turn, where the first term left out is below 1e-17.
     let series = |x: f64, first: u32| {
-        let (mut term, mut sum) = (if first == 0 { 1.0 } else { x }, 0.0);
+        let mut term = if first == 0 { 1.0 } else { x };
+        let mut sum = 0.0;
         for n in (first + 1..first + 20).step_by(2) {
             sum += term;
             term *= -x * x / f64::from(n * (n + 1));

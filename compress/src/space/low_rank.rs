@@ -25,9 +25,10 @@ impl LowRank {
 
     /// Shape of `Z`: `[rows, rank]`, or `[rank, cols]` of a tall matrix.
     pub(super) fn values(shape: Shape, rank: usize) -> [usize; 2] {
-        match is_wide(shape) {
-            true => [shape.rows, rank],
-            false => [rank, shape.cols],
+        if is_wide(shape) {
+            [shape.rows, rank]
+        } else {
+            [rank, shape.cols]
         }
     }
 
@@ -36,9 +37,10 @@ impl LowRank {
         let Self { shape, rank, basis } = self;
         for (row, x) in x.chunks_exact_mut(shape.cols).enumerate() {
             for at in 0..*rank {
-                match is_wide(*shape) {
-                    true => add(z[row * rank + at], &basis[at * shape.cols..][..shape.cols], x),
-                    false => add(basis[at * shape.rows + row], &z[at * shape.cols..][..shape.cols], x),
+                if is_wide(*shape) {
+                    add(z[row * rank + at], &basis[at * shape.cols..][..shape.cols], x)
+                } else {
+                    add(basis[at * shape.rows + row], &z[at * shape.cols..][..shape.cols], x)
                 }
             }
         }
@@ -50,9 +52,10 @@ impl LowRank {
         z.fill(0.0);
         for (row, x) in x.chunks_exact(shape.cols).enumerate() {
             for at in 0..*rank {
-                match is_wide(*shape) {
-                    true => z[row * rank + at] = dot(x, &basis[at * shape.cols..][..shape.cols]),
-                    false => add(basis[at * shape.rows + row], x, &mut z[at * shape.cols..][..shape.cols]),
+                if is_wide(*shape) {
+                    z[row * rank + at] = dot(x, &basis[at * shape.cols..][..shape.cols])
+                } else {
+                    add(basis[at * shape.rows + row], x, &mut z[at * shape.cols..][..shape.cols])
                 }
             }
         }

@@ -127,15 +127,18 @@ impl Space {
                 twice.name
             )));
         }
-        let map = |(tensor, kind): (&&Tensor, &Kind)| {
-            let z = places.get(&*format!("{}{END}", tensor.name))?;
-            Some(TensorMap {
-                maps: kind.maps(tensor, seed),
-                w: tensor.offset..tensor.offset + tensor.len,
-                z: z.offset..z.offset + z.len,
+        let tensors = trained
+            .iter()
+            .zip(&kinds)
+            .filter_map(|(tensor, kind): (&&Tensor, &Kind)| {
+                let z = places.get(&*format!("{}{END}", tensor.name))?;
+                Some(TensorMap {
+                    maps: kind.maps(tensor, seed),
+                    w: tensor.offset..tensor.offset + tensor.len,
+                    z: z.offset..z.offset + z.len,
+                })
             })
-        };
-        let tensors = trained.iter().zip(&kinds).filter_map(map).collect();
+            .collect();
         Ok(Self {
             reduced: Arc::new(reduced),
             blocks: spec.blocks() as usize,
@@ -280,11 +283,15 @@ fn shared_kinds(trained: &[&Tensor], values: usize, blocks: usize) -> Result<Vec
         )));
     }
     let allotted = allot::allot(values, &sizes).into_iter().zip(&sizes);
-    let kind = |(values, size): (usize, &usize)| match blocks > 1 && values == *size {
-        true => Kind::Whole,
-        false => Kind::Shared { values, blocks },
-    };
-    Ok(allotted.map(kind).collect())
+    Ok(allotted
+        .map(|(values, size): (usize, &usize)| {
+            if blocks > 1 && values == *size {
+                Kind::Whole
+            } else {
+                Kind::Shared { values, blocks }
+            }
+        })
+        .collect())
 }
 
 fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<Kind>, Error> {
@@ -298,11 +305,16 @@ fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<
             "`train.space.lowrank` is {rank}, but the largest rank of a trained matrix of the model is {most}; set a lower one"
         )));
     }
-    let kind = |tensor: &&Tensor| match shorter(tensor) > 1 && shorter(tensor) >= rank {
-        true => Kind::LowRank(rank, basis),
-        false => Kind::Whole,
-    };
-    Ok(trained.iter().map(kind).collect())
+    Ok(trained
+        .iter()
+        .map(|tensor: &&Tensor| {
+            if shorter(tensor) > 1 && shorter(tensor) >= rank {
+                Kind::LowRank(rank, basis)
+            } else {
+                Kind::Whole
+            }
+        })
+        .collect())
 }
 
 #[cfg(test)]

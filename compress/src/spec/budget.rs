@@ -133,7 +133,8 @@ impl FromStr for Budget {
         let digits = text
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .ok_or_else(refusal)?;
-        let (number, unit) = (&text[..digits], text[digits..].trim());
+        let number = &text[..digits];
+        let unit = text[digits..].trim();
         let number: f64 = number.parse().map_err(|_| refusal())?;
         if unit == "bits" || unit == "bit" {
             return (number > 0.0 && number <= MOST_BITS)

@@ -180,9 +180,10 @@ fn of_link(link: &Value, deadline: &Value, train: Option<&Value>) -> Result<u64,
     let needed = (SMALLEST * 8 * 1_000 * 100).div_ceil(u128::from(rate) * SHARE);
     // Without `train`, half of a longer deadline is for training, too.
     let longer = given.map_or(2 * needed, |train| needed + u128::from(train));
-    let what = match longer <= u128::from(LONGEST) {
-        true => format!("give at least \"{longer}ms\""),
-        false => "give a faster `link` or a shorter `train`".to_owned(),
+    let what = if longer <= u128::from(LONGEST) {
+        format!("give at least \"{longer}ms\"")
+    } else {
+        "give a faster `link` or a shorter `train`".to_owned()
     };
     Err(Error::Usage(format!(
         "`deadline` = {deadline} leaves {left} bytes on a link of {link} beside {train} ms of training, and no frame is shorter than {SMALLEST} \

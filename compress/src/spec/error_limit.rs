@@ -47,12 +47,11 @@ impl FromStr for ErrorLimit {
             _ => Err(()),
         };
         let Some((first, rest)) = text.split_once(" to ") else {
-            let constant = |error| Self {
+            return error(text).map(|error| Self {
                 first: error,
                 last: error,
                 by: 1,
-            };
-            return error(text).map(constant);
+            });
         };
         let (last, by) = rest.split_once(" by round ").ok_or(())?;
         let by = by.parse().ok().filter(|&by| by > 1).ok_or(())?;

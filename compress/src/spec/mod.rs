@@ -79,7 +79,7 @@ pub enum BufferPrecision {
     /// Every value bit for bit.
     Exact,
     /// 14 significant bits of each value after the change, and more where the change is large, if the encoder is given the values
-    /// before (see [`crate::Given`]). What rounding loses is not added to the next update.
+    /// before (see [`crate::EncodeOptions`]). What rounding loses is not added to the next update.
     Rounded,
 }
 
@@ -188,13 +188,13 @@ impl Spec {
         rules.find_map(|rule| rule.weight).unwrap_or(self.weight)
     }
 
-    /// Whether a codec or a weight of the spec chooses by squared gradients (see [`crate::Given`]).
+    /// Whether a codec or a weight of the spec chooses by squared gradients (see [`crate::EncodeOptions`]).
     pub fn wants_squared_gradients(&self) -> bool {
         let mut weights = self.rules.iter().filter_map(|rule| rule.weight).chain([self.weight]);
         self.methods().any(Method::wants_squared_gradients) || weights.any(|weight| weight == Weight::Fisher)
     }
 
-    /// Whether a codec of the spec chooses by the bandwidth of the client's link (see [`crate::Given`]).
+    /// Whether a codec of the spec chooses by the bandwidth of the client's link (see [`crate::EncodeOptions`]).
     pub fn wants_bandwidth(&self) -> bool {
         self.methods().any(Method::wants_bandwidth)
     }

@@ -17,7 +17,7 @@ pub enum Weight {
     /// A constant factor, from 1e-6 to 1e6.
     Number(f64),
     /// By Fisher information: the mean of the squared gradients, weighted by the squared values of the tensor, over that of
-    /// all tensors with this weight; between 1/1024 and 1024. It is 1 without squared gradients (see [`crate::Given`]).
+    /// all tensors with this weight; between 1/1024 and 1024. It is 1 without squared gradients (see [`crate::EncodeOptions`]).
     Fisher,
 }
 

@@ -28,9 +28,10 @@ fn number(dtype: Dtype, bytes: &[u8]) -> f32 {
     let negative = signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let mut word = [if negative { 0xff } else { 0 }; 8];
     word[..bytes.len()].copy_from_slice(bytes);
-    let value = match signed {
-        true => i64::from_le_bytes(word).clamp(-(MAX_INTEGER as i64), MAX_INTEGER as i64) as f32,
-        false => u64::from_le_bytes(word).min(MAX_INTEGER as u64) as f32,
+    let value = if signed {
+        i64::from_le_bytes(word).clamp(-(MAX_INTEGER as i64), MAX_INTEGER as i64) as f32
+    } else {
+        u64::from_le_bytes(word).min(MAX_INTEGER as u64) as f32
     };
     integer(dtype, value)
 }

@@ -30,7 +30,8 @@ impl<'a> Weights<'a> {
     /// tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let file = Checked::parse(bytes)?;
-        let (mut floats, mut integers) = (Vec::new(), Vec::new());
+        let mut floats = Vec::new();
+        let mut integers = Vec::new();
         for (name, tensor) in file.tensors() {
             if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64) {
                 floats.push((name, tensor.shape.clone()));
@@ -159,13 +160,7 @@ pub fn to_safetensors_with(
     integers: &[IntegerTensor<'_>],
     notes: &Notes,
 ) -> Result<Vec<u8>, Error> {
-    if values.len() != layout.len() {
-        return Err(Error::Usage(format!(
-            "{} values for a layout of {}",
-            values.len(),
-            layout.len()
-        )));
-    }
+    layout.expect_len(values)?;
     let Envelope { mut head, tail } = Envelope::new(layout, integers, notes)?;
     head.reserve_exact(4 * values.len() + tail.len());
     head.extend(values.iter().flat_map(|value| value.to_le_bytes()));
@@ -181,7 +176,8 @@ fn difference(have: &Layout, want: &Layout, with_roles: bool) -> Option<String> 
         let tensors = tensors.iter().filter(|tensor| tensor.len > 0);
         tensors.map(|tensor| (tensor.name.as_str(), tensor)).collect()
     };
-    let (have, want) = (by_name(have), by_name(want));
+    let have = by_name(have);
+    let want = by_name(want);
     let names: BTreeSet<&str> = have.keys().chain(want.keys()).copied().collect();
     names
         .into_iter()

@@ -132,7 +132,8 @@ impl<'de> Visitor<'de> for FirstRepeated {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let (mut known, mut repeated) = (BTreeSet::new(), None);
+        let mut known = BTreeSet::new();
+        let mut repeated = None;
         while let Some(name) = map.next_key::<String>()? {
             map.next_value::<IgnoredAny>()?;
             if repeated.is_none() && !known.insert(name.clone()) {

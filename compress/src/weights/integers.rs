@@ -84,7 +84,8 @@ impl<'a> IntegerTensor<'a> {
         };
         let mut bytes = Vec::with_capacity(self.bytes.len());
         for (one, two) in self.bytes.chunks_exact(width).zip(other.bytes.chunks_exact(width)) {
-            let (one, two) = (word(one), word(two));
+            let one = word(one);
+            let two = word(two);
             let result = match self.dtype {
                 Dtype::BOOL => one ^ two,
                 _ => number(one, two),

@@ -148,8 +148,8 @@ impl FilePlan {
     /// # Errors
     /// `InvalidInput` if a length differs; errors of `out`.
     pub fn write_to<R: AsRef<[u8]>>(&self, values: &[f32], raw: &[R], out: &mut impl Write) -> io::Result<()> {
-        let wrong = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-        self.check(values, raw).map_err(wrong)?;
+        self.check(values, raw)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         out.write_all(&self.head)?;
         let mut block = Vec::new();
         for Place { dtype, from, .. } in &self.places {

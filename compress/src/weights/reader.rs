@@ -44,8 +44,10 @@ impl<F: Read + Seek> TensorReader<F> {
     /// # Errors
     /// `InvalidData` if there is no such tensor, it is not floating-point, or a value is not finite; errors of `file`.
     pub fn values(&mut self, name: &str) -> io::Result<Vec<f32>> {
-        let missing = || invalid(format!("tensor `{name}` is missing"));
-        let info = self.header.info(name).ok_or_else(missing)?;
+        let info = self
+            .header
+            .info(name)
+            .ok_or_else(|| invalid(format!("tensor `{name}` is missing")))?;
         let dtype = header::own_type(info.dtype).filter(|dtype| dtype.is_float());
         let Some(dtype) = dtype else {
             return Err(invalid(format!(

@@ -85,13 +85,7 @@ impl<'a> TensorFile<'a> {
     /// `Mismatch` if a tensor is missing or has another type or shape; `NotFinite`; each names the tensor. `out` is
     /// unspecified then. `Usage` if `out` has another length.
     pub fn values(&self, layout: &Layout, out: &mut [f32]) -> Result<(), Error> {
-        if out.len() != layout.len() {
-            return Err(Error::Usage(format!(
-                "{} values for a layout of {}",
-                out.len(),
-                layout.len()
-            )));
-        }
+        layout.expect_len(out)?;
         for tensor in layout.tensors() {
             let bytes = self.find(&tensor.name, tensor.dtype, &tensor.shape)?;
             let out = &mut out[tensor.offset..tensor.offset + tensor.len];

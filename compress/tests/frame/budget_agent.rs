@@ -18,16 +18,16 @@ fn encoder(budget: &str) -> Encoder {
 }
 
 /// The next frame of a sequence of updates of one distribution.
-fn next(encoder: &mut Encoder, round: u64, given: Given<'_>) -> Pending {
+fn next(encoder: &mut Encoder, round: u64, given: EncodeOptions<'_>) -> Pending {
     let mut delta = noise(layout().len(), round + 1);
     delta.iter_mut().for_each(|value| *value = value.powi(3));
     let header = FrameHeader { round, ..UPDATE };
-    let pending = encoder.encode_given(given, &mut delta, header).unwrap();
+    let pending = encoder.encode_with(given, &mut delta, header).unwrap();
     encoder.settle(&pending, Ack::Accepted).unwrap();
     pending
 }
 
-fn frames(budget: &str, count: u64, given: Given<'_>) -> Vec<Pending> {
+fn frames(budget: &str, count: u64, given: EncodeOptions<'_>) -> Vec<Pending> {
     let mut encoder = encoder(budget);
     (0..count).map(|round| next(&mut encoder, round, given)).collect()
 }
@@ -40,7 +40,7 @@ fn reward(pending: &Pending) -> f64 {
 
 #[test]
 fn frames_have_the_chosen_bytes_and_nearly_the_reward_of_the_best() {
-    let frames = frames(RANGE, 80, Given::default());
+    let frames = frames(RANGE, 80, EncodeOptions::default());
     let arms: Vec<u64> = [0.25, 0.5, 1.0, 2.0, 4.0]
         .map(|bits: f64| (bits * layout().len() as f64 / 8.0) as u64)
         .to_vec();
@@ -63,7 +63,7 @@ fn frames_have_the_chosen_bytes_and_nearly_the_reward_of_the_best() {
 #[test]
 fn the_same_seed_chooses_the_same_bytes_and_another_seed_others() {
     let bytes = |budget: &str| -> Vec<Vec<u8>> {
-        let frames = frames(budget, 40, Given::default()).into_iter();
+        let frames = frames(budget, 40, EncodeOptions::default()).into_iter();
         frames.map(|pending| pending.frame).collect()
     };
     assert_eq!(bytes(RANGE), bytes(RANGE));
@@ -74,10 +74,10 @@ fn the_same_seed_chooses_the_same_bytes_and_another_seed_others() {
 #[test]
 fn a_smaller_budget_that_is_handed_out_holds_and_a_larger_one_changes_nothing() {
     let of = |budget, most| {
-        let given = Given {
+        let given = EncodeOptions {
             budget,
             most,
-            ..Given::default()
+            ..EncodeOptions::default()
         };
         frames(RANGE, 12, given)
     };
@@ -100,16 +100,16 @@ fn a_smaller_budget_that_is_handed_out_holds_and_a_larger_one_changes_nothing() 
 fn a_loaded_state_goes_on_as_if_nothing_had_happened() {
     let (mut whole, mut before) = (encoder(RANGE), encoder(RANGE));
     for round in 0..9 {
-        next(&mut whole, round, Given::default());
-        next(&mut before, round, Given::default());
+        next(&mut whole, round, EncodeOptions::default());
+        next(&mut before, round, EncodeOptions::default());
     }
     let mut state = Vec::new();
     before.save(None, &mut state);
     let load = |budget: &str| Encoder::load(layout(), &from_toml(&format!("{SPEC}{budget}")), &state);
     let (mut after, _) = load(RANGE).unwrap();
     for round in 9..30 {
-        let expected = next(&mut whole, round, Given::default());
-        assert_eq!(next(&mut after, round, Given::default()), expected);
+        let expected = next(&mut whole, round, EncodeOptions::default());
+        assert_eq!(next(&mut after, round, EncodeOptions::default()), expected);
     }
     let other = load("budget = '0.25 to 4 bits by bandit, seed 6'")
         .unwrap_err()
@@ -139,6 +139,10 @@ fn zeros_and_a_frame_that_fails_are_not_chosen_for() {
     assert_eq!(state(&encoder), first);
     let pending = encoder.encode(&mut vec![0.0; layout().len()], UPDATE).unwrap();
     encoder.settle(&pending, Ack::Accepted).unwrap();
-    let asked = next(&mut encoder, 1, Given::default()).asked;
-    assert_eq!(asked, frames(RANGE, 1, Given::default())[0].asked, "the first arm");
+    let asked = next(&mut encoder, 1, EncodeOptions::default()).asked;
+    assert_eq!(
+        asked,
+        frames(RANGE, 1, EncodeOptions::default())[0].asked,
+        "the first arm"
+    );
 }

@@ -109,11 +109,11 @@ fn a_choice_under_a_budget_is_refused_and_values_that_are_not_finite_change_noth
 #[test]
 fn under_a_limit_that_is_handed_out_the_chosen_codecs_stay() {
     let mut encoder = Encoder::new(layout(), &from_toml(EITHER)).unwrap();
-    let given = Given {
+    let given = EncodeOptions {
         most: Some(450),
-        ..Given::default()
+        ..EncodeOptions::default()
     };
-    let pending = encoder.encode_given(given, &mut update(1), UPDATE).unwrap();
+    let pending = encoder.encode_with(given, &mut update(1), UPDATE).unwrap();
     assert!(pending.frame.len() <= 450, "{}", pending.frame.len());
     assert_eq!(recipes(&pending.frame), ["sign", "uniform"]);
 }

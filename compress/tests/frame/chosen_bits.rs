@@ -183,7 +183,9 @@ fn a_bandit_survives_a_restart_and_does_not_depend_on_threads() {
 #[test]
 fn a_bandit_of_another_seed_or_damage_is_refused() {
     let density = "memory = 'none'\ndefault = { reduce = { top_k = { density = { by = 'bandit', seed = 3 } } } }";
-    for (spec, of, after) in [(BANDIT, "bits", 0), (density, "density", 2)] {
+    // Bytes after the outcome of the last section: no budget, no pending frame, and the memory; or no factor, ratio and age of the
+    // section, no bits, no budget, no pending frame.
+    for (spec, of, after) in [(BANDIT, "bits", 2 + 4 * layout().len()), (density, "density", 13)] {
         let mut encoder = Encoder::new(layout(), &from_toml(spec)).unwrap();
         frames(&mut encoder, 0..3);
         let bytes = saved(&encoder);
@@ -199,7 +201,6 @@ fn a_bandit_of_another_seed_or_damage_is_refused() {
         for len in 0..bytes.len() {
             assert!(load(spec, &bytes[..len]).is_err());
         }
-        // The last number of the state: an outcome. Of a section, the length of its factor and its age follow.
         let mut bad = bytes.clone();
         let end = bad.len() - 4 - after;
         bad[end - 8..end].copy_from_slice(&f64::NAN.to_le_bytes());

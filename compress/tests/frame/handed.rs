@@ -16,7 +16,7 @@ fn layout() -> Arc<Layout> {
 }
 
 /// The frame of the third update; its residual has been carried over from the others.
-fn third(spec: &str, given: Given<'_>) -> Pending {
+fn third(spec: &str, given: EncodeOptions<'_>) -> Pending {
     let layout = layout();
     let mut encoder = Encoder::new(Arc::clone(&layout), &from_toml(spec)).unwrap();
     let mut made = None;
@@ -24,7 +24,7 @@ fn third(spec: &str, given: Given<'_>) -> Pending {
         let mut delta = noise(layout.len(), round + 5);
         delta.iter_mut().for_each(|value| *value = value.powi(3));
         let header = FrameHeader { round, ..UPDATE };
-        let pending = encoder.encode_given(given, &mut delta, header).unwrap();
+        let pending = encoder.encode_with(given, &mut delta, header).unwrap();
         assert!(Frame::parse(&pending.frame, &layout).unwrap().verify().is_ok());
         encoder.settle(&pending, Ack::Accepted).unwrap();
         made = Some(pending);
@@ -44,9 +44,9 @@ const SPECS: [&str; 5] = [
 fn a_handed_budget_is_kept_and_used_whatever_the_spec_asks_for() {
     for spec in SPECS {
         for budget in [600, 1_500, 4_096, 9_000] {
-            let given = Given {
+            let given = EncodeOptions {
                 budget: Some(budget),
-                ..Given::default()
+                ..EncodeOptions::default()
             };
             let pending = third(spec, given);
             let bytes = pending.frame.len() as u64;
@@ -62,11 +62,11 @@ fn a_handed_budget_is_kept_and_used_whatever_the_spec_asks_for() {
 #[test]
 fn the_most_bytes_bind_only_frames_that_are_longer() {
     for spec in SPECS {
-        let free = third(spec, Given::default());
+        let free = third(spec, EncodeOptions::default());
         let len = free.frame.len() as u64;
-        let at_most = |most| Given {
+        let at_most = |most| EncodeOptions {
             most: Some(most),
-            ..Given::default()
+            ..EncodeOptions::default()
         };
         assert_eq!(third(spec, at_most(2 * len)).frame, free.frame, "{spec}");
         let bound = third(spec, at_most(len * 2 / 3)).frame.len() as u64;
@@ -74,10 +74,10 @@ fn the_most_bytes_bind_only_frames_that_are_longer() {
             bound <= len * 2 / 3 && bound as f64 >= 0.6 * len as f64,
             "{spec}: {bound} of {len}"
         );
-        let both = Given {
+        let both = EncodeOptions {
             budget: Some(9_000),
             most: Some(2_000),
-            ..Given::default()
+            ..EncodeOptions::default()
         };
         let bound = third(spec, both);
         assert!(bound.frame.len() <= 2_000 && bound.asked == Some(2_000), "{spec}");
@@ -88,9 +88,9 @@ fn the_most_bytes_bind_only_frames_that_are_longer() {
 fn a_frame_that_cannot_meet_its_budget_is_as_small_as_it_can_be() {
     for spec in SPECS {
         let sizes = [1, 8, 20].map(|budget| {
-            let given = Given {
+            let given = EncodeOptions {
                 budget: Some(budget),
-                ..Given::default()
+                ..EncodeOptions::default()
             };
             third(spec, given).frame.len()
         });
@@ -106,9 +106,9 @@ fn nonzeros(bandwidth: Option<u32>) -> u64 {
     let spec = "memory = 'error-feedback'\nsmall = { below = 100, use = { quantize = 'half' } }\n\
                 default = { reduce = { top_k = { density = { by = 'variance', alpha = 0, gamma = 0.5 } } } }";
     assert!(from_toml(spec).wants_bandwidth());
-    let given = Given {
+    let given = EncodeOptions {
         bandwidth,
-        ..Given::default()
+        ..EncodeOptions::default()
     };
     let pending = third(spec, given);
     pending.fidelity[0].nonzeros

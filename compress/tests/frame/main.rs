@@ -165,6 +165,25 @@ fn reseal(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
+/// The vectors of the memory in a saved state, and none if the memory has none. The state begins with the fingerprint, a varint,
+/// and the number of the memory; behind the vectors are only the pending frame and the checksum.
+fn saved_vectors(encoder: &Encoder, pending: Option<&Pending>) -> Vec<Vec<f32>> {
+    let mut bytes = Vec::new();
+    encoder.save(pending, &mut bytes);
+    let fingerprint = bytes[6..].iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+    let count = match bytes[6 + fingerprint..] {
+        [0, ..] => 0,
+        [1, 0 | 1, ..] => 1,
+        [1, 2 | 3, ..] => 2,
+        _ => panic!("no state: {bytes:?}"),
+    };
+    let len = encoder.layout().len();
+    let end = bytes.len() - 4 - pending.map_or(0, |pending| pending.frame.len());
+    let words = bytes[end - 4 * count * len..end].as_chunks().0;
+    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    values.chunks(len).map(<[f32]>::to_vec).collect()
+}
+
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }

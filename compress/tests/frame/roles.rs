@@ -37,22 +37,9 @@ fn delta(layout: &Layout, seed: u64) -> Vec<f32> {
     delta
 }
 
-/// The vectors of the memory, from a saved state.
-fn memory(encoder: &Encoder, pending: Option<&Pending>) -> Vec<f32> {
-    let mut bytes = Vec::new();
-    encoder.save(pending, &mut bytes);
-    let count = match (bytes[6] & 1, bytes[7]) {
-        (0, _) => 0,
-        (_, 2) => 2,
-        _ => 1,
-    };
-    let words = bytes[16..16 + count * encoder.layout().len() * 4].as_chunks().0;
-    words.iter().map(|word| f32::from_le_bytes(*word)).collect()
-}
-
 fn expect_no_trace(encoder: &Encoder, pending: Option<&Pending>) {
     let layout = encoder.layout();
-    for vector in memory(encoder, pending).chunks(layout.len()) {
+    for vector in saved_vectors(encoder, pending) {
         let aside = &vector[layout.trained().end..];
         assert!(aside.iter().all(|&value| value == 0.0), "{aside:?}");
     }
@@ -108,8 +95,8 @@ proptest! {
             let header = FrameHeader { round, seed, ..UPDATE };
             let whole = delta(&layout, seed ^ round);
             let values = noise(layout.buffers().len(), !seed ^ round);
-            let given = Given { predictor: predicts.then_some(&step), buffers: Some(&values), ..Given::default() };
-            let mut pending = encoder.encode_given(given, &mut whole.clone(), header).unwrap();
+            let given = EncodeOptions { predictor: predicts.then_some(&step), buffers: Some(&values), ..EncodeOptions::default() };
+            let mut pending = encoder.encode_with(given, &mut whole.clone(), header).unwrap();
             let before = predicts.then_some(&step_alone);
             let expected = alone.encode_against(before, &mut whole[..end].to_vec(), header).unwrap();
             let decoded = decode(&layout, &pending.frame);

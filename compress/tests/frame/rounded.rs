@@ -121,11 +121,11 @@ fn a_cut_or_changed_snapshot_is_refused() {
 /// A server's encoder, and its pending frame of `update`.
 fn encoded(spec: &str, update: &[f32], of: Option<u8>) -> (Encoder, Pending) {
     let mut encoder = Encoder::new(layout(), &from_toml(spec)).unwrap();
-    let given = Given {
+    let given = EncodeOptions {
         rounding: of.map(rounding),
-        ..Given::default()
+        ..EncodeOptions::default()
     };
-    let pending = encoder.encode_given(given, &mut update.to_vec(), STEP).unwrap();
+    let pending = encoder.encode_with(given, &mut update.to_vec(), STEP).unwrap();
     encoder.settle(&pending, Ack::Accepted).unwrap();
     (encoder, pending)
 }
@@ -173,13 +173,13 @@ fn without_a_residual_the_error_is_lost() {
 fn only_a_model_update_rounds_and_only_by_bits_in_range() {
     let layout = layout();
     let mut encoder = Encoder::new(Arc::clone(&layout), &from_toml(SPARSE)).unwrap();
-    let given = Given {
+    let given = EncodeOptions {
         rounding: Some(rounding(8)),
-        ..Given::default()
+        ..EncodeOptions::default()
     };
-    let refused = encoder.encode_given(given, &mut model(9), UPDATE);
+    let refused = encoder.encode_with(given, &mut model(9), UPDATE);
     assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
-    let pending = encoder.encode_given(given, &mut model(9), STEP).unwrap();
+    let pending = encoder.encode_with(given, &mut model(9), STEP).unwrap();
     let refused = encoder.keep_back(&model(9));
     assert!(matches!(refused, Err(Error::Usage(_))), "a frame is pending");
     encoder.settle(&pending, Ack::Accepted).unwrap();

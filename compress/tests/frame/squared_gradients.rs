@@ -20,12 +20,12 @@ fn encoder(spec: &str) -> Encoder {
 
 /// What arrives of the update 1, 2, .. 12 with these squared gradients.
 fn received(spec: &str, squared_gradients: Option<&[f32]>) -> Vec<f32> {
-    let given = Given {
+    let given = EncodeOptions {
         squared_gradients,
-        ..Given::default()
+        ..EncodeOptions::default()
     };
     let mut delta: Vec<f32> = (1..=12).map(|at| at as f32).collect();
-    let pending = encoder(spec).encode_given(given, &mut delta, UPDATE).unwrap();
+    let pending = encoder(spec).encode_with(given, &mut delta, UPDATE).unwrap();
     let mut out = vec![0.0; 12];
     let layout = layout();
     Frame::parse(&pending.frame, &layout).unwrap().decode(&mut out).unwrap();
@@ -76,22 +76,22 @@ fn what_is_no_mean_of_squares_is_refused_by_name_and_changes_nothing() {
     for (wrong, shown) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (-1.0, "-1")] {
         let mut squared = [1.0; 12];
         squared[3] = wrong;
-        let given = Given {
+        let given = EncodeOptions {
             squared_gradients: Some(&squared),
-            ..Given::default()
+            ..EncodeOptions::default()
         };
-        let why = encoder.encode_given(given, &mut [1.0; 12], UPDATE).unwrap_err();
+        let why = encoder.encode_with(given, &mut [1.0; 12], UPDATE).unwrap_err();
         let expected = "tensor `b.bias`, value 1: a mean squared gradient must be finite and not negative";
         assert!(
             why.to_string().starts_with(expected) && why.to_string().ends_with(shown),
             "{why}"
         );
     }
-    let given = Given {
+    let given = EncodeOptions {
         squared_gradients: Some(&[1.0; 11]),
-        ..Given::default()
+        ..EncodeOptions::default()
     };
-    let why = encoder.encode_given(given, &mut [1.0; 12], UPDATE).unwrap_err();
+    let why = encoder.encode_with(given, &mut [1.0; 12], UPDATE).unwrap_err();
     assert!(
         why.to_string().contains("11 squared gradients for 12 trained values"),
         "{why}"

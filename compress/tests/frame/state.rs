@@ -103,7 +103,8 @@ fn damage_is_refused() {
         saved[bit / 8] ^= 1 << (bit % 8);
     }
     let mut not_finite = saved.clone();
-    not_finite[16..20].copy_from_slice(&f32::NAN.to_le_bytes());
+    let residual = saved.len() - 4 - pending.frame.len() - 4 * layout.len();
+    not_finite[residual..residual + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     assert!(matches!(load(&reseal(not_finite)), Err(Error::NotFinite(_))));
     let other = Encoder::load(one_tensor(51), &with_memory(), &saved).map(|_| ());
     assert!(matches!(other, Err(Error::Mismatch(_))));
@@ -177,15 +178,19 @@ fn another_kind_of_memory_is_refused() {
         encoder.settle(&pending, Ack::Accepted).unwrap();
         save(&encoder, None)
     };
-    let has_state = |memory| kept(memory)[6] & 1 != 0;
+    let has_state = |memory| {
+        let encoder = Encoder::new(one_tensor(50), &spec(memory, method())).unwrap();
+        !saved_vectors(&encoder, None).is_empty()
+    };
     let name = |memory: Memory| memory.resolved(true).name();
     let kinds = || every_memory().into_iter().filter(|&memory| has_state(memory));
     for saved_by in kinds() {
         for loaded_by in kinds() {
             let loaded = Encoder::load(Arc::clone(&layout), &spec(loaded_by, method()), &kept(saved_by)).map(drop);
-            match name(saved_by) == name(loaded_by) {
-                true => assert_eq!(loaded, Ok(())),
-                false => assert!(matches!(loaded, Err(Error::Mismatch(_))), "{saved_by:?} {loaded_by:?}"),
+            if name(saved_by) == name(loaded_by) {
+                assert_eq!(loaded, Ok(()))
+            } else {
+                assert!(matches!(loaded, Err(Error::Mismatch(_))), "{saved_by:?} {loaded_by:?}")
             }
         }
         let forgetful = Encoder::load(Arc::clone(&layout), &Spec::exact(), &kept(saved_by));

@@ -26,11 +26,11 @@ fn encoded(spec: &str, squared_gradients: Option<&[f32]>) -> ([f64; 2], Vec<u8>)
         .iter()
         .map(|value| value * value * value)
         .collect();
-    let given = Given {
+    let given = EncodeOptions {
         squared_gradients,
-        ..Given::default()
+        ..EncodeOptions::default()
     };
-    let pending = encoder.encode_given(given, &mut values.clone(), UPDATE).unwrap();
+    let pending = encoder.encode_with(given, &mut values.clone(), UPDATE).unwrap();
     assert!(pending.frame.len() as u64 <= pending.asked.unwrap());
     let decoded = decode(&layout, &pending.frame);
     let error = |at: usize| {

@@ -14,9 +14,12 @@ fn update(round: u64) -> Vec<f32> {
         sign * value.abs().powf(power)
     };
     let share = round as f64 / ROUNDS as f64;
-    let value = |at: usize| match at < 2400 {
-        true => heavier(at, 0.7 + 1.5 * share) * (1.0 - 0.8 * share),
-        false => heavier(at, 2.2 - 1.5 * share) * (0.2 + 0.8 * share),
+    let value = |at: usize| {
+        if at < 2400 {
+            heavier(at, 0.7 + 1.5 * share) * (1.0 - 0.8 * share)
+        } else {
+            heavier(at, 2.2 - 1.5 * share) * (0.2 + 0.8 * share)
+        }
     };
     (0..4000).map(|at| value(at) as f32).collect()
 }
@@ -64,9 +67,10 @@ fn a_density_of_equal_bytes_exists_for_every_rule() {
         let (mut fewer, mut more) = (0.0005f64, 1.0f64);
         for _ in 0..12 {
             let middle = (fewer * more).sqrt();
-            match run(&density(&middle.to_string())).0 <= own.0 {
-                true => fewer = middle,
-                false => more = middle,
+            if run(&density(&middle.to_string())).0 <= own.0 {
+                fewer = middle
+            } else {
+                more = middle
             }
         }
         let of = run(&density(&fewer.to_string()));

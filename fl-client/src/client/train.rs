@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fl_compress::weights::{handed_out, round_role_to_types};
-use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Given, Layout, Role};
+use fl_compress::{Digest, EncodeOptions, Frame, FrameHeader, FrameKind, Layout, Role};
 use fl_proto::MAX_EXAMPLES;
 
 use super::asked::Asked;
@@ -107,16 +107,16 @@ impl ClientState {
         }
         let predictor = model.step.as_deref().map(|step| Frame::parse(step, &run.layout));
         let encoded = predictor.transpose().and_then(|predictor| {
-            let given = Given {
+            let options = EncodeOptions {
                 predictor: predictor.as_ref(),
                 buffers: Some(&buffers),
                 squared_gradients: squared_gradients.as_deref(),
                 bandwidth,
                 budget,
                 most: self.max_update_bytes,
-                ..Given::default()
+                ..EncodeOptions::default()
             };
-            run.encoder.encode_given(given, &mut delta, header)
+            run.encoder.encode_with(options, &mut delta, header)
         });
         let pending = encoded.map_err(|e| {
             let hint = match e {

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fl_compress::{Ack, Digest, Frame, FrameHeader, FrameKind, Given, OverBudget, Pending, Stages};
+use fl_compress::{Ack, Digest, EncodeOptions, Frame, FrameHeader, FrameKind, OverBudget, Pending, Stages};
 
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
@@ -169,12 +169,12 @@ impl GlobalModel {
             seed: seed(self.seed, round),
         };
         let rounding = self.rounded.and_then(|rounded| rounded.at(round));
-        let given = Given {
+        let options = EncodeOptions {
             buffers: Some(&self.model[self.layout.buffers()]),
             rounding,
-            ..Given::default()
+            ..EncodeOptions::default()
         };
-        let pending = self.encoder.encode_given(given, update, header)?;
+        let pending = self.encoder.encode_with(options, update, header)?;
         // Every client applies the frame in the end, so it is never refused.
         self.encoder.settle(&pending, Ack::Accepted)?;
         update.copy_from_slice(&self.model);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Ack, Digest, FrameHeader, FrameKind, Given, Layout};
+use fl_compress::{Ack, Digest, EncodeOptions, FrameHeader, FrameKind, Layout};
 use fl_proto::{ClientId, Pace, Paces, Phase, RoundState, UpdateReply};
 use fl_server::RunPlan;
 use fl_server::disk::Disk;
@@ -34,12 +34,12 @@ async fn take_part(client: &mut TestClient) -> BTreeMap<u64, (Option<u64>, u64)>
             round: state.round,
             seed: state.round,
         };
-        let given = Given {
+        let options = EncodeOptions {
             budget: state.budget,
-            ..Given::default()
+            ..EncodeOptions::default()
         };
         let encoder = client.encoder.as_mut().unwrap();
-        let pending = encoder.encode_given(given, &mut delta, header).unwrap();
+        let pending = encoder.encode_with(options, &mut delta, header).unwrap();
         encoder.settle(&pending, Ack::Accepted).unwrap();
         let header = client.header(state.round, &pending.frame);
         assert_eq!(header.id.digest, Digest::of(&pending.frame));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Ack, Digest, Encoder, Frame, FrameHeader, FrameKind, Given, Layout, Spec, Stages};
+use fl_compress::{Ack, Digest, EncodeOptions, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages};
 use fl_server::model::{GlobalModel, ModelError, replayed};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{Accepted, Contribution, Record};
@@ -77,17 +77,17 @@ impl Frames {
         delta: &[f32],
     ) -> Contribution {
         let predictor = step.map(|step| Frame::parse(step, layout).unwrap());
-        let given = Given {
+        let options = EncodeOptions {
             predictor: predictor.as_ref(),
-            ..Given::default()
+            ..EncodeOptions::default()
         };
-        self.update_given(spec, given, layout, i, round, delta)
+        self.update_given(spec, options, layout, i, round, delta)
     }
 
     pub(crate) fn update_given(
         &mut self,
         spec: &Spec,
-        given: Given<'_>,
+        options: EncodeOptions<'_>,
         layout: &Arc<Layout>,
         i: usize,
         round: u64,
@@ -99,7 +99,7 @@ impl Frames {
             round,
             seed: i as u64,
         };
-        let pending = encoder.encode_given(given, &mut delta.to_vec(), header);
+        let pending = encoder.encode_with(options, &mut delta.to_vec(), header);
         let pending = pending.unwrap();
         encoder.settle(&pending, Ack::Accepted).unwrap();
         self.0.insert(pending.digest, pending.frame);

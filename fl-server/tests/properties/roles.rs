@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{BufferPrecision, Dtype, Frame, Given, Layout, Role, Spec, TensorSpec};
+use fl_compress::{BufferPrecision, Dtype, EncodeOptions, Frame, Layout, Role, Spec, TensorSpec};
 use fl_server::model::{Claim, GlobalModel};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
@@ -121,13 +121,13 @@ fn variances_that_are_not_negative_at_any_client_never_become_so() {
                         // The variance of each client falls to nearly 0.
                         *delta = 1e-9 * (i + 1) as f32 - now;
                     }
-                    let given = Given {
+                    let options = EncodeOptions {
                         buffers: Some(&global.model()[buffers.clone()]),
-                        ..Given::default()
+                        ..EncodeOptions::default()
                     };
                     Contribution {
                         examples: 20 + 7 * i,
-                        ..frames.update_given(&spec, given, &layout, i as usize, round, &delta)
+                        ..frames.update_given(&spec, options, &layout, i as usize, round, &delta)
                     }
                 })
                 .collect();

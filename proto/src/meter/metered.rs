@@ -65,7 +65,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs))?;
-        let (mut left, mut pings) = (written, 0);
+        let mut left = written;
+        let mut pings = 0;
         for buf in bufs {
             let taken = left.min(buf.len());
             pings += self.writing.pass(&buf[..taken]);

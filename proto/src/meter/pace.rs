@@ -51,9 +51,10 @@ impl Pace {
             return Ok(wanted);
         }
         let least = wanted.min((self.rate / 50).clamp(LEAST.0, LEAST.1));
-        match credit >= least {
-            true => Ok(credit.min(wanted)),
-            false => Err(paid + self.time(least)),
+        if credit >= least {
+            Ok(credit.min(wanted))
+        } else {
+            Err(paid + self.time(least))
         }
     }
 

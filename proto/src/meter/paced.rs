@@ -142,11 +142,12 @@ mod tests {
     async fn transfer(paces: Paces, is_written: bool) -> (Vec<u64>, Duration) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let near = Paced::new(near, paces);
-        let (mut from, mut to): (Box<dyn AsyncWrite + Unpin + Send>, Box<dyn AsyncRead + Unpin + Send>) =
-            match is_written {
-                true => (Box::new(near), Box::new(far)),
-                false => (Box::new(far), Box::new(near)),
-            };
+        let (mut from, mut to): (Box<dyn AsyncWrite + Unpin + Send>, Box<dyn AsyncRead + Unpin + Send>) = if is_written
+        {
+            (Box::new(near), Box::new(far))
+        } else {
+            (Box::new(far), Box::new(near))
+        };
         let begin = Instant::now();
         let sending = tokio::spawn(async move {
             from.write_all(&vec![7; 10 * RATE as usize]).await.unwrap();

@@ -42,7 +42,8 @@ pub fn newest_pair<E>(
         certificate: read(certificate)?,
         key: read(key)?,
     };
-    let (next_certificate, next_key) = (next_path(certificate), next_path(key));
+    let next_certificate = next_path(certificate);
+    let next_key = next_path(key);
     if !next_key.exists() {
         return Ok((issued, PairFiles::Both));
     }

@@ -128,8 +128,7 @@ impl SigningRequest {
         let public_key = SubjectPublicKeyInfo::from_der(info.subject_pki.raw)
             .ok()
             .filter(|key| is_allowed(rcgen::PublicKeyData::algorithm(key)));
-        let kind = || RequestError::Key(kind(&info.subject_pki.algorithm.algorithm));
-        let public_key = public_key.ok_or_else(kind)?;
+        let public_key = public_key.ok_or_else(|| RequestError::Key(kind(&info.subject_pki.algorithm.algorithm)))?;
         request.verify_signature().map_err(|_| RequestError::Signature)?;
         let is_authority =
             |extension: &ParsedExtension<'_>| matches!(extension, ParsedExtension::BasicConstraints(bc) if bc.ca);

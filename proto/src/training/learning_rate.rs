@@ -56,7 +56,8 @@ impl Training {
             return (f64::from(rate) * (before + 1) as f64 / warmup as f64) as f32;
         }
         let part = (before - warmup) as f64 / of.saturating_sub(warmup).max(1) as f64;
-        let (part, floor) = (part.min(1.0), f64::from(self.floor));
+        let part = part.min(1.0);
+        let floor = f64::from(self.floor);
         match self.decay {
             Decay::Constant => rate,
             Decay::Linear => (f64::from(rate) * (1.0 - (1.0 - floor) * part)) as f32,

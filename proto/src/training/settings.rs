@@ -159,7 +159,8 @@ impl Training {
             );
             return Err(ProtocolError::invalid("momentum", why));
         }
-        let (decay, mu) = (self.weight_decay, self.proximal);
+        let decay = self.weight_decay;
+        let mu = self.proximal;
         within(
             "weight_decay",
             decay,

@@ -18,8 +18,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _busy = progress::start(format!("reading {}", args.new.display()));
-    let (old, new) = (read::bytes(&args.old)?, read::bytes(&args.new)?);
-    let (old, new) = (read::weights(&args.old, &old)?, read::weights(&args.new, &new)?);
+    let old = read::bytes(&args.old)?;
+    let new = read::bytes(&args.new)?;
+    let old = read::weights(&args.old, &old)?;
+    let new = read::weights(&args.new, &new)?;
     let layout = old.layout();
     read::same(&args.new, new.layout(), layout)?;
     let before = read::values(&args.old, &old)?;

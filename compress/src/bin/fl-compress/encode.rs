@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         state.round = round.saturating_add(1);
         state.save(path)?;
     }
-    let (frame, values) = (pending.stages.framed as f64, layout.len() as f64);
+    let frame = pending.stages.framed as f64;
+    let values = layout.len() as f64;
     drop(busy);
     let integers = match weights.integers().len() {
         0 => String::new(),

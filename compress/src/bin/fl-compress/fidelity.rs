@@ -33,7 +33,8 @@ impl Sums {
     /// Adds values and their decoded counterparts, of equal length.
     pub(crate) fn add(&mut self, values: impl Iterator<Item = f32>, decoded: &[f32]) {
         for (x, &y) in values.zip(decoded) {
-            let (x, y) = (f64::from(x), f64::from(y));
+            let x = f64::from(x);
+            let y = f64::from(y);
             self.error = (x - y).mul_add(x - y, self.error);
             self.norm = x.mul_add(x, self.norm);
             self.decoded = y.mul_add(y, self.decoded);

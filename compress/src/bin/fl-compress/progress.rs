@@ -17,7 +17,8 @@ pub(crate) fn start(what: impl Into<String>) -> Progress {
     if !std::io::stderr().is_terminal() {
         return Progress(None);
     }
-    let (what, began) = (what.into(), Instant::now());
+    let what = what.into();
+    let began = Instant::now();
     let (stop, stopped) = channel();
     let ticker = std::thread::spawn(move || {
         let mut wait = QUIET;

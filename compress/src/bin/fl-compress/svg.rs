@@ -103,8 +103,9 @@ fn series(points: &[Point]) -> Vec<Vec<usize>> {
         }
     }
     let mut series: Vec<Vec<usize>> = series.into_iter().map(|(_, members)| members).collect();
-    let by_bits = |a: &usize, b: &usize| points[*a].bits.total_cmp(&points[*b].bits);
-    series.iter_mut().for_each(|members| members.sort_by(by_bits));
+    series
+        .iter_mut()
+        .for_each(|members| members.sort_by(|a: &usize, b: &usize| points[*a].bits.total_cmp(&points[*b].bits)));
     series
 }
 
@@ -172,14 +173,16 @@ struct Axis {
 impl Axis {
     /// Covers `values` with a margin, and at least 0.6 decades.
     fn new(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+        let mut low = f64::INFINITY;
+        let mut high = 0.0f64;
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value), high.max(value));
         }
         if high == 0.0 {
             (low, high) = (0.1, 1.0);
         }
-        let (mut low, mut high) = (low.log10(), high.log10());
+        let mut low = low.log10();
+        let mut high = high.log10();
         let margin = (0.08 * (high - low)).max((0.6 - (high - low)) / 2.0).max(0.06);
         low -= margin;
         high += margin;
@@ -272,7 +275,8 @@ fn place_labels(points: &[Point], places: &[(f64, f64)]) -> Vec<Label> {
 
 fn candidates(x: f64, y: f64, width: f64) -> impl Iterator<Item = Label> {
     let middle = y - LINE_HEIGHT / 2.0;
-    let (beside, before) = (x + 9.0, x - 9.0 - width);
+    let beside = x + 9.0;
+    let before = x - 9.0 - width;
     let near = [
         (beside, middle),
         (before, middle),

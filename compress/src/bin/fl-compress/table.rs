@@ -19,11 +19,18 @@ impl Table {
 
     /// Adds a row. Escapes control characters, which tensor names may contain and a terminal would interpret.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        let escaped = |cell: String| match cell.contains(char::is_control) {
-            true => cell.escape_debug().to_string(),
-            false => cell,
-        };
-        self.rows.push(cells.into_iter().map(escaped).collect());
+        self.rows.push(
+            cells
+                .into_iter()
+                .map(|cell: String| {
+                    if cell.contains(char::is_control) {
+                        cell.escape_debug().to_string()
+                    } else {
+                        cell
+                    }
+                })
+                .collect(),
+        );
     }
 
     pub(crate) fn render(&self) -> String {

@@ -34,7 +34,9 @@ const COSTS: [u16; 1 << FINE] = {
         // 2 i + 1 is the probability with FINE + 1 fraction bits, here scaled to [1, 2) with 32 fraction bits.
         let odd = 2 * i as u64 + 1;
         let whole = odd.ilog2();
-        let (mut mantissa, mut fraction, mut bit) = (odd << (32 - whole), 0u32, 0);
+        let mut mantissa = odd << (32 - whole);
+        let mut fraction = 0u32;
+        let mut bit = 0;
         while bit < COST {
             mantissa = ((mantissa as u128 * mantissa as u128) >> 32) as u64;
             fraction <<= 1;

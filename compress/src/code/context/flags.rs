@@ -96,12 +96,14 @@ impl Flags {
     fn places(&mut self, coder: &mut impl Binary, mask: u32, width: usize, count: u32, expected: i32) -> u32 {
         let first = &mut self.first[crowd(expected)];
         // Ahead of the decisions, so that these do not wait for them.
-        let (mut counts, mut contexts) = ([0; GROUP], [0; GROUP]);
+        let mut counts = [0; GROUP];
+        let mut contexts = [0; GROUP];
         for at in 0..GROUP {
             counts[at] = self.columns.count(self.col + at);
             contexts[at] = place_context(log(u64::from(counts[at])) + self.row.factor);
         }
-        let (mut at, mut rest) = (0, count);
+        let mut at = 0;
+        let mut rest = count;
         // If all other places of a nonzero group are zero, the last place must be nonzero and needs no flag.
         while at + 1 < width {
             let left = width - at;

@@ -10,7 +10,8 @@ use crate::layout::Shape;
 pub(crate) fn encode(indices: &[u32], shape: Shape, out: &mut Vec<u8>) {
     let mut flags = Flags::new(shape);
     let mut coder = Encoder::new(out);
-    let (mut start, mut left) = (0u64, indices);
+    let mut start = 0u64;
+    let mut left = indices;
     while !left.is_empty() {
         let width = flags.width();
         let end = start + width as u64;
@@ -27,7 +28,8 @@ pub(crate) fn encode(indices: &[u32], shape: Shape, out: &mut Vec<u8>) {
 }
 
 fn end_group(flags: &mut Flags, mask: u32) {
-    let (col, mut left) = (flags.col(), mask);
+    let col = flags.col();
+    let mut left = mask;
     while left != 0 {
         flags.add(col + left.trailing_zeros() as usize, 1);
         left &= left - 1;

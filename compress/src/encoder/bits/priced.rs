@@ -9,7 +9,9 @@
 //! of the distribution, and u the energy per value relative to lambda. The network is trained on samples: of all sections in the
 //! first frames, then of one section in turn, so seldom that measuring stays a small part of encoding.
 
-use crate::encoder::measured::{COUNT, FEATURES, Measured, cheapest, costs, is_kept, measure};
+use serde::{Deserialize, Serialize};
+
+use crate::encoder::bits_curve::{BitsCurve, COUNT, FEATURES, cheapest, costs, is_kept, measure};
 use crate::encoder::task::EncodeTask;
 use crate::error::Error;
 use crate::math;
@@ -18,7 +20,6 @@ use crate::rules::bits::{BitsBy, CHOICES, PricedBits};
 use crate::rules::network::Network;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
-use crate::wire::{Reader, Writer};
 
 /// Frames that measure samples of all sections.
 const WARM_UP: u32 = 2;
@@ -37,28 +38,65 @@ const GAIN: f64 = 1.5;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pricing {
     rule: PricedBits,
+    state: PricingState,
+}
+
+/// What pricing learned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PricingState {
+    seed: u32,
     frames: u32,
     log_lambda: f64,
     /// The measurement of each section; with a network, the moving average of its samples.
-    seen: Vec<Option<Measured>>,
+    seen: Vec<Option<BitsCurve>>,
     network: Option<Network<FEATURES, { 2 * COUNT }>>,
 }
 
 impl Pricing {
     /// For `count` sections.
     pub(crate) fn new(rule: PricedBits, count: usize) -> Self {
-        Self {
-            rule,
+        let state = PricingState {
+            seed: rule.seed,
             frames: 0,
             log_lambda: math::ln(128.0) - 2.0 * std::f64::consts::LN_2 * rule.target,
             seen: vec![None; count],
             network: (rule.by == BitsBy::Learned).then(|| Network::new(rule.seed.into())),
-        }
+        };
+        Self { rule, state }
     }
 
-    /// Whether a network predicts.
-    pub(crate) fn has_network(&self) -> bool {
-        self.network.is_some()
+    pub(crate) fn state(&self) -> &PricingState {
+        &self.state
+    }
+
+    /// Continues from a saved state; from what fits, if the spec has other sections, or a network now.
+    ///
+    /// # Errors
+    /// `NotFinite`; `Corrupt` for a network of another size; `Mismatch` if both have a network of different seeds.
+    pub(crate) fn resume(&mut self, saved: PricingState) -> Result<(), Error> {
+        let what = "the state's rule for `bits`";
+        if !(saved.log_lambda.is_finite() && saved.seen.iter().flatten().all(BitsCurve::is_finite)) {
+            return Err(Error::NotFinite(what.to_owned()));
+        }
+        saved.network.as_ref().map_or(Ok(()), Network::check)?;
+        let own = &mut self.state;
+        if own.network.is_some() && saved.network.is_some() && own.seed != saved.seed {
+            return Err(Error::Mismatch(format!(
+                "the state's network for `bits` began with seed {}, the spec requires {}; start with a new state",
+                saved.seed, own.seed
+            )));
+        }
+        // A new network begins with samples of all sections.
+        let is_new_network = own.network.is_some() && saved.network.is_none();
+        own.frames = if is_new_network { 0 } else { saved.frames };
+        own.log_lambda = saved.log_lambda.clamp(-40.0, 40.0);
+        if saved.seen.len() == own.seen.len() {
+            own.seen = saved.seen;
+        }
+        if own.network.is_some() && saved.network.is_some() {
+            own.network = saved.network;
+        }
+        Ok(())
     }
 
     /// Sets the bits of the tasks with the rule.
@@ -74,18 +112,18 @@ impl Pricing {
         let levels: Vec<f64> = ruled
             .iter()
             .zip(&energies)
-            .map(|(task, energy)| math::ln(energy / len(task) as f64 / density) - self.log_lambda)
+            .map(|(task, energy)| math::ln(energy / len(task) as f64 / density) - self.state.log_lambda)
             .collect();
         let (due, limit) = self.due(&ruled, values);
         let inputs: Vec<(usize, &Input<'_>)> = due.into_iter().map(|at| (at, &ruled[at].input)).collect();
-        let start = self.frames as usize;
+        let start = self.state.frames as usize;
         let measured = threads::map(inputs, threads, |(at, input)| (at, measure(input, limit, start)));
         for (at, measured) in measured {
-            let Some(measured) = measured?.filter(Measured::is_finite) else {
+            let Some(measured) = measured?.filter(BitsCurve::is_finite) else {
                 continue;
             };
-            match &mut self.seen[at] {
-                Some(seen) if self.network.is_some() => seen.follow(&measured),
+            match &mut self.state.seen[at] {
+                Some(seen) if self.state.network.is_some() => seen.follow(&measured),
                 seen => *seen = Some(measured),
             }
         }
@@ -93,7 +131,7 @@ impl Pricing {
         self.learn(&lens);
         for (at, task) in ruled.iter_mut().enumerate() {
             let u = levels[at];
-            let choice = match (&self.seen[at], &self.network) {
+            let choice = match (&self.state.seen[at], &self.state.network) {
                 (Some(seen), Some(network)) if u.is_finite() => {
                     let predicted = network.predict(&seen.features(lens[at]));
                     let (errors, bits) = predicted.split_at(COUNT);
@@ -106,28 +144,30 @@ impl Pricing {
             };
             task.set_bits(CHOICES[choice]);
         }
-        self.frames = self.frames.saturating_add(1);
+        self.state.frames = self.state.frames.saturating_add(1);
         Ok(())
     }
 
     /// The sections to measure in this frame, and the most values of each.
     fn due(&self, ruled: &[&mut EncodeTask<'_>], values: usize) -> (Vec<usize>, usize) {
-        if self.network.is_none() {
+        if self.state.network.is_none() {
             return ((0..ruled.len()).collect(), usize::MAX);
         }
-        if self.frames < WARM_UP {
+        if self.state.frames < WARM_UP {
             return ((0..ruled.len()).collect(), SAMPLES[0]);
         }
-        let turn = |at: usize| {
-            let input = &ruled[at].input;
-            // A reducer other than `keep` has to look at all values once more.
-            let reducing = if is_kept(input) { 0 } else { input.tensor.values.len() };
-            COUNT * SAMPLES[1].min(input.tensor.values.len()) + reducing
-        };
-        let most = (0..ruled.len()).map(turn).max().unwrap_or(0);
+        let most = (0..ruled.len())
+            .map(|at: usize| {
+                let input = &ruled[at].input;
+                // A reducer other than `keep` has to look at all values once more.
+                let reducing = if is_kept(input) { 0 } else { input.tensor.values.len() };
+                COUNT * SAMPLES[1].min(input.tensor.values.len()) + reducing
+            })
+            .max()
+            .unwrap_or(0);
         let period = (most as f64 / (MEASURED * values as f64)).ceil().clamp(1.0, 1e6) as usize;
-        let frames = self.frames as usize;
-        let mut due: Vec<usize> = (0..ruled.len()).filter(|&at| self.seen[at].is_none()).collect();
+        let frames = self.state.frames as usize;
+        let mut due: Vec<usize> = (0..ruled.len()).filter(|&at| self.state.seen[at].is_none()).collect();
         if frames.is_multiple_of(period) {
             due.push(frames / period % ruled.len().max(1));
         }
@@ -136,103 +176,40 @@ impl Pricing {
     }
 
     fn learn(&mut self, lens: &[usize]) {
-        let Some(network) = &mut self.network else { return };
-        let known = self.seen.iter().zip(lens);
+        let Some(network) = &mut self.state.network else { return };
+        let known = self.state.seen.iter().zip(lens);
         let known = known.filter_map(|(seen, len)| seen.as_ref().map(|seen| (seen.features(*len), seen.targets())));
         let known: Vec<_> = known.collect();
         if known.is_empty() {
             return;
         }
-        if self.frames == 0 {
-            let mean = |at| known.iter().map(|(_, targets)| targets[at]).sum::<f64>() / known.len() as f64;
-            network.center(&std::array::from_fn(mean));
+        if self.state.frames == 0 {
+            network.center(&std::array::from_fn(|at| {
+                known.iter().map(|(_, targets)| targets[at]).sum::<f64>() / known.len() as f64
+            }));
         }
-        let steps = if self.frames < WARM_UP { STEPS } else { 1 };
+        let steps = if self.state.frames < WARM_UP { STEPS } else { 1 };
         for step in 0..steps {
-            let first = (self.frames as usize * steps + step) * EXAMPLES;
+            let first = (self.state.frames as usize * steps + step) * EXAMPLES;
             let count = EXAMPLES.min(known.len());
             let examples: Vec<_> = (first..first + count).map(|at| known[at % known.len()]).collect();
             network.train(&examples);
         }
     }
 
-    /// Moves the multiplier after `sections` were coded, of which `ruled` says which have the rule.
-    pub(crate) fn coded(&mut self, sections: &[Encoded], ruled: impl Iterator<Item = (bool, usize)>) {
-        let of_rule = sections.iter().zip(ruled).filter(|(_, (is_ruled, _))| *is_ruled);
-        let (bytes, values) = of_rule.fold((0, 0), |(bytes, values), (section, (_, len))| {
-            (bytes + section.bytes.len(), values + len)
-        });
+    /// Moves the multiplier after the sections with the rule were coded.
+    pub(crate) fn coded<'e>(&mut self, ruled: impl Iterator<Item = &'e Encoded>) {
+        let mut bytes = 0;
+        let mut values = 0;
+        for section in ruled {
+            bytes += section.bytes.len();
+            values += section.stages.fp32 as usize / 4;
+        }
         let rate = 8.0 * bytes as f64 / values.max(1) as f64;
         let change = (GAIN * math::ln(rate / self.rule.target)).clamp(-1.0, 1.0);
         if change.is_finite() {
-            self.log_lambda = (self.log_lambda + change).clamp(-40.0, 40.0);
+            self.state.log_lambda = (self.state.log_lambda + change).clamp(-40.0, 40.0);
         }
-    }
-
-    /// Appends seed, frames, multiplier, measurements and network.
-    pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        out.u32(self.rule.seed);
-        out.u32(self.frames);
-        out.f64(self.log_lambda);
-        out.varint(self.seen.len() as u64);
-        for seen in &self.seen {
-            out.u8(u8::from(seen.is_some()));
-            let Some(seen) = seen else { continue };
-            let numbers = seen.errors.iter().chain(&seen.bits);
-            numbers
-                .chain([&seen.shift, &seen.peak, &seen.kurtosis])
-                .for_each(|number| out.f64(*number));
-        }
-        self.network.iter().for_each(|network| network.write(out));
-    }
-
-    /// Reads the output of [`Pricing::write`] into the controller of the spec, which keeps its rule. Ignores what does not fit a
-    /// spec with other sections.
-    ///
-    /// # Errors
-    /// `Truncated`, `NotFinite`, `Corrupt`; `Mismatch` if both have a network of different seeds.
-    pub(crate) fn read(reader: &mut Reader<'_>, has_network: bool, wanted: Option<&mut Self>) -> Result<(), Error> {
-        let seed = reader.u32("seed of a network")?;
-        let frames = reader.u32("frames of the rule for bits")?;
-        let number = |reader: &mut Reader<'_>| reader.finite("number of the rule for bits");
-        let log_lambda = number(reader)?.clamp(-40.0, 40.0);
-        let count = reader.varint("sections of the rule for bits")?;
-        let mut seen = Vec::new();
-        for _ in 0..count {
-            if !reader.flag("whether a section was measured")? {
-                seen.push(None);
-                continue;
-            }
-            let mut numbers = [0.0; 2 * COUNT + 3];
-            for place in &mut numbers {
-                *place = number(reader)?;
-            }
-            seen.push(Some(Measured {
-                errors: std::array::from_fn(|at| numbers[at]),
-                bits: std::array::from_fn(|at| numbers[COUNT + at]),
-                shift: numbers[2 * COUNT],
-                peak: numbers[2 * COUNT + 1],
-                kurtosis: numbers[2 * COUNT + 2],
-            }));
-        }
-        let network = has_network.then(|| Network::read(reader)).transpose()?;
-        let Some(wanted) = wanted else { return Ok(()) };
-        if has_network && wanted.network.is_some() && wanted.rule.seed != seed {
-            return Err(Error::Mismatch(format!(
-                "the state's network for `bits` began with seed {seed}, the spec requires {}; start with a new state",
-                wanted.rule.seed
-            )));
-        }
-        (wanted.frames, wanted.log_lambda) = (frames, log_lambda);
-        if seen.len() == wanted.seen.len() {
-            wanted.seen = seen;
-        }
-        if let (Some(wanted), Some(network)) = (&mut wanted.network, network) {
-            *wanted = network;
-        } else if wanted.network.is_some() {
-            wanted.frames = 0;
-        }
-        Ok(())
     }
 }
 
@@ -323,13 +300,13 @@ mod tests {
                     components: None,
                 })
                 .collect();
-            let log_lambda = controller.log_lambda;
+            let log_lambda = controller.state.log_lambda;
             controller.choose(tasks.iter_mut().collect(), 1).unwrap();
             let sections: Vec<Encoded> = tasks
                 .iter()
                 .map(|task| crate::section::encode::encode(&task.input, &mut None).unwrap())
                 .collect();
-            controller.coded(&sections, LENS.iter().map(|&len| (true, len)));
+            controller.coded(sections.iter());
             if round < rounds.start {
                 continue;
             }

@@ -66,7 +66,8 @@ impl Bins {
         } else {
             add::<LANES>(values, top, &mut totals);
         }
-        let (mut bins, mut below) = (Vec::new(), Vec::new());
+        let mut bins = Vec::new();
+        let mut below = Vec::new();
         for number in bottom..=top {
             below.push(bins.len() as u16);
             let depth = (top - number) as usize;
@@ -124,7 +125,8 @@ impl Bins {
         match high.divided {
             Some(at) if low.divided != high.divided => {
                 // The lower part of the bin counts as uniformly filled, too.
-                let (mut uniform, mut actual) = (Class::default(), Class::default());
+                let mut uniform = Class::default();
+                let mut actual = Class::default();
                 let bin = &self.bins[at];
                 uniform.add(&bin.between(bin.low, bin.high));
                 actual.add(bin);

@@ -64,7 +64,8 @@ pub(crate) struct Values<'a> {
 
 impl ValueReader for Values<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let (step, mean) = (self.step, self.mean);
+        let step = self.step;
+        let mean = self.mean;
         if let Levels::Context { levels, .. } = &mut self.levels {
             // Level zero decodes to zero times the step.
             out.fill(0.0);

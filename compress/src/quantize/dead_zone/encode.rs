@@ -72,7 +72,8 @@ impl DeadZone {
     /// As [`DeadZone::encode_planes`], for any coder.
     fn encode_all(self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> (Size, Levels) {
         let mut levels = vec![0; values.len()];
-        let (mut step, mut mean) = (1.0, 1.0);
+        let mut step = 1.0;
+        let mut mean = 1.0;
         if let Some(asked) = self.absolute_step(values) {
             (step, mean) = (asked, asked);
             let limit = limit(step);
@@ -100,7 +101,9 @@ impl DeadZone {
             }
             None => (1.0, ScaledValues::zeros(shape), 1.0),
         };
-        let (mut mean, mut saved, mut stream) = (step * one, 0.0, Vec::new());
+        let mut mean = step * one;
+        let mut saved = 0.0;
+        let mut stream = Vec::new();
         let levels = if self.is_optimized {
             let tradeoff = Tradeoff {
                 one: (mean / step).min(2.0),
@@ -166,7 +169,9 @@ fn limit(step: f32) -> f32 {
 
 /// Fills `levels`; returns the mean magnitude of the values at level one, in steps. Range: 0.5 to 2.
 pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
-    let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
+    let mut sum = 0.0;
+    let mut count = 0u64;
+    let mut ones = [0.0; BLOCK];
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
         let ones = &mut ones[..values.len()];
         let (more, ones) = vectorized(

@@ -16,14 +16,14 @@ const INFINITE: u32 = 0x7f80_0000;
 /// at level one, from 0.5 to 2. Both have the bits of [`super::encode::nearest`].
 pub(crate) fn gather(values: &[f32], shape: Shape, step: f32, threshold: f32, limit: f32) -> (ScaledValues, f32) {
     let offset = 1.0 - threshold;
-    let is_nonzero = |bits: u32| (f32::from_bits(bits) / step + offset).min(limit) >= 1.0;
-    let least = first(is_nonzero);
+    let least = first(|bits: u32| (f32::from_bits(bits) / step + offset).min(limit) >= 1.0);
     // Rows of whole groups need no ends.
     let cols = shape.cols.max(1);
     let width = if cols.is_multiple_of(GROUP) { values.len() } else { cols };
     let mut masks = Vec::with_capacity(values.len() / cols * cols.div_ceil(GROUP));
     let mut flags = [0u8; BLOCK];
-    let (mut ratios, mut ones) = (Vec::new(), Ones::new(values.len()));
+    let mut ratios = Vec::new();
+    let mut ones = Ones::new(values.len());
     for (row, values) in values.chunks(width.max(1)).enumerate() {
         for (block, values) in values.chunks(BLOCK).enumerate() {
             let flags = &mut flags[..values.len().next_multiple_of(GROUP)];
@@ -64,7 +64,8 @@ pub(crate) fn gather(values: &[f32], shape: Shape, step: f32, threshold: f32, li
 
 /// The lowest bits of a finite magnitude from which on `holds`; those of infinity if there are none.
 fn first(holds: impl Fn(u32) -> bool) -> u32 {
-    let (mut fails, mut end) = (0, INFINITE);
+    let mut fails = 0;
+    let mut end = INFINITE;
     while fails < end {
         let middle = fails + (end - fails) / 2;
         if holds(middle) {

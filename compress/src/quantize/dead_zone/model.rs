@@ -51,7 +51,8 @@ impl Histogram {
         let spread = &bins[bins.partition_point(|bin| bin.high - bin.low <= MANY * step)..];
         // Magnitudes from here on are counted by bins, those below by levels.
         let end = spread.first().map_or(self.largest(), |bin| bin.low);
-        let (beyond, mut above) = (self.bins.from(end), self.bins.from(theta * step));
+        let beyond = self.bins.from(end);
+        let mut above = self.bins.from(theta * step);
         let zeros = self.all.count() - above.class.count();
         let mut error = self.bins.between(&self.bins.from(0.0), &above).second.max(0.0);
         // The sum of `count * log2(count)` over all levels.
@@ -90,11 +91,14 @@ impl Histogram {
 
     /// The same for stochastic rounding; the error is the expectation.
     pub(crate) fn estimate_stochastic(&self, step: f64) -> (f64, f64) {
-        let (mut plus, mut minus) = (vec![self.zeros], vec![0.0]);
-        let (mut bits, mut error) = (0.0, 0.0);
+        let mut plus = vec![self.zeros];
+        let mut minus = vec![0.0];
+        let mut bits = 0.0;
+        let mut error = 0.0;
         for bin in &self.bins.bins {
             let place = bin.mean / step;
-            let (level, above) = (place.floor(), place.fract());
+            let level = place.floor();
+            let above = place.fract();
             error += (bin.plus + bin.minus) * step * step * above * (1.0 - above);
             if level >= LEVELS {
                 let classes = ((bin.high - bin.low) / step).max(1.0);

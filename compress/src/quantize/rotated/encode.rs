@@ -14,14 +14,16 @@ const LANES: usize = 8;
 impl Rotated {
     /// Appends the planes of `values`, which are finite.
     pub(crate) fn encode_planes(self, values: &[f32], code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
-        let (signs, levels) = (Signs::new(rng), levels(self.bits));
+        let signs = Signs::new(rng);
+        let levels = levels(self.bits);
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(pieces(values.len()));
         let mut buffer = vec![0.0; values.len().min(LONGEST)];
         let mut start = 0;
         while start < values.len() {
             let end = start + piece(values.len() - start);
-            let (x, y) = (&values[start..end], &mut buffer[..end - start]);
+            let x = &values[start..end];
+            let y = &mut buffer[..end - start];
             let unit = rotate(x, start, signs, y);
             let scale = self.piece(y, unit, &levels, &mut symbols[start..end]);
             scales.push(scale.to_le_bytes());
@@ -112,7 +114,8 @@ fn passed<const N: usize>(y: &[f32], factor: f32, middles: &[f32; N], symbols: &
 /// `<c, y>` and `||c||^2`, summed in a fixed order so that every machine gets the same bits.
 #[inline(never)]
 fn products(y: &[f32], levels: &[f32; 16], symbols: &[u8]) -> (f64, f64) {
-    let (mut cross, mut norm) = ([0.0f64; 4], [0.0f64; 4]);
+    let mut cross = [0.0f64; 4];
+    let mut norm = [0.0f64; 4];
     for (y, symbols) in y.chunks(4).zip(symbols.chunks(4)) {
         for (((y, &symbol), cross), norm) in y.iter().zip(symbols).zip(&mut cross).zip(&mut norm) {
             let level = f64::from(levels[usize::from(symbol & 15)]);

@@ -60,8 +60,10 @@ fn two_stages(values: &mut [f32], half: usize) {
     let (low, high) = values.split_at_mut(half * 2);
     let ((a, b), (c, d)) = (low.split_at_mut(half), high.split_at_mut(half));
     for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-        let (sum, difference) = (*a + *b, *a - *b);
-        let (other_sum, other_difference) = (*c + *d, *c - *d);
+        let sum = *a + *b;
+        let difference = *a - *b;
+        let other_sum = *c + *d;
+        let other_difference = *c - *d;
         (*a, *c) = (sum + other_sum, sum - other_sum);
         (*b, *d) = (difference + other_difference, difference - other_difference);
     }

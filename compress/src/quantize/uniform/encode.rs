@@ -70,7 +70,8 @@ impl Uniform {
 fn nearest(values: &[f32], scale: f32, middle: u8, symbols: &mut [u8]) {
     // Adding 1.5 * 2^23 leaves the nearest integer in the lowest mantissa bits (ties to even).
     const MAGIC: f32 = 12_582_912.0;
-    let (levels, zero) = (f32::from(middle), MAGIC.to_bits().wrapping_sub(u32::from(middle)));
+    let levels = f32::from(middle);
+    let zero = MAGIC.to_bits().wrapping_sub(u32::from(middle));
     let factor = levels / scale;
     for (symbol, value) in symbols.iter_mut().zip(values) {
         let level = (value * factor).clamp(-levels, levels) + MAGIC;

@@ -29,9 +29,10 @@ impl Dims {
 
     /// Those of a matrix, a convolution of `places` values for each pair of output and input if that is more than one.
     pub(crate) fn of(shape: Shape, places: usize) -> Self {
-        match places > 1 && shape.cols.is_multiple_of(places) {
-            true => Self::new(shape, shape.cols / places),
-            false => Self::new(shape, divisor(shape.cols)),
+        if places > 1 && shape.cols.is_multiple_of(places) {
+            Self::new(shape, shape.cols / places)
+        } else {
+            Self::new(shape, divisor(shape.cols))
         }
     }
 

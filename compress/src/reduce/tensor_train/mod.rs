@@ -177,8 +177,10 @@ fn decode([_, first, second, third]: Numbers, planes: &Planes<'_>, sink: &mut dy
     let Shape { rows, cols } = planes.shape;
     let second = second as usize;
     let product = |at: usize, rank: u32, len: usize| -> Result<Vec<f32>, Error> {
-        let (left, right) = (planes.part(at)?.whole()?, planes.part(at + 1)?.whole()?);
-        let (rank, mut out) = (rank as usize, vec![0.0; len]);
+        let left = planes.part(at)?.whole()?;
+        let right = planes.part(at + 1)?.whole()?;
+        let rank = rank as usize;
+        let mut out = vec![0.0; len];
         multiply(&left, &right, rank, right.len() / rank, 0, &mut out);
         Ok(out)
     };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Ack, Encoder, Error, Frame, FrameKind, Given, Layout, Memory, Pending, Spec};
+use fl_compress::{Ack, EncodeOptions, Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spec};
 
 use super::energy::{Energy, Sums};
 use super::files::Files;
@@ -149,12 +149,12 @@ impl Replay<'_> {
         };
         let predictable = parsed.predictor().is_some() || !self.was_predicted;
         let predictor = predictor.as_ref().filter(|_| predicts && predictable);
-        let given = Given {
+        let options = EncodeOptions {
             predictor,
             rounding: parsed.rounding(),
-            ..Given::default()
+            ..EncodeOptions::default()
         };
-        let pending = encoder.encode_given(given, delta, header).map_err(failed)?;
+        let pending = encoder.encode_with(options, delta, header).map_err(failed)?;
         let energy = self.missed((chain.spec.memory, predictor), encoder, &pending, sums, values, delta);
         let energy = energy.map_err(failed)?;
         encoder.settle(&pending, Ack::Accepted).map_err(failed)?;

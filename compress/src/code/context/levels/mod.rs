@@ -43,8 +43,10 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
 #[inline(never)]
 pub(crate) fn encode_scaled(values: &ScaledValues, shape: Shape, out: &mut Vec<u8>) -> NonzeroLevels {
     let mut nonzero = NonzeroLevels::with_capacity(values.masks.len(), values.ratios.len());
-    let (mut model, mut coder) = (Model::new(shape), Encoder::new(out));
-    let (mut groups, mut levels) = (Groups::new(values), [0; GROUP]);
+    let mut model = Model::new(shape);
+    let mut coder = Encoder::new(out);
+    let mut groups = Groups::new(values);
+    let mut levels = [0; GROUP];
     for &mask in &values.masks {
         let mask = u32::from(mask);
         groups.fill(mask, &mut levels, &mut [0.0; GROUP]);

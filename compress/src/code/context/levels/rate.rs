@@ -41,11 +41,15 @@ impl Aim {
 /// The share of the bits of a stream that a group of levels is expected to take.
 #[inline(always)]
 pub(crate) fn share(levels: &[i32]) -> u64 {
-    let of = |level: &i32| {
-        let magnitude = level.unsigned_abs();
-        PLACE as u32 * u32::from(magnitude > 0) + UNIT as u32 * magnitude.min(COUNTED)
-    };
-    u64::from(levels.iter().map(of).sum::<u32>())
+    u64::from(
+        levels
+            .iter()
+            .map(|level: &i32| {
+                let magnitude = level.unsigned_abs();
+                PLACE as u32 * u32::from(magnitude > 0) + UNIT as u32 * magnitude.min(COUNTED)
+            })
+            .sum::<u32>(),
+    )
 }
 
 /// Varies the worth of a bit while a stream is written.

@@ -61,8 +61,11 @@ pub(crate) fn encode_lowered(
     let lambda = tradeoff.lambda;
     tradeoff.lambda *= keeper.as_ref().map_or(1.0, RateKeeper::factor);
     let mut coder = Encoder::new(out);
-    let (mut sum, mut count) = (0.0, 0u64);
-    let (mut groups, mut levels, mut ratios) = (Groups::new(values), [0; GROUP], [0.0; GROUP]);
+    let mut sum = 0.0;
+    let mut count = 0u64;
+    let mut groups = Groups::new(values);
+    let mut levels = [0; GROUP];
+    let mut ratios = [0.0; GROUP];
     for &mask in &values.masks {
         let mut mask = u32::from(mask);
         if mask == 0 {
@@ -107,7 +110,9 @@ impl Model {
     #[inline(never)]
     fn lower(&self, mut mask: u32, levels: &mut [i32; GROUP], ratios: &[f32; GROUP], tradeoff: Tradeoff) -> u32 {
         let lambda = tradeoff.lambda / (1 << COST) as f32;
-        let (mut candidates, mut count, mut left) = ([Candidate::default(); GROUP], 0, mask);
+        let mut candidates = [Candidate::default(); GROUP];
+        let mut count = 0;
+        let mut left = mask;
         while left != 0 {
             let at = left.trailing_zeros() as usize % GROUP;
             left &= left - 1;
@@ -187,7 +192,8 @@ impl Model {
         };
         let shared = (1..magnitude.saturating_sub(1)).fold(sign, |sum, below| sum + more(below, true));
         let end = more(magnitude, false);
-        let (mut best, mut least) = (level, loss(magnitude, shared + end));
+        let mut best = level;
+        let mut least = loss(magnitude, shared + end);
         if magnitude > 1 {
             least = loss(magnitude, shared + more(magnitude - 1, true) + end);
             let lower = loss(magnitude - 1, shared + more(magnitude - 1, false));

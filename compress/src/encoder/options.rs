@@ -1,16 +1,17 @@
-//! What may accompany an update on its way into a frame.
+//! How one update is encoded: what accompanies it, and what its frame may take.
 
-use crate::encoder::task::ByteLimit;
+use crate::encoder::task::{ByteLimit, FrameLimits};
 use crate::error::Error;
+use crate::frame::header::{FrameHeader, FrameKind};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::rounded::ModelRounding;
 use crate::spec::budget::Budget;
 use crate::weights::expect_squares;
 
-/// What may accompany an update.
+/// What may accompany an update, and limits of its frame.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Given<'a> {
+pub struct EncodeOptions<'a> {
     /// The decoded predictor (see [`Encoder::encode_against`](crate::Encoder::encode_against)).
     pub predictor: Option<&'a Frame<'a>>,
     /// The buffers to which those of the update are added, for a spec that rounds them: `[layout.buffers().len()]`. Without them
@@ -33,7 +34,37 @@ pub struct Given<'a> {
     pub rounding: Option<ModelRounding>,
 }
 
-impl Given<'_> {
+impl EncodeOptions<'_> {
+    /// Succeeds if an update of `delta` with this header may be encoded for `layout`.
+    ///
+    /// # Errors
+    /// `Usage` for a snapshot, a rounding of anything but a model update, lengths that are not those of the layout, or a squared
+    /// gradient that is NaN, infinite or negative, naming the tensor and the index within it.
+    pub(super) fn check(&self, layout: &Layout, delta: &[f32], header: FrameHeader) -> Result<(), Error> {
+        layout.expect_len(delta)?;
+        if header.kind == FrameKind::Snapshot {
+            return Err(Error::Usage("a snapshot is not an update".to_owned()));
+        }
+        if self.rounding.is_some() && header.kind != FrameKind::ModelUpdate {
+            return Err(Error::Usage("only a model update rounds the model".to_owned()));
+        }
+        if let Some(squared) = self.squared_gradients {
+            let trained = layout.trained();
+            if squared.len() != trained.len() {
+                let lens = format!(
+                    "{} squared gradients for {} trained values",
+                    squared.len(),
+                    trained.len()
+                );
+                return Err(Error::Usage(lens));
+            }
+            for tensor in layout.tensors().iter().filter(|tensor| tensor.offset < trained.end) {
+                expect_squares(tensor, &squared[tensor.offset..tensor.offset + tensor.len])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Target size of a frame whose spec asks for `of_spec` bytes.
     pub(super) fn asked(&self, of_spec: Option<u64>) -> Option<u64> {
         let asked = self.budget.or(of_spec);
@@ -42,13 +73,7 @@ impl Given<'_> {
 
     /// What the sections of a frame of `round` with `head` other bytes may take: by its budget, and at most. `values`:
     /// trained ones.
-    pub(super) fn limits(
-        &self,
-        of_spec: Option<Budget>,
-        values: usize,
-        head: usize,
-        round: u64,
-    ) -> [Option<ByteLimit>; 2] {
+    pub(super) fn limits(&self, of_spec: Option<Budget>, values: usize, head: usize, round: u64) -> FrameLimits {
         let of_frame = |bytes: u64| ByteLimit {
             bytes: bytes.saturating_sub(head as u64),
             counts_aside: true,
@@ -64,25 +89,9 @@ impl Given<'_> {
                 error: budget.error().map(|error| error.at(round)),
             }
         });
-        [self.budget.map(of_frame).or(of_spec), self.most.map(of_frame)]
+        FrameLimits {
+            budget: self.budget.map(of_frame).or(of_spec),
+            most: self.most.map(of_frame),
+        }
     }
-}
-
-/// Succeeds if `squared` may be mean squared gradients of the trained values of `layout`.
-///
-/// # Errors
-/// `Usage` for another length, or if a value is NaN, infinite or negative, naming the tensor and the index within it.
-pub(super) fn check_squared_gradients(layout: &Layout, squared: &[f32]) -> Result<(), Error> {
-    let trained = layout.trained();
-    if squared.len() != trained.len() {
-        return Err(Error::Usage(format!(
-            "{} squared gradients for {} trained values",
-            squared.len(),
-            trained.len()
-        )));
-    }
-    for tensor in layout.tensors().iter().filter(|tensor| tensor.offset < trained.end) {
-        expect_squares(tensor, &squared[tensor.offset..tensor.offset + tensor.len])?;
-    }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! What each choice of bits would cost a section: the squared error and the coded bits, measured on its values or on a sample.
 
+use serde::{Deserialize, Serialize};
+
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
@@ -22,8 +24,8 @@ pub(crate) const FEATURES: usize = 3;
 const FRESH: f64 = 0.3;
 
 /// Error and bits of each choice, per unit of energy and per value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Measured {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BitsCurve {
     pub(crate) errors: [f64; COUNT],
     pub(crate) bits: [f64; COUNT],
     /// Logarithm of the measured share of the energy over that of the values: 0 unless a reducer keeps a part.
@@ -33,7 +35,7 @@ pub(crate) struct Measured {
     pub(crate) kurtosis: f64,
 }
 
-impl Measured {
+impl BitsCurve {
     /// Cost of each choice, up to a factor.
     pub(crate) fn costs(&self, u: f64) -> [f64; COUNT] {
         costs(&self.errors, &self.bits, u + self.shift)
@@ -49,9 +51,12 @@ impl Measured {
 
     /// What the network predicts: numbers of like size.
     pub(crate) fn targets(&self) -> [f64; 2 * COUNT] {
-        std::array::from_fn(|at| match at < COUNT {
-            true => math::ln(self.errors[at].max(1e-12)),
-            false => self.bits[at - COUNT] * std::f64::consts::LN_2,
+        std::array::from_fn(|at| {
+            if at < COUNT {
+                math::ln(self.errors[at].max(1e-12))
+            } else {
+                self.bits[at - COUNT] * std::f64::consts::LN_2
+            }
         })
     }
 
@@ -92,13 +97,14 @@ pub(crate) fn is_kept(input: &Input<'_>) -> bool {
 
 /// Measures every choice on at most `limit` neighboring values of `input`, which begin in another place for each `start`;
 /// `None` if they are all zero.
-pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<Option<Measured>, Error> {
+pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<Option<BitsCurve>, Error> {
     let QuantizeSpec::Uniform(uniform) = input.tensor.quantize else {
         return Ok(None);
     };
-    let (values, rng) = (input.tensor.values, input.tensor.rng);
+    let values = input.tensor.values;
+    let rng = input.tensor.rng;
     let code = input.code.candidates()[0];
-    let of = |parts: &[(&[f32], Shape)]| -> Result<Option<Measured>, Error> {
+    let of = |parts: &[(&[f32], Shape)]| -> Result<Option<BitsCurve>, Error> {
         let kept: f64 = parts.iter().map(|(values, _)| sum_of_squares(values)).sum();
         let count: usize = parts.iter().map(|(values, _)| values.len()).sum();
         let sampled: Vec<(&[f32], Shape)> = parts.iter().map(|part| sample(*part, limit, start)).collect();
@@ -107,7 +113,8 @@ pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<O
             return Ok(None);
         }
         let is_whole = limit >= count;
-        let (mut errors, mut bits) = ([0.0; COUNT], [0.0; COUNT]);
+        let mut errors = [0.0; COUNT];
+        let mut bits = [0.0; COUNT];
         let len: usize = sampled.iter().map(|(values, _)| values.len()).sum();
         for (at, &choice) in CHOICES.iter().enumerate() {
             for &(values, shape) in &sampled {
@@ -125,7 +132,7 @@ pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<O
             .fold(0.0f32, |most, value| most.max(value.abs()));
         let square = energy / len as f64;
         let whole = sum_of_squares(values) / values.len() as f64;
-        Ok(Some(Measured {
+        Ok(Some(BitsCurve {
             errors,
             bits,
             shift: math::ln(kept / count as f64 / whole),
@@ -171,7 +178,8 @@ fn trial(
         return Ok((0.0, 0.0));
     }
     let quantize = QuantizeSpec::Uniform(uniform);
-    let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+    let mut bytes = Vec::new();
+    let mut out = vec![0.0; values.len()];
     let size = quantize.method().encode(values, shape, code, rng, &mut bytes);
     let plane = Quantize::of(&quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
     plane.open()?.read(&mut out)?;
