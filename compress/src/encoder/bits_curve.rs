@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::Code;
+use crate::encoder::sample::neighbors;
 use crate::error::Error;
 use crate::layout::Shape;
 use crate::math::{self, square};
@@ -154,14 +155,13 @@ pub(crate) fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<O
 
 /// At most `limit` neighboring values.
 fn sample((values, shape): (&[f32], Shape), limit: usize, start: usize) -> (&[f32], Shape) {
-    if values.len() <= limit {
-        return (values, shape);
-    }
-    let places = values.len() - limit + 1;
-    // The golden ratio spreads the starts evenly.
-    let first = (start as f64 * 0.618_033_988_749_895).fract() * places as f64;
-    let first = (first as usize).min(places - 1);
-    (&values[first..first + limit], Shape::row(limit))
+    let range = neighbors(values.len(), limit, start as u64);
+    let shape = if range.len() == values.len() {
+        shape
+    } else {
+        Shape::row(limit)
+    };
+    (&values[range], shape)
 }
 
 /// Squared error and bits of `values` under `uniform`: coded if `is_whole`, else without the tables of the coder, which a sample

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::code::method::CodeSpec;
+use crate::encoder::sample::neighbors;
 use crate::error::Error;
 use crate::layout::Shape;
 use crate::math::square;
@@ -95,16 +96,10 @@ fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whol
 /// Neighboring values that are not all zero, in another place for each round; all values of a short tensor, or if the
 /// sample has only zeros.
 fn sample(values: &[f32], round: u64) -> Range<usize> {
-    let len = (values.len() / SHARE).clamp(LEAST, MOST);
-    if values.len() <= len {
-        return 0..values.len();
-    }
-    let places = values.len() - len + 1;
-    // The golden ratio spreads the starts evenly.
-    let first = (round as f64 * 0.618_033_988_749_895).fract() * places as f64;
-    let first = (first as usize).min(places - 1);
-    if values[first..first + len].iter().any(|value| *value != 0.0) {
-        first..first + len
+    let count = (values.len() / SHARE).clamp(LEAST, MOST);
+    let range = neighbors(values.len(), count, round);
+    if values[range.clone()].iter().any(|value| *value != 0.0) {
+        range
     } else {
         0..values.len()
     }

@@ -9,6 +9,7 @@ pub(crate) mod fit;
 pub(crate) mod learned;
 pub(crate) mod options;
 pub(crate) mod plan;
+pub(crate) mod sample;
 pub(crate) mod save;
 pub(crate) mod section;
 pub(crate) mod split_low_rank;
