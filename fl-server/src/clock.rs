@@ -38,7 +38,6 @@ impl Clock {
         }
     }
 
-    /// The run's time.
     pub(crate) fn now(&self) -> Millis {
         let elapsed = self.began.elapsed().as_millis();
         self.began_at.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX))
@@ -50,11 +49,16 @@ impl Clock {
     }
 }
 
-/// The system's time of day.
 pub(crate) fn system() -> Millis {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as Millis)
+}
+
+/// A time as a date, to the second.
+pub(crate) fn moment(at: Millis) -> OffsetDateTime {
+    let seconds = i64::try_from(at / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 /// Day and minute of a time in UTC, such as `2026-11-23 20:15Z`.

@@ -9,40 +9,28 @@ use crate::storage::disk::DiskError;
 use crate::storage::store::StoreError;
 use crate::storage::weights::WeightsError;
 
-/// Why a run cannot be served, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A blob cannot be read or written.
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The records contradict each other.
     #[error("the records of this run contradict each other: {0}")]
     Records(#[from] ImpossibleRecord),
-    /// The model cannot be stored, or computed again as recorded.
     #[error(transparent)]
     Model(#[from] PersistenceError),
-    /// The file of the first weights cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The first weights cannot be used with this plan.
     #[error("the first weights cannot be used: {0}")]
     FirstModel(ModelError),
-    /// Certificates or key cannot be used.
     #[error("cannot serve: {0}")]
     Tls(#[from] fl_proto::TlsError),
-    /// The listener failed.
     #[error("cannot serve: the listener failed: {0}")]
     Listener(io::Error),
-    /// gRPC failed.
     #[error("cannot serve: {}", causes(.0))]
     Calls(#[from] tonic::transport::Error),
-    /// The system gives no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(#[from] getrandom::Error),
     /// A task panicked: a bug in this program.

@@ -17,7 +17,6 @@ const PART: u64 = fl_proto::CHUNK as u64;
 /// Messages of a client in a round beside chunks, in each direction: joining, watching, offers and acknowledgements.
 const MESSAGES: usize = 6;
 
-/// A server's counters and ledger.
 #[derive(Debug)]
 pub struct Books {
     traffic: Connections,
@@ -26,7 +25,6 @@ pub struct Books {
 }
 
 impl Books {
-    /// One connection of each client.
     pub fn new(clients: &[ClientId]) -> Self {
         let traffic = Connections::new();
         let connect = |client: &ClientId| {
@@ -43,7 +41,6 @@ impl Books {
         }
     }
 
-    /// The connections' meters.
     pub fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
         self.meters.values()
     }

@@ -37,7 +37,7 @@ pub use config::plan::{self, RunPlan};
 pub use config::server::{ServerConfig, Tuning};
 pub use error::ServeError;
 pub use reporting::{history, report};
-pub use rpc::reload::{Reload, Reloaded};
+pub use rpc::reload::{Reload, ServerFiles};
 pub use server::allocator::settle_allocator;
 pub use server::local::LocalRun;
 pub use server::options::{Ending, Enrollment, Identity, Outcome, Serve};

@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 /// Lets one log line per minute through and counts the suppressed occurrences.
 #[derive(Debug, Default)]
-pub(crate) struct RateLimited {
+pub(crate) struct LogLimit {
     logged: Option<Instant>,
     occurrences: u64,
 }
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-impl RateLimited {
+impl LogLimit {
     /// Counts one occurrence. Returns the occurrences since the last line if it is time for another.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         self.occurrences += 1;
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_first_is_due_at_once_and_the_others_together() {
-        let (mut limited, start) = (RateLimited::default(), Instant::now());
+        let (mut limited, start) = (LogLimit::default(), Instant::now());
         assert_eq!(limited.due(start), Some(1));
         assert_eq!(limited.due(start), None);
         assert_eq!(limited.due(start + INTERVAL / 2), None);

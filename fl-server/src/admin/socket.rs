@@ -1,8 +1,6 @@
 //! The admin socket: while the server has the store open, the command line asks the server instead. One JSON line each
 //! way, over a Unix socket in the data folder that only its owner can open.
 
-use crate::model::stored_frames::ModelFrames;
-use crate::reporting::moment::Moved;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,42 +10,51 @@ use fl_proto::{connect_private, listen_private};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 use crate::clock::Millis;
 use crate::coordinator::change::{self, Change};
 use crate::coordinator::command::{Attendance, Command};
-use crate::registry::actor::{RegistryHandle, Stopping};
+use crate::model::stored_frames::ModelFrames;
+use crate::registry::actor::Stopping;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::reporting::inspect::{self, InspectError, RunStatus, Served};
+use crate::reporting::moment::Moved;
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
+use crate::rpc::context::Service;
 use crate::rpc::enrollment::Listening;
 use crate::rpc::reload::Reloader;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
 use crate::telemetry::paused::Paused;
-use crate::telemetry::status::LiveStatus;
 use crate::telemetry::turned_away::TurnedAway;
 
-/// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Ask {
     /// Whether the server works. The answer passes through the coordinator and reads nothing from disk.
     Health,
-    /// The status of all runs.
     Status,
     /// The report of a run. Without a name, of the only run.
-    Report { run: Option<String> },
+    Report {
+        run: Option<String>,
+    },
     /// The frames of a model version. Without a version, of the newest.
-    Model { run: Option<String>, version: Option<u64> },
+    Model {
+        run: Option<String>,
+        version: Option<u64>,
+    },
     /// The updates and model updates that a run has stored.
-    Frames { run: Option<String> },
-    /// Reads the certificates again.
+    Frames {
+        run: Option<String>,
+    },
     Reload,
     /// A question about tokens and clients, or a change of them. `at`: Unix time in milliseconds, where no server runs.
-    Registry { ask: RegistryAsk, at: Millis },
+    Registry {
+        ask: RegistryAsk,
+        at: Millis,
+    },
     /// A change to a run. `at`: Unix time in milliseconds, for the record of a run that no server is serving.
     Change {
         run: Option<String>,
@@ -56,7 +63,6 @@ pub(crate) enum Ask {
     },
 }
 
-/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
@@ -72,7 +78,6 @@ pub(crate) enum Answer {
         listen: Option<String>,
         problem: Option<String>,
     },
-    /// The effect of a change.
     Changed(String),
     /// The question cannot be answered. `corrupt`: because stored data is corrupt.
     Failed {
@@ -81,17 +86,13 @@ pub(crate) enum Answer {
     },
 }
 
-/// A server that works.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Health {
-    /// The run being served.
     pub(crate) run: String,
     pub(crate) listen: String,
-    /// Number of connected clients.
     pub(crate) clients: usize,
 }
 
-/// The status of a federation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// The run being served, if the server runs.
@@ -99,12 +100,10 @@ pub(crate) struct Status {
     pub(crate) runs: Vec<RunStatus>,
 }
 
-/// The live status of a running server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Live {
     pub(crate) run: String,
     pub(crate) listen: String,
-    /// Names of the connected clients.
     pub(crate) present: Vec<String>,
     /// Those of them that take part in no round for now.
     pub(crate) paused: Vec<Paused>,
@@ -117,7 +116,6 @@ pub(crate) struct Live {
     pub(crate) turned_away: Vec<TurnedAway>,
 }
 
-/// The path of the socket.
 pub(crate) fn path(data: &Path) -> PathBuf {
     data.join("admin.sock")
 }
@@ -126,10 +124,7 @@ pub(crate) fn path(data: &Path) -> PathBuf {
 pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
     let answered = match ask {
         // The server answers this question by itself.
-        Ask::Health => {
-            let why = "no server serves this store".to_owned();
-            return Answer::Failed { why, corrupt: false };
-        }
+        Ask::Health => return failed("no server serves this store"),
         Ask::Status => inspect::statuses(store, served).map(|runs| Answer::Status(Status { serving: None, runs })),
         Ask::Report { run } => {
             let report = inspect::report(store, run.as_deref(), served);
@@ -138,10 +133,7 @@ pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answe
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
         Ask::Change { run, change, at } => change::change(store, run.as_deref(), change, *at).map(Answer::Changed),
         // Of a running server only; where none runs, the caller answers questions to the registry itself.
-        Ask::Reload | Ask::Registry { .. } => {
-            let why = "no server runs".to_owned();
-            return Answer::Failed { why, corrupt: false };
-        }
+        Ask::Reload | Ask::Registry { .. } => return failed("no server runs"),
         Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
     answered.unwrap_or_else(|error| Answer::Failed {
@@ -164,17 +156,13 @@ pub(crate) struct Admin {
     path: PathBuf,
 }
 
-/// The sources of the answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
+    pub(crate) service: Arc<Service>,
     pub(crate) store: Store,
-    pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) status: Arc<LiveStatus>,
-    pub(crate) run: String,
     pub(crate) listen: String,
     /// Values of the model.
     pub(crate) parameters: usize,
-    pub(crate) registry: RegistryHandle,
     pub(crate) reloader: Arc<Reloader>,
     /// Whether the enrollment port is open; `None` if the server has none.
     pub(crate) listening: Option<watch::Receiver<Listening>>,
@@ -232,10 +220,7 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
         .await?;
     let answer = match serde_json::from_str::<Ask>(&line) {
         Ok(ask) => live(sources, ask).await,
-        Err(error) => Answer::Failed {
-            why: format!("not a question that this server knows: {error}"),
-            corrupt: false,
-        },
+        Err(error) => failed(format!("not a question that this server knows: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -243,55 +228,70 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
     write.shutdown().await
 }
 
-/// The store's answer, with the live status.
-async fn live(sources: &Sources, ask: Ask) -> Answer {
-    let failed = |why: String| Answer::Failed { why, corrupt: false };
-    if let Ask::Change { run, change, .. } = &ask
-        && run.as_ref().is_none_or(|run| *run == sources.run)
-    {
-        let (reply, changed) = oneshot::channel();
-        let change = change.clone();
-        let _ = sources.commands.send(Command::Change { change, reply }).await;
-        return match changed.await {
-            Ok(Ok(text)) => Answer::Changed(text),
-            Ok(Err(why)) => failed(why),
-            Err(_) => failed("the server is stopping".to_owned()),
-        };
+fn failed(why: impl Into<String>) -> Answer {
+    Answer::Failed {
+        why: why.into(),
+        corrupt: false,
     }
-    if matches!(ask, Ask::Health) {
-        return match sources.attendance().await {
+}
+
+fn stopping() -> Answer {
+    failed("the server is stopping")
+}
+
+/// The running server's answer.
+async fn live(sources: &Sources, ask: Ask) -> Answer {
+    let run = sources.service.plan.name.as_str();
+    match ask {
+        Ask::Change { run: of, change, .. } if of.as_ref().is_none_or(|of| of == run) => {
+            match sources.service.ask(|reply| Command::Change { change, reply }).await {
+                Ok(Ok(text)) => Answer::Changed(text),
+                Ok(Err(why)) => failed(why),
+                Err(_) => stopping(),
+            }
+        }
+        Ask::Health => match sources.attendance().await {
             Some(attendance) => Answer::Health(Health {
-                run: sources.run.clone(),
+                run: run.to_owned(),
                 listen: sources.listen.clone(),
                 clients: attendance.present.len(),
             }),
-            None => failed("the server is stopping".to_owned()),
-        };
+            None => stopping(),
+        },
+        Ask::Reload => {
+            let reloader = Arc::clone(&sources.reloader);
+            match tokio::task::spawn_blocking(move || reloader.reload()).await {
+                Ok(Ok(done)) => Answer::Changed(done),
+                Ok(Err(why)) => failed(why),
+                Err(_) => stopping(),
+            }
+        }
+        Ask::Registry { ask, .. } => {
+            let opens = matches!(ask, RegistryAsk::Open(_));
+            match sources.service.registry.ask(ask).await {
+                Ok(Ok(RegistryAnswer::Done(id))) if opens => opened(id, sources.listening.clone()).await,
+                Ok(Ok(answer)) => Answer::Registry(answer),
+                Ok(Err(why)) => failed(why),
+                Err(Stopping) => stopping(),
+            }
+        }
+        ask => stored(sources, ask).await,
     }
-    if matches!(ask, Ask::Reload) {
-        let reloader = Arc::clone(&sources.reloader);
-        return match tokio::task::spawn_blocking(move || reloader.reload()).await {
-            Ok(Ok(done)) => Answer::Changed(done),
-            Ok(Err(why)) => failed(why),
-            Err(_) => failed("the server is stopping".to_owned()),
-        };
-    }
-    if let Ask::Registry { ask, .. } = ask {
-        let opens = matches!(ask, RegistryAsk::Open(_));
-        return match sources.registry.ask(ask).await {
-            Ok(Ok(RegistryAnswer::Done(id))) if opens => opened(id, sources.listening.clone()).await,
-            Ok(Ok(answer)) => Answer::Registry(answer),
-            Ok(Err(why)) => failed(why),
-            Err(Stopping) => failed("the server is stopping".to_owned()),
-        };
-    }
+}
+
+/// The store's answer, with the live status.
+async fn stored(sources: &Sources, ask: Ask) -> Answer {
+    let service = &sources.service;
+    let run = service.plan.name.to_string();
+    let moment = service.ask(|reply| Command::Moment { reply }).await.ok();
+    let moved = moment.as_ref().map(|moment| Moved::of(moment, sources.parameters));
     let store = sources.store.clone();
-    let served = sources.served().await;
-    let moved = served
-        .as_ref()
-        .map(|served| Moved::of(&served.moment, sources.parameters));
+    let served = moment.map(|moment| Served {
+        run: run.clone(),
+        moment,
+    });
     let answered = tokio::task::spawn_blocking(move || answer(&store, &ask, served.as_ref())).await;
-    let mut answer = answered.unwrap_or_else(|_| failed("the server is stopping".to_owned()));
+    let mut answer = answered.unwrap_or_else(|_| stopping());
     if let Answer::Status(status) = &mut answer {
         let Attendance {
             present,
@@ -300,14 +300,14 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             round,
         } = sources.attendance().await.unwrap_or_default();
         status.serving = Some(Live {
-            run: sources.run.clone(),
+            run,
             listen: sources.listen.clone(),
             present: present.iter().map(ToString::to_string).collect(),
             paused,
             waiting,
             moved,
             round,
-            turned_away: sources.status.known().turned.list.into(),
+            turned_away: service.events.status.known().turned.list.into(),
         });
     }
     answer
@@ -339,26 +339,11 @@ async fn opened(id: String, listening: Option<watch::Receiver<Listening>>) -> An
 impl Sources {
     /// The connected clients, from the coordinator; `None` if the server is stopping.
     async fn attendance(&self) -> Option<Attendance> {
-        let (reply, present) = oneshot::channel();
-        self.commands.send(Command::Present { reply }).await.ok()?;
-        present.await.ok()
-    }
-
-    /// The served run and its ledger now; `None` if the server is stopping.
-    async fn served(&self) -> Option<Served> {
-        let (reply, moment) = oneshot::channel();
-        self.commands.send(Command::Moment { reply }).await.ok()?;
-        Some(Served {
-            run: self.run.clone(),
-            moment: moment.await.ok()?,
-        })
+        self.service.ask(|reply| Command::Present { reply }).await.ok()
     }
 }
 
 /// Asks the server of the data folder; `None` if no server runs there.
-///
-/// # Errors
-/// If the server does not answer.
 pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
     let Some(mut stream) = connect_private(&path(data))? else {
         return Ok(None);

@@ -16,7 +16,7 @@ use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
 use crate::clock::minute;
 use crate::config::server::ServerConfig;
-use crate::registry::ask::{ClientLine, RegistryAnswer, RegistryAsk, Revoked};
+use crate::registry::ask::{ClientLine, RegistryAnswer, RegistryAsk, RevokeTarget};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -143,11 +143,11 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// A name, or a fingerprint if it looks like one.
-fn revoked(what: &str) -> Result<Revoked, Failure> {
+fn revoked(what: &str) -> Result<RevokeTarget, Failure> {
     if what.to_ascii_lowercase().starts_with("sha256:") {
-        return Ok(Revoked::Certificate(what.parse().map_err(Failure::usage)?));
+        return Ok(RevokeTarget::Certificate(what.parse().map_err(Failure::usage)?));
     }
-    Ok(Revoked::Client(what.parse().map_err(Failure::usage)?))
+    Ok(RevokeTarget::Client(what.parse().map_err(Failure::usage)?))
 }
 
 /// Clients, and what the runs say of them.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use fl_proto::{ClientId, Fingerprint};
 use tokio::time::Instant;
 
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ fn read(path: &Path) -> io::Result<List> {
 /// # Errors
 /// If the list exists and cannot be read.
 pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -> io::Result<bool> {
-    static WARNED: Mutex<Option<RateLimited>> = Mutex::new(None);
+    static WARNED: Mutex<Option<LogLimit>> = Mutex::new(None);
     let list = read(path).inspect_err(|error| {
         tracing::error!(path = %path.display(), %error, "cannot read the list of revoked clients: no client is admitted");
     })?;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::coordinator::change::Change;
 use crate::reporting::moment::Moment;
-use crate::storage::blobs::Received;
+use crate::storage::blobs::CompleteUpload;
 use crate::storage::disk::DiskError;
 use crate::telemetry::event::{OpenRound, Waiting};
 use crate::telemetry::paused::Paused;
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Update {
         input: Input,
         /// Verified and durable, but not a blob yet.
-        frame: Box<Received>,
+        frame: Box<CompleteUpload>,
         /// The first tensor and the figures of each section of the frame; empty if the client sent no figures.
         fidelity: Vec<(u32, SectionFidelity)>,
         reply: oneshot::Sender<Reply>,

@@ -10,7 +10,7 @@ use crate::accounting::sample::Booked;
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::state_machine::{Input, Record};
-use crate::storage::blobs::Received;
+use crate::storage::blobs::CompleteUpload;
 
 /// Decisions that are not durable yet.
 #[derive(Default)]
@@ -19,9 +19,9 @@ pub(super) struct Batch {
     /// Rows of the round that the records close.
     pub(super) rows: Vec<Row>,
     /// Frames of the updates that the records name.
-    pub(super) accepted: Vec<Received>,
+    pub(super) accepted: Vec<CompleteUpload>,
     /// Frames that no record will name.
-    pub(super) unused: Vec<Received>,
+    pub(super) unused: Vec<CompleteUpload>,
     answers: Vec<Answer>,
 }
 
@@ -106,7 +106,7 @@ impl Coordinator {
         &mut self,
         records: &[Record],
         mut rows: Vec<Row>,
-        accepted: Vec<Received>,
+        accepted: Vec<CompleteUpload>,
     ) -> Result<(), ServeError> {
         let mut entries = Vec::new();
         rows.iter().for_each(|row| self.chain.row(row));

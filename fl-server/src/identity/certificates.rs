@@ -10,15 +10,12 @@ pub(crate) struct Certificates {
     pub(crate) authority: String,
     /// The same, DER.
     pub(crate) authorities: Vec<Vec<u8>>,
-    /// The server's own.
     pub(crate) own: Issued,
     /// The admin page's; `None`: those that it was started with.
     pub(crate) page: Option<Issued>,
 }
 
 impl Certificates {
-    /// # Errors
-    /// If `authority` holds no certificate.
     pub(crate) fn new(authority: String, own: Issued, page: Option<Issued>) -> Result<Self, TlsError> {
         let authorities = certificates_of(&authority)?;
         Ok(Self {
@@ -34,7 +31,6 @@ impl Certificates {
         self.authorities.iter().any(|der| Fingerprint::of(der) == *issuer)
     }
 
-    /// The authority that signed the server's certificate.
     pub(crate) fn issuer(&self) -> Option<Fingerprint> {
         let issuer = issuer_of(&self.own.certificate, &self.authorities);
         issuer.ok().map(Fingerprint::of)
@@ -52,7 +48,6 @@ impl Certificates {
     }
 }
 
-/// Whose certificate it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Authority,

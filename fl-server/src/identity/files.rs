@@ -8,7 +8,6 @@ use fl_proto::{Issued, PairFiles, newest_pair, next_path};
 
 use crate::storage::disk::{Disk, DiskError, open_file};
 
-/// Where the certificate and its key are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnFiles {
     pub(crate) certificate: PathBuf,
@@ -20,9 +19,6 @@ const TRIES: usize = 3;
 
 impl OwnFiles {
     /// The newest pair, with each file read by `read`.
-    ///
-    /// # Errors
-    /// Those of `read`.
     pub(crate) fn read<E>(&self, read: impl Fn(&Path) -> Result<String, E>) -> Result<Issued, E> {
         let mut pair = newest_pair(&self.certificate, &self.key, &read)?.0;
         for _ in 1..TRIES {
@@ -46,7 +42,8 @@ impl OwnFiles {
         let _turn = self.turn();
         // What an interrupted renewal left may be the only pair: it is not overwritten.
         self.settle(disk)?;
-        let (next_certificate, next_key) = (next_path(&self.certificate), next_path(&self.key));
+        let next_certificate = next_path(&self.certificate);
+        let next_key = next_path(&self.key);
         // The certificate decides which pair is the newest, so it comes last.
         let written = write(disk, &next_key, &self.key, PRIVATE, &own.key)
             .and_then(|()| write(disk, &next_certificate, &self.certificate, PUBLIC, &own.certificate));
@@ -66,7 +63,8 @@ impl OwnFiles {
     /// # Errors
     /// The disk's: each file is as it was or renamed.
     pub(crate) fn settle(&self, disk: &Disk) -> Result<(), DiskError> {
-        let (next_certificate, next_key) = (next_path(&self.certificate), next_path(&self.key));
+        let next_certificate = next_path(&self.certificate);
+        let next_key = next_path(&self.key);
         if !next_certificate.exists() && !next_key.exists() {
             return Ok(());
         }
@@ -110,18 +108,18 @@ fn write(disk: &Disk, path: &Path, before: &Path, mode: u32, text: &str) -> Resu
     let mut side = path.as_os_str().to_owned();
     side.push(".new");
     let side = PathBuf::from(side);
-    let (before, action) = (before.metadata().ok(), "write");
-    let written = || {
-        // What a crash left may have another mode.
-        disk.remove(&side)?;
-        let file = disk.open(&side, true)?;
-        like(&file, before.as_ref(), mode).map_err(|error| DiskError::new(action, &side, &error))?;
-        disk.write(&file, &side, text.as_bytes())?;
-        disk.sync(&file, &side)?;
-        disk.rename(&side, path)?;
-        disk.sync_dir(folder(path))
-    };
-    written().inspect_err(|_| drop(std::fs::remove_file(&side)))
+    let written = write_side(disk, &side, before, mode, text).and_then(|()| rename(disk, &side, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&side)))
+}
+
+fn write_side(disk: &Disk, side: &Path, before: &Path, mode: u32, text: &str) -> Result<(), DiskError> {
+    let before = before.metadata().ok();
+    // What a crash left may have another mode.
+    disk.remove(side)?;
+    let file = disk.open(side, true)?;
+    like(&file, before.as_ref(), mode).map_err(|error| DiskError::new("write", side, &error))?;
+    disk.write(&file, side, text.as_bytes())?;
+    disk.sync(&file, side)
 }
 
 /// Gives a file the owner and the mode of the one before. So a command that root types leaves files that the server can read.

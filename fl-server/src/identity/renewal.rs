@@ -17,12 +17,10 @@ pub(crate) const LIFETIME_DAYS: u16 = 90;
 /// Longest validity of a server's certificate that `check` finds good, in days.
 const LONG_DAYS: i64 = 398;
 
-/// What renews the server's certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewer {
     pub(crate) files: OwnFiles,
     pub(crate) signer: Signer,
-    /// Validity of a new certificate.
     pub(crate) lifetime: Millis,
     pub(crate) disk: Disk,
 }
@@ -49,9 +47,6 @@ impl Renewer {
     }
 
     /// Makes the pair if both files are missing and the authority's key is here. Returns whether it did. Blocks.
-    ///
-    /// # Errors
-    /// Why it cannot be made.
     pub(crate) fn make_if_missing(&self, now: Millis) -> Result<bool, RenewError> {
         self.files.settle(&self.disk)?;
         let is_missing = !self.files.certificate.exists() && !self.files.key.exists();
@@ -97,9 +92,10 @@ pub(crate) enum Ownership {
 impl Ownership {
     /// By whether the authority's key is at this path, or the old one of a rotation beside it.
     pub(crate) fn of(authority_key: &Path) -> Self {
-        match has_key(authority_key) {
-            true => Self::Server,
-            false => Self::Person,
+        if has_key(authority_key) {
+            Self::Server
+        } else {
+            Self::Person
         }
     }
 

@@ -11,7 +11,7 @@ use crate::config::live::LiveSettings;
 use crate::registry::Registry;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
 use crate::registry::credential::Credential;
-use crate::registry::enroll::Asked;
+use crate::registry::enroll::EnrollmentRequest;
 use crate::registry::refusal::Refusal;
 use crate::registry::seen::Joining;
 use crate::registry::signer::Signer;
@@ -20,10 +20,9 @@ use crate::registry::standing::Standings;
 /// Requests that wait for the registry, at most.
 const QUEUE: usize = 256;
 
-/// A request to the registry.
 #[derive(Debug)]
 enum Request {
-    Enroll(Asked, oneshot::Sender<Result<Enrolled, Refusal>>),
+    Enroll(EnrollmentRequest, oneshot::Sender<Result<Enrolled, Refusal>>),
     Renew(
         Arc<Credential>,
         SigningRequest,
@@ -32,7 +31,6 @@ enum Request {
     Ask(RegistryAsk, oneshot::Sender<Result<RegistryAnswer, String>>),
     Joined(Joining),
     Rejected(ClientId, String),
-    /// Looks whether tokens have expired.
     Refresh(oneshot::Sender<()>),
     Ending(oneshot::Sender<Vec<(ClientId, Lifetime)>>),
 }
@@ -40,11 +38,9 @@ enum Request {
 /// Certificates of clients that are shown, at most: those that end first.
 const SHOWN: usize = 1_000;
 
-/// What the task works with.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) live: watch::Receiver<Arc<LiveSettings>>,
-    /// The authority's key.
     pub(crate) key: PathBuf,
     /// Port of the server, for devices that are told no other address.
     pub(crate) port: u16,
@@ -81,12 +77,10 @@ pub(crate) struct RegistryHandle {
     open: watch::Receiver<bool>,
 }
 
-/// The server is stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stopping;
 
 impl RegistryHandle {
-    /// Starts the task on a blocking thread.
     pub(crate) fn start(registry: Registry, settings: Settings) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let standings = registry.standings();
@@ -114,7 +108,7 @@ impl RegistryHandle {
         self.open.clone()
     }
 
-    pub(crate) async fn enroll(&self, asked: Asked) -> Result<Result<Enrolled, Refusal>, Stopping> {
+    pub(crate) async fn enroll(&self, asked: EnrollmentRequest) -> Result<Result<Enrolled, Refusal>, Stopping> {
         self.ask_task(|reply| Request::Enroll(asked, reply)).await
     }
 
@@ -135,7 +129,6 @@ impl RegistryHandle {
         self.ask_task(Request::Ending).await.unwrap_or_default()
     }
 
-    /// Looks whether tokens have expired.
     pub(crate) async fn refresh(&self) {
         let _ = self.ask_task(Request::Refresh).await;
     }

@@ -1,6 +1,6 @@
 //! What operators ask of the registry, on the command line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fl_compress::Digest;
 use fl_proto::{ClientId, Fingerprint, Role};
@@ -11,14 +11,12 @@ use crate::registry::NamePattern;
 use crate::registry::book::{Entry, Registry};
 use crate::registry::client::{CertificateRecord, ClientRecord, MAX_TAG, MAX_TAGS, Revocation};
 use crate::registry::signer::Signer;
-use crate::registry::token::{Closed, MAX_TOKENS, Stage, Token, text};
+use crate::registry::token::{MAX_TOKENS, Stage, Token, TokenEnd, text};
 use crate::storage::store::StoreError;
 
-/// A question or a change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum RegistryAsk {
-    /// Opens a token.
     Open(NewToken),
     Tokens,
     RevokeToken {
@@ -28,13 +26,12 @@ pub(crate) enum RegistryAsk {
     Clients {
         after: String,
     },
-    /// Revokes a client, or one certificate.
     Revoke {
-        what: Revoked,
+        what: RevokeTarget,
         why: String,
     },
     Restore {
-        what: Revoked,
+        what: RevokeTarget,
     },
     Tag {
         name: String,
@@ -53,7 +50,6 @@ pub(crate) enum RegistryAsk {
     },
 }
 
-/// A token to open.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewToken {
@@ -62,7 +58,6 @@ pub(crate) struct NewToken {
     pub(crate) names: NamePattern,
     pub(crate) role: Role,
     pub(crate) uses: u32,
-    /// In milliseconds.
     pub(crate) ttl: Millis,
     pub(crate) lifetime: Millis,
     pub(crate) approve: bool,
@@ -72,18 +67,16 @@ pub(crate) struct NewToken {
 /// A name or the fingerprint of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Revoked {
+pub(crate) enum RevokeTarget {
     Client(#[serde(with = "text")] ClientId),
     Certificate(#[serde(with = "text")] Fingerprint),
 }
 
-/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RegistryAnswer {
     Tokens(Vec<TokenLine>),
     Clients(Vec<ClientLine>),
-    /// What was done.
     Done(String),
 }
 
@@ -116,27 +109,28 @@ pub(crate) struct ClientLine {
     pub(crate) record: ClientRecord,
 }
 
+/// How long an expired line is kept: it says which device used it.
+const KEPT_FOR: Millis = 90 * 24 * 3_600_000;
 /// Clients in one answer, at most.
 pub(crate) const PAGE: usize = 1_000;
 
 impl Registry {
     /// Answers an operator. Blocks: a change is durable.
-    ///
-    /// # Errors
-    /// Why it cannot be done, for a person.
     pub(crate) fn answer(&mut self, ask: &RegistryAsk, signer: &Signer, now: Millis) -> Result<RegistryAnswer, String> {
-        let done = |text: String| Ok(RegistryAnswer::Done(text));
-        match ask {
-            RegistryAsk::Open(new) => done(self.open_token(new, now)?),
-            RegistryAsk::Tokens => Ok(RegistryAnswer::Tokens(self.token_lines(now))),
-            RegistryAsk::RevokeToken { id } => done(self.revoke_token(id, now)?),
-            RegistryAsk::Clients { after } => Ok(RegistryAnswer::Clients(self.client_lines(after, signer, now))),
-            RegistryAsk::Revoke { what, why } => done(self.revoke(what, why, now)?),
-            RegistryAsk::Restore { what } => done(self.restore(what)?),
-            RegistryAsk::Tag { name, add, remove } => done(self.tag(name, add, remove)?),
-            RegistryAsk::Forget { name } => done(self.forget(name, now)?),
-            RegistryAsk::Approve { key, approve } => done(self.approve(key, *approve, signer, now)?),
-        }
+        let done = match ask {
+            RegistryAsk::Tokens => return Ok(RegistryAnswer::Tokens(self.token_lines(now))),
+            RegistryAsk::Clients { after } => {
+                return Ok(RegistryAnswer::Clients(self.client_lines(after, signer, now)));
+            }
+            RegistryAsk::Open(new) => self.open_token(new, now),
+            RegistryAsk::RevokeToken { id } => self.revoke_token(id, now),
+            RegistryAsk::Revoke { what, why } => self.revoke(what, why, now),
+            RegistryAsk::Restore { what } => self.restore(what),
+            RegistryAsk::Tag { name, add, remove } => self.tag(name, add, remove),
+            RegistryAsk::Forget { name } => self.forget(name, now),
+            RegistryAsk::Approve { key, approve } => self.approve(key, *approve, signer, now),
+        };
+        done.map(RegistryAnswer::Done)
     }
 
     fn open_token(&mut self, new: &NewToken, now: Millis) -> Result<String, String> {
@@ -213,12 +207,15 @@ impl Registry {
     /// Removes lines that expired long ago; and where there is no room for another one, those that are closed, the oldest first. A
     /// line that was used tells a second device by whom, as long as it is kept. Returns those that are gone.
     fn make_room(&mut self, now: Millis) -> BTreeMap<String, Token> {
-        let old = |token: &Token| token.has_ended(now) && token.expires.saturating_add(90 * 24 * 3_600_000) <= now;
-        let mut gone: BTreeMap<_, _> = self.tokens.extract_if(.., |_, token| old(token)).collect();
+        let old = self.tokens.extract_if(.., |_, token| {
+            token.has_ended(now) && token.expires.saturating_add(KEPT_FOR) <= now
+        });
+        let mut gone: BTreeMap<_, _> = old.collect();
         let excess = (self.tokens.len() + 1).saturating_sub(MAX_TOKENS);
         if excess > 0 {
-            let is_closed = |token: &Token| !token.is_open(now, |one| self.is_done(one));
-            let mut closed: Vec<_> = self.tokens.iter().filter(|(_, token)| is_closed(token)).collect();
+            let closed = self.tokens.iter();
+            let closed = closed.filter(|(_, token)| !token.is_open(now, |one| self.is_done(one)));
+            let mut closed: Vec<_> = closed.collect();
             closed.sort_by_key(|(_, token)| token.created);
             // A tenth at once, so that not every line sorts them all.
             let going = closed.into_iter().take(excess.max(MAX_TOKENS / 10));
@@ -229,15 +226,15 @@ impl Registry {
     }
 
     fn token_lines(&self, now: Millis) -> Vec<TokenLine> {
-        let line = |(id, token): (&String, &Token)| TokenLine {
+        let lines = self.tokens.iter().map(|(id, token)| TokenLine {
             id: id.clone(),
             names: token.names.to_string(),
             role: token.role,
             state: match token.closed(now) {
                 None => "open",
-                Some(Closed::Used) => "used",
-                Some(Closed::Expired(_)) => "expired",
-                Some(Closed::Revoked(_)) => "revoked",
+                Some(TokenEnd::Used) => "used",
+                Some(TokenEnd::Expired(_)) => "expired",
+                Some(TokenEnd::Revoked(_)) => "revoked",
             }
             .to_owned(),
             uses: token.uses,
@@ -245,8 +242,8 @@ impl Registry {
             created_ms: token.created,
             expires_ms: token.expires,
             approve: token.approve,
-        };
-        let mut lines: Vec<_> = self.tokens.iter().map(line).collect();
+        });
+        let mut lines: Vec<_> = lines.collect();
         lines.sort_by_key(|line| std::cmp::Reverse(line.created_ms));
         lines
     }
@@ -299,18 +296,19 @@ impl Registry {
         held.chain(known).collect()
     }
 
-    fn revoke(&mut self, what: &Revoked, why: &str, now: Millis) -> Result<String, String> {
+    fn revoke(&mut self, what: &RevokeTarget, why: &str, now: Millis) -> Result<String, String> {
         let why = why.chars().filter(|c| !c.is_control()).take(200).collect();
         let revocation = Some(Box::new(Revocation { at: now, why }));
         match what {
-            Revoked::Client(name) => {
+            RevokeTarget::Client(name) => {
                 // Also a client that is not known yet, whose certificate `fl-server issue` made.
                 let client = self.clients.entry(name.clone()).or_default();
-                (client.revoked, client.ended) = (revocation, Some(now));
+                client.revoked = revocation;
+                client.ended = Some(now);
                 self.save(&[Entry::Client(name)]).map_err(stored)?;
                 Ok(format!("`{name}` is revoked; its connections end within a second"))
             }
-            Revoked::Certificate(fingerprint) => {
+            RevokeTarget::Certificate(fingerprint) => {
                 let (name, certificate) = self.certificate(fingerprint)?;
                 certificate.revoked = revocation;
                 self.save(&[Entry::Client(&name)]).map_err(stored)?;
@@ -321,9 +319,9 @@ impl Registry {
         }
     }
 
-    fn restore(&mut self, what: &Revoked) -> Result<String, String> {
+    fn restore(&mut self, what: &RevokeTarget) -> Result<String, String> {
         match what {
-            Revoked::Client(name) => {
+            RevokeTarget::Client(name) => {
                 let client = self.known(name.as_str())?.1;
                 if client.revoked.take().is_none() {
                     return Err(format!("`{name}` is not revoked"));
@@ -334,7 +332,7 @@ impl Registry {
                      enroll the device with `fl-server enroll {name} --again`"
                 ))
             }
-            Revoked::Certificate(fingerprint) => {
+            RevokeTarget::Certificate(fingerprint) => {
                 let (name, certificate) = self.certificate(fingerprint)?;
                 if certificate.revoked.take().is_none() {
                     return Err(format!("certificate {fingerprint} is not revoked"));
@@ -346,22 +344,14 @@ impl Registry {
     }
 
     fn tag(&mut self, name: &str, add: &[String], remove: &[String]) -> Result<String, String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/=".contains(c);
-        if let Some(bad) = add
-            .iter()
-            .find(|tag| tag.is_empty() || tag.len() > MAX_TAG || !tag.chars().all(plain))
-        {
+        if let Some(bad) = add.iter().find(|tag| !is_tag(tag)) {
             return Err(format!(
                 "tag `{bad}` must be 1 to {MAX_TAG} letters, digits, `-`, `_`, `.`, `:`, `/` or `=`"
             ));
         }
         let (name, client) = self.known(name)?;
-        let mut tags: BTreeSet<String> = client
-            .tags
-            .iter()
-            .filter(|tag| !remove.contains(tag))
-            .cloned()
-            .collect();
+        let mut tags = client.tags.clone();
+        tags.retain(|tag| !remove.contains(tag));
         tags.extend(add.iter().cloned());
         if tags.len() > MAX_TAGS {
             return Err(format!("a client has at most {MAX_TAGS} tags"));
@@ -385,26 +375,31 @@ impl Registry {
     }
 
     fn approve(&mut self, key: &Fingerprint, approve: bool, signer: &Signer, now: Millis) -> Result<String, String> {
-        let held = |one: &super::token::Use| one.key == *key && one.stage == Stage::Held;
-        let tokens = self.tokens.iter_mut().filter(|(_, token)| !token.has_ended(now));
-        let mut uses =
-            tokens.flat_map(|(id, token)| token.taken.iter_mut().enumerate().map(move |(at, one)| (id, at, one)));
-        let found = uses.find_map(|(id, at, one)| held(one).then_some((id.clone(), at, one)));
-        let (id, at, one) = found
-            .ok_or_else(|| "no device with this key waits; `fl-server clients list` shows those that do".to_owned())?;
-        one.stage = if approve { Stage::Approved } else { Stage::Denied };
-        let name = one.name.clone();
-        self.save(&[Entry::Use(&id, at)]).map_err(stored)?;
-        let words = self.words(key, signer).unwrap_or_default();
-        let done = if approve { "approved" } else { "denied" };
-        Ok(format!("`{name}` is {done}: {words}"))
+        for (id, token) in self.tokens.iter_mut().filter(|(_, token)| !token.has_ended(now)) {
+            let mut uses = token.taken.iter_mut().enumerate();
+            let Some((at, one)) = uses.find(|(_, one)| one.key == *key && one.stage == Stage::Held) else {
+                continue;
+            };
+            one.stage = if approve { Stage::Approved } else { Stage::Denied };
+            let name = one.name.clone();
+            let id = id.clone();
+            self.save(&[Entry::Use(&id, at)]).map_err(stored)?;
+            let words = self.words(key, signer).unwrap_or_default();
+            let done = if approve { "approved" } else { "denied" };
+            return Ok(format!("`{name}` is {done}: {words}"));
+        }
+        Err("no device with this key waits; `fl-server clients list` shows those that do".to_owned())
     }
 
     fn known(&mut self, name: &str) -> Result<(ClientId, &mut ClientRecord), String> {
-        let unknown = || format!("there is no client `{name}`; `fl-server clients list` shows them");
-        let name: ClientId = name.parse().map_err(|_| unknown())?;
-        let client = self.clients.get_mut(&name).filter(|client| !client.is_forgotten());
-        Ok((name, client.ok_or_else(unknown)?))
+        if let Ok(name) = name.parse::<ClientId>()
+            && let Some(client) = self.clients.get_mut(&name).filter(|client| !client.is_forgotten())
+        {
+            return Ok((name, client));
+        }
+        Err(format!(
+            "there is no client `{name}`; `fl-server clients list` shows them"
+        ))
     }
 
     fn certificate(&mut self, fingerprint: &Fingerprint) -> Result<(ClientId, &mut CertificateRecord), String> {
@@ -418,6 +413,11 @@ impl Registry {
             "no client has certificate {fingerprint}; to revoke one that the registry does not know, add a line to the file `revoked`"
         ))
     }
+}
+
+fn is_tag(text: &str) -> bool {
+    let mut chars = text.chars();
+    !text.is_empty() && text.len() <= MAX_TAG && chars.all(|c| c.is_ascii_alphanumeric() || "-_.:/=".contains(c))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

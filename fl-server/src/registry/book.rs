@@ -6,15 +6,13 @@ use fl_proto::{ClientId, Lifetime, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clock::Millis;
-use crate::registry::client::{CertificateRecord, ClientRecord};
+use crate::clock::{Millis, moment};
+use crate::registry::client::ClientRecord;
 use crate::registry::refusal::Refusal;
-use crate::registry::signer::moment;
 use crate::registry::standing::Standings;
 use crate::registry::token::{Stage, Token, Use};
 use crate::storage::store::{EntryChange, Store, StoreError, Table};
 
-/// Tokens and clients of a federation.
 #[derive(Debug)]
 pub(crate) struct Registry {
     store: Store,
@@ -39,9 +37,6 @@ pub(super) enum Entry<'a> {
 
 impl Registry {
     /// Reads the registry of a store.
-    ///
-    /// # Errors
-    /// `Broken`, `Entry`.
     pub(crate) fn open(store: Store) -> Result<Self, StoreError> {
         let mut tokens: BTreeMap<String, Token> = read(&store, Table::Tokens, |name| Some(name.to_owned()))?;
         let uses: BTreeMap<(String, usize), Use> = read(&store, Table::Uses, |name| {
@@ -49,15 +44,11 @@ impl Registry {
             Some((id.to_owned(), at.parse().ok()?))
         })?;
         for ((id, at), one) in uses {
-            let token = tokens.get_mut(&id).filter(|token| token.taken.len() == at);
-            let missing = || {
-                wrong(
-                    Table::Uses,
-                    &use_name(&id, at),
-                    "its token or the use before is missing",
-                )
+            let Some(token) = tokens.get_mut(&id).filter(|token| token.taken.len() == at) else {
+                let why = "its token or the use before is missing";
+                return Err(wrong(Table::Uses, &use_name(&id, at), why));
             };
-            token.ok_or_else(missing)?.taken.push(one);
+            token.taken.push(one);
         }
         let clients: BTreeMap<ClientId, Box<ClientRecord>> = read(&store, Table::Clients, |name| name.parse().ok())?;
         let standings = Standings::default();
@@ -88,26 +79,32 @@ impl Registry {
 
     /// The certificates that clients use, those that end first in front, at most `most`.
     pub(crate) fn ending(&self, most: usize) -> Vec<(ClientId, Lifetime)> {
-        let takes_part = |client: &ClientRecord| client.revoked.is_none() && client.role != Role::Operator;
-        let admitted = self.clients.iter().filter(|(_, client)| takes_part(client));
-        let used = admitted.filter_map(|(name, client)| Some((client.current()?, name)));
-        let mut all: Vec<_> = used.collect();
+        let mut all = Vec::new();
+        for (name, client) in &self.clients {
+            if client.revoked.is_none()
+                && client.role != Role::Operator
+                && let Some(current) = client.current()
+            {
+                all.push((current, name));
+            }
+        }
         all.sort_by_key(|(one, name)| (one.expires, *name));
-        let read = |(one, name): &(&CertificateRecord, &ClientId)| {
+        all.truncate(most);
+        let ending = all.into_iter().map(|(one, name)| {
             let lifetime = Lifetime {
                 issued: moment(one.issued),
                 expires: moment(one.expires),
             };
-            ((*name).clone(), lifetime)
-        };
-        all.iter().take(most).map(read).collect()
+            (name.clone(), lifetime)
+        });
+        ending.collect()
     }
 
     /// The devices that wait for an operator, or have not fetched what was approved.
     pub(super) fn waiting(&self, now: Millis) -> impl Iterator<Item = &Use> {
         let open = self.tokens.values().filter(move |token| !token.has_ended(now));
-        let waits = |one: &&Use| matches!(one.stage, Stage::Held | Stage::Approved);
-        open.flat_map(|token| &token.taken).filter(waits)
+        open.flat_map(|token| &token.taken)
+            .filter(|one| matches!(one.stage, Stage::Held | Stage::Approved))
     }
 
     /// What the registry refuses, at each moment: what is stored.
@@ -198,13 +195,14 @@ fn read<K: Ord, V: DeserializeOwned>(
     table: Table,
     key: impl Fn(&str) -> Option<K>,
 ) -> Result<BTreeMap<K, V>, StoreError> {
-    let entry = |entry: Result<(String, Vec<u8>), StoreError>| {
+    let mut all = BTreeMap::new();
+    for entry in store.entries(table) {
         let (name, bytes) = entry?;
         let value = value_of(table, &name, &bytes)?;
         let key = key(&name).ok_or_else(|| wrong(table, &name, "its name is not one"))?;
-        Ok((key, value))
-    };
-    store.entries(table).map(entry).collect()
+        all.insert(key, value);
+    }
+    Ok(all)
 }
 
 fn value_of<V: DeserializeOwned>(table: Table, name: &str, bytes: &[u8]) -> Result<V, StoreError> {

@@ -41,7 +41,6 @@ pub(crate) struct ClientRecord {
     pub(crate) rejected: Option<Box<Rejection>>,
 }
 
-/// A certificate of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CertificateRecord {
     #[serde(with = "text")]
@@ -56,14 +55,12 @@ pub(crate) struct CertificateRecord {
     pub(crate) expires: Millis,
     /// The certificate as PEM, until it is used: a device that lost the answer gets it again.
     pub(crate) pem: Option<String>,
-    /// When it was first used.
     pub(crate) used: Option<Millis>,
     /// When a newer one was first used: from then on this one is refused.
     pub(crate) replaced: Option<Millis>,
     pub(crate) revoked: Option<Box<Revocation>>,
 }
 
-/// When and why something was revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Revocation {
     pub(crate) at: Millis,
@@ -126,24 +123,27 @@ impl ClientRecord {
 
     /// The certificate with which the client would join now: the one that it uses, or the newest of those that it never used.
     pub(crate) fn next(&self, now: Millis) -> Option<&CertificateRecord> {
-        let joins = |one: &&CertificateRecord| self.revoked.is_none() && one.counts() && one.expires > now;
-        let newest = self.certificates.iter().rev().find(joins);
-        self.current().filter(joins).or(newest)
+        if self.revoked.is_some() {
+            return None;
+        }
+        let current = self.current().filter(|one| one.expires > now);
+        current.or_else(|| {
+            let mut newest_first = self.certificates.iter().rev();
+            newest_first.find(|one| one.counts() && one.expires > now)
+        })
     }
 
     /// The newest certificate for a key that can still be used.
     pub(crate) fn of_key(&self, key: &Fingerprint, now: Millis) -> Option<&CertificateRecord> {
-        let usable = |one: &&CertificateRecord| one.key.as_ref() == Some(key) && one.expires > now && one.counts();
-        self.certificates.iter().rev().find(usable)
+        let mut newest_first = self.certificates.iter().rev();
+        newest_first.find(|one| one.key.as_ref() == Some(key) && one.expires > now && one.counts())
     }
 
     /// Certificates that could be used and never were.
     pub(crate) fn unused(&self, now: Millis) -> usize {
-        let unused = self
-            .certificates
-            .iter()
-            .filter(|one| one.used.is_none() && one.key.is_some());
-        unused.filter(|one| one.replaced.is_none() && one.expires > now).count()
+        let all = self.certificates.iter();
+        all.filter(|one| one.used.is_none() && one.key.is_some() && one.replaced.is_none() && one.expires > now)
+            .count()
     }
 
     /// Whether the certificate for this key was used.
@@ -160,12 +160,12 @@ impl ClientRecord {
         self.certificates.reserve_exact(1);
         self.certificates.push(certificate);
         while self.certificates.len() > CERTIFICATES {
-            let useless =
-                |one: &CertificateRecord| one.expires <= now || (one.replaced.is_some() && one.revoked.is_none());
+            let mut all = self.certificates.iter();
+            let useless = all.position(|one| one.expires <= now || (one.replaced.is_some() && one.revoked.is_none()));
             // Where all are of use, the client has asked for many and used none: the oldest that is not in use goes.
-            let unused = |one: &CertificateRecord| one.used.is_none() && one.revoked.is_none();
-            let all = &self.certificates;
-            let Some(at) = all.iter().position(useless).or_else(|| all.iter().position(unused)) else {
+            let mut all = self.certificates.iter();
+            let unused = all.position(|one| one.used.is_none() && one.revoked.is_none());
+            let Some(at) = useless.or(unused) else {
                 return;
             };
             self.certificates.remove(at);

@@ -13,11 +13,10 @@ use crate::registry::book::{Entry, Registry};
 use crate::registry::client::CertificateRecord;
 use crate::registry::refusal::Refusal;
 use crate::registry::signer::{SignError, Signer};
-use crate::registry::token::{Closed, Stage, Token, Use};
+use crate::registry::token::{Stage, Token, TokenEnd, Use};
 
-/// What a device asks for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct EnrollmentRequest {
     pub(crate) secret: Secret,
     pub(crate) request: SigningRequest,
     /// The name that it asks for; `None`: the token's, or the next free one.
@@ -36,7 +35,7 @@ impl Registry {
     /// Why the device gets no certificate. The token is not used up then.
     pub(crate) fn enroll(
         &mut self,
-        asked: &Asked,
+        asked: &EnrollmentRequest,
         signer: &Signer,
         server: &str,
         now: Millis,
@@ -92,7 +91,7 @@ impl Registry {
         id: &str,
         token: &Token,
         at: usize,
-        asked: &Asked,
+        asked: &EnrollmentRequest,
         signer: &Signer,
         server: &str,
         now: Millis,
@@ -101,11 +100,12 @@ impl Registry {
             return Err(Refusal::Unknown);
         };
         match token.closed(now) {
-            Some(Closed::Revoked(at)) => return Err(Refusal::Revoked(at)),
-            Some(Closed::Expired(at)) => return Err(Refusal::Expired(at)),
-            None | Some(Closed::Used) => {}
+            Some(TokenEnd::Revoked(at)) => return Err(Refusal::Revoked(at)),
+            Some(TokenEnd::Expired(at)) => return Err(Refusal::Expired(at)),
+            None | Some(TokenEnd::Used) => {}
         }
-        let (key, name) = (one.key, one.name.clone());
+        let key = one.key;
+        let name = one.name.clone();
         self.refuse_revoked(token, &name)?;
         match one.stage {
             Stage::Denied => return Err(Refusal::Denied(name)),
@@ -140,37 +140,43 @@ impl Registry {
     }
 
     /// The name for a further device, and its number in a pattern.
-    fn name(&self, token: &Token, asked: &Asked, now: Millis) -> Result<(ClientId, u32), Refusal> {
+    fn name(&self, token: &Token, asked: &EnrollmentRequest, now: Millis) -> Result<(ClientId, u32), Refusal> {
         match (token.closed(now), token.taken.last()) {
             (None, _) => {}
-            (Some(Closed::Revoked(at)), _) => return Err(Refusal::Revoked(at)),
-            (Some(Closed::Used), Some(last)) => {
-                let (name, at) = (last.name.clone(), last.at);
-                return Err(Refusal::Used { name, at });
+            (Some(TokenEnd::Revoked(at)), _) => return Err(Refusal::Revoked(at)),
+            (Some(TokenEnd::Used), Some(last)) => {
+                return Err(Refusal::Used {
+                    name: last.name.clone(),
+                    at: last.at,
+                });
             }
-            (Some(Closed::Expired(_) | Closed::Used), _) => return Err(Refusal::Expired(token.expires)),
+            (Some(TokenEnd::Expired(_) | TokenEnd::Used), _) => return Err(Refusal::Expired(token.expires)),
         }
         let waiting: BTreeSet<&ClientId> = self.waiting(now).map(|one| &one.name).collect();
-        let has = |name: &ClientId| self.clients.get(name).is_some_and(|client| !client.is_forgotten());
-        let is_taken = |name: &ClientId| has(name) || waiting.contains(name);
+        let is_taken = |name: &ClientId| {
+            let client = self.clients.get(name);
+            client.is_some_and(|client| !client.is_forgotten()) || waiting.contains(name)
+        };
         let is_unfit = |name: &ClientId| is_taken(name) || self.refuse_revoked(token, name).is_err();
         let (name, number) = match &asked.name {
             Some(name) if !token.names.allows(name) => {
-                let (asked, names) = (name.clone(), token.names.clone());
-                return Err(Refusal::OtherName { asked, names });
+                return Err(Refusal::OtherName {
+                    asked: name.clone(),
+                    names: token.names.clone(),
+                });
             }
             Some(name) => (name.clone(), token.next),
             None => {
-                let free = |from| token.names.first_free(from, is_unfit);
-                let free = free(token.next).or_else(|| free(0));
+                let free = token.names.first_free(token.next, is_unfit);
+                let free = free.or_else(|| token.names.first_free(0, is_unfit));
                 free.ok_or_else(|| Refusal::NoName(token.names.clone()))?
             }
         };
         self.refuse_revoked(token, &name)?;
-        match is_taken(&name) && !token.again {
-            true => Err(Refusal::Taken(name)),
-            false => Ok((name, number)),
+        if is_taken(&name) && !token.again {
+            return Err(Refusal::Taken(name));
         }
+        Ok((name, number))
     }
 
     /// Refuses a revoked name, unless the line was opened for a new device of this name after the revocation; and a line that was
@@ -193,13 +199,12 @@ impl Registry {
         }
     }
 
-    /// Adds a certificate to its client.
     pub(super) fn note(
         &mut self,
         name: &ClientId,
         role: Role,
         key: &Fingerprint,
-        signed: &super::signer::Signed,
+        signed: &super::signer::NewCertificate,
         now: Millis,
     ) {
         let client = self.clients.entry(name.clone()).or_default();
@@ -229,7 +234,6 @@ impl Registry {
     }
 }
 
-/// The certificate of a PEM text.
 pub(super) fn der_of(pem: &str) -> Option<Vec<u8>> {
     certificates_of(pem).ok()?.into_iter().next()
 }

@@ -20,5 +20,5 @@ mod tests;
 pub(crate) mod token;
 
 pub(crate) use book::Registry;
-pub(crate) use enroll::Asked;
+pub(crate) use enroll::EnrollmentRequest;
 pub(crate) use names::NamePattern;

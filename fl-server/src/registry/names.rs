@@ -31,8 +31,13 @@ impl NamePattern {
         match self {
             Self::One(one) => Some((one.clone(), 0)),
             Self::Numbered { prefix } => {
-                let name = |number| Some((format!("{prefix}{number:02}").parse().ok()?, number));
-                (from..NUMBERS).map_while(name).find(|(name, _)| !taken(name))
+                for number in from..NUMBERS {
+                    let name = format!("{prefix}{number:02}").parse().ok()?;
+                    if !taken(&name) {
+                        return Some((name, number));
+                    }
+                }
+                None
             }
         }
     }

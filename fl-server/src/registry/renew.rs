@@ -15,9 +15,6 @@ pub(super) const MOST_UNUSED: usize = 8;
 impl Registry {
     /// Signs a new key of a client. The same key gets the same certificate again. The certificate that the client has stays
     /// valid until the new one is used. Blocks: what is replied is durable.
-    ///
-    /// # Errors
-    /// Why it cannot be signed or stored.
     pub(crate) fn renew(
         &mut self,
         shown: &Credential,
@@ -26,7 +23,9 @@ impl Registry {
         lifetime: Millis,
         now: Millis,
     ) -> Result<SignedCertificate, Refusal> {
-        let (client, role, key) = (&shown.client, shown.role, request.key());
+        let client = &shown.client;
+        let role = shown.role;
+        let key = request.key();
         // Again: the call may have waited behind a change of an operator.
         if self.standings().refusal(shown).is_some() {
             return Err(Refusal::Ended(client.clone()));

@@ -28,9 +28,6 @@ impl Registry {
     /// Notes that a client joined. Stored at once if it is new, or with a certificate for the first time: that one replaces the
     /// one before. Otherwise stored with the next change, or if the stored time is old. Returns whether the certificate
     /// was used for the first time.
-    ///
-    /// # Errors
-    /// The store's.
     pub(crate) fn joined(&mut self, joining: &Joining, now: Millis) -> Result<bool, StoreError> {
         let Joining {
             shown,
@@ -70,9 +67,6 @@ impl Registry {
     }
 
     /// Stores what is in memory only.
-    ///
-    /// # Errors
-    /// The store's.
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
         self.save(&[])
     }

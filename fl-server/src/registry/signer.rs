@@ -9,12 +9,11 @@ use fl_proto::{
     Authority, ClientId, Fingerprint, Issued, Lifetime, Role, SignedCertificate, SigningRequest, certificate_pem,
     certificates_of, issuer_of, open_regular,
 };
-use time::{Date, OffsetDateTime};
+use time::Date;
 use zeroize::Zeroizing;
 
-use crate::clock::Millis;
+use crate::clock::{Millis, moment};
 
-/// Where the authority is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signer {
     /// The authorities' certificates, PEM: the ones that clients trust.
@@ -23,7 +22,6 @@ pub(crate) struct Signer {
     pub(crate) key: PathBuf,
 }
 
-/// Why nothing can be signed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignError {
     #[error(
@@ -51,7 +49,7 @@ const MAX_FILE: u64 = 64 * 1024;
 
 /// A certificate, and what the registry notes of it.
 #[derive(Debug)]
-pub(crate) struct Signed {
+pub(crate) struct NewCertificate {
     pub(crate) certificate: SignedCertificate,
     pub(crate) fingerprint: Fingerprint,
     /// Fingerprint of the authority that signed it.
@@ -61,9 +59,6 @@ pub(crate) struct Signed {
 
 impl Signer {
     /// Signs a request.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or they do not fit together.
     pub(crate) fn sign(
         &self,
         request: &SigningRequest,
@@ -71,25 +66,24 @@ impl Signer {
         role: Role,
         now: Millis,
         lifetime: Millis,
-    ) -> Result<Signed, SignError> {
+    ) -> Result<NewCertificate, SignError> {
         let authorities = self.authorities()?;
         let key = self.read(&self.key)?;
-        let (at, valid) = (moment(now), validity(lifetime));
+        let valid = validity(lifetime);
         for (index, der) in authorities.iter().enumerate() {
             let pem = certificate_pem(der);
             let Ok(authority) = authority_of(&pem, &key) else {
                 continue;
             };
-            let signed = authority.sign(request, name, role, at, valid)?;
+            let signed = authority.sign(request, name, role, moment(now), valid)?;
             if issuer_of(&certificate_pem(&signed), std::slice::from_ref(der)).is_err() {
                 continue;
             }
-            let fingerprint = Fingerprint::of(&signed);
-            let (signer, mut all) = (Fingerprint::of(der), authorities.clone());
+            let mut all = authorities.clone();
             all.swap(0, index);
-            return Ok(Signed {
-                fingerprint,
-                authority: signer,
+            return Ok(NewCertificate {
+                fingerprint: Fingerprint::of(&signed),
+                authority: Fingerprint::of(der),
                 expires: now.saturating_add(lifetime),
                 certificate: SignedCertificate {
                     certificate: signed,
@@ -126,7 +120,8 @@ impl Signer {
                 let Ok(authority) = authority_of(&pem, key) else {
                     continue;
                 };
-                let (now, of) = (moment(now), Lifetime::of_pem(&pem)?);
+                let now = moment(now);
+                let of = Lifetime::of_pem(&pem)?;
                 if of.is_early(now) || of.expires <= now {
                     return Err(SignError::Clock {
                         now: now.date(),
@@ -151,14 +146,10 @@ impl Signer {
     }
 
     /// The authorities' certificates, DER.
-    ///
-    /// # Errors
-    /// `File`, `Tls`.
     pub(crate) fn authorities(&self) -> Result<Vec<Vec<u8>>, SignError> {
         Ok(certificates_of(&self.read(&self.authority)?)?)
     }
 
-    /// Whether the key is here.
     pub(crate) fn has_key(&self) -> bool {
         self.key.exists()
     }
@@ -185,12 +176,6 @@ pub(crate) fn old_path(key: &Path) -> PathBuf {
     let mut name = key.as_os_str().to_owned();
     name.push(".old");
     name.into()
-}
-
-/// Unix time in milliseconds as a date, to the second.
-pub(super) fn moment(now: Millis) -> OffsetDateTime {
-    let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 fn validity(lifetime: Millis) -> time::Duration {

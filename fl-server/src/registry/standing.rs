@@ -37,9 +37,8 @@ struct More {
     certificates: Vec<(Fingerprint, bool)>,
 }
 
-/// Why the registry refuses a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum CertificateRefusal {
     /// The operator's reason, which may be empty.
     Name(String),
     Certificate,
@@ -79,7 +78,7 @@ impl Standings {
     }
 
     /// Why this certificate is refused, if it is.
-    pub(crate) fn refusal(&self, shown: &Credential) -> Option<Refused> {
+    pub(crate) fn refusal(&self, shown: &Credential) -> Option<CertificateRefusal> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table.refused.get(&shown.client)?.refusal(shown)
     }
@@ -87,13 +86,11 @@ impl Standings {
 
 impl Standing {
     fn of(record: &ClientRecord) -> Self {
-        let refused = |one: &&super::client::CertificateRecord| one.revoked.is_some() || one.replaced.is_some();
-        let certificates = record.certificates.iter().filter(refused);
+        let certificates = record.certificates.iter();
+        let refused = certificates.filter(|one| one.revoked.is_some() || one.replaced.is_some());
         let more = More {
             revoked: record.revoked.as_ref().map(|revoked| revoked.why.clone()),
-            certificates: certificates
-                .map(|one| (one.fingerprint, one.revoked.is_some()))
-                .collect(),
+            certificates: refused.map(|one| (one.fingerprint, one.revoked.is_some())).collect(),
         };
         let has_more = more.revoked.is_some() || !more.certificates.is_empty();
         Self {
@@ -102,15 +99,15 @@ impl Standing {
         }
     }
 
-    fn refusal(&self, shown: &Credential) -> Option<Refused> {
+    fn refusal(&self, shown: &Credential) -> Option<CertificateRefusal> {
         if let Some(why) = self.more.as_ref().and_then(|more| more.revoked.as_ref()) {
-            return Some(Refused::Name(why.clone()));
+            return Some(CertificateRefusal::Name(why.clone()));
         }
         let mut single = self.more.iter().flat_map(|more| &more.certificates);
         match single.find(|(of, _)| *of == shown.fingerprint) {
-            Some((_, true)) => Some(Refused::Certificate),
-            Some((_, false)) => Some(Refused::Replaced),
-            None if shown.issued() < self.since => Some(Refused::Replaced),
+            Some((_, true)) => Some(CertificateRefusal::Certificate),
+            Some((_, false)) => Some(CertificateRefusal::Replaced),
+            None if shown.issued() < self.since => Some(CertificateRefusal::Replaced),
             None => None,
         }
     }

@@ -8,9 +8,9 @@ use fl_proto::{
 };
 use time::{Duration, OffsetDateTime};
 
-use super::ask::{NewToken, RegistryAnswer, RegistryAsk, Revoked};
+use super::ask::{NewToken, RegistryAnswer, RegistryAsk, RevokeTarget};
 use super::credential::Credential;
-use super::enroll::Asked;
+use super::enroll::EnrollmentRequest;
 use super::refusal::Refusal;
 use super::renew::MOST_UNUSED;
 use super::seen::Joining;
@@ -102,7 +102,7 @@ impl Fed {
 
     fn call(&mut self, device: &Device, secret: &Secret) -> Result<Enrolled, Refusal> {
         self.now += 1_000;
-        let asked = Asked {
+        let asked = EnrollmentRequest {
             secret: secret.clone(),
             request: device.request(),
             name: None,
@@ -165,12 +165,12 @@ impl Fed {
     }
 
     fn revoke(&mut self, name: &str) {
-        let (what, why) = (Revoked::Client(name.parse().unwrap()), String::new());
+        let (what, why) = (RevokeTarget::Client(name.parse().unwrap()), String::new());
         self.ask(&RegistryAsk::Revoke { what, why }).unwrap();
     }
 
     fn restore(&mut self, name: &str) {
-        let what = Revoked::Client(name.parse().unwrap());
+        let what = RevokeTarget::Client(name.parse().unwrap());
         self.ask(&RegistryAsk::Restore { what }).unwrap();
     }
 }
@@ -210,7 +210,7 @@ fn a_change_that_cannot_be_stored_is_not_made() {
             fed.registry = Registry::open(Store::open(&dir, disk).unwrap()).unwrap();
             let first = fed.line("anna", false).unwrap();
             fed.enroll(&Device::new(), &first);
-            let what = Revoked::Client(name());
+            let what = RevokeTarget::Client(name());
             fed.ask(&RegistryAsk::Revoke { what, why: reason() }).unwrap();
             let held = Device::new();
             let lines = [fed.line("berta-*", false), fed.line("anna", true)].map(Result::unwrap);
@@ -314,7 +314,7 @@ fn a_line_from_before_a_revocation_does_not_admit_the_name_again() {
         .unwrap();
     let first = fed.enroll(&Device::new(), &line);
     fed.revoke(first.client.as_str());
-    let asked = |name: &ClientId| Asked {
+    let asked = |name: &ClientId| EnrollmentRequest {
         secret: line.clone(),
         request: Device::new().request(),
         name: Some(name.clone()),
@@ -325,7 +325,7 @@ fn a_line_from_before_a_revocation_does_not_admit_the_name_again() {
     let later = fed
         .line_with("ward-*", |new| (new.uses, new.again) = (9, true))
         .unwrap();
-    let asked = Asked {
+    let asked = EnrollmentRequest {
         secret: later,
         ..asked(&first.client)
     };
@@ -347,7 +347,7 @@ fn a_line_repeats_the_certificate_that_was_never_used_and_nothing_else() {
         let (device, line) = (Device::new(), fed.line("anna", true).unwrap());
         let unused = fed.enroll(&device, &line);
         if revoked {
-            let (what, why) = (Revoked::Certificate(unused.fingerprint), String::new());
+            let (what, why) = (RevokeTarget::Certificate(unused.fingerprint), String::new());
             fed.ask(&RegistryAsk::Revoke { what, why }).unwrap();
         } else {
             let newer = fed.renew("anna", &Device::new()).unwrap();

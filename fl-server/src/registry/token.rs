@@ -51,7 +51,6 @@ pub(crate) struct Use {
     #[serde(with = "text")]
     pub(crate) name: ClientId,
     pub(crate) at: Millis,
-    /// Of the device.
     pub(crate) address: IpAddr,
     pub(crate) stage: Stage,
 }
@@ -59,7 +58,6 @@ pub(crate) struct Use {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Stage {
-    /// Waits for an operator.
     Held,
     Approved,
     Denied,
@@ -68,7 +66,7 @@ pub(crate) enum Stage {
 
 /// Why a token admits no further device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum TokenEnd {
     Revoked(Millis),
     Expired(Millis),
     Used,
@@ -95,11 +93,11 @@ impl Token {
     }
 
     /// Whether it admits a further device.
-    pub(crate) fn closed(&self, now: Millis) -> Option<Closed> {
+    pub(crate) fn closed(&self, now: Millis) -> Option<TokenEnd> {
         match self.revoked {
-            Some(at) => Some(Closed::Revoked(at)),
-            None if now >= self.expires => Some(Closed::Expired(self.expires)),
-            None if self.taken.len() >= self.uses as usize => Some(Closed::Used),
+            Some(at) => Some(TokenEnd::Revoked(at)),
+            None if now >= self.expires => Some(TokenEnd::Expired(self.expires)),
+            None if self.taken.len() >= self.uses as usize => Some(TokenEnd::Used),
             None => None,
         }
     }

@@ -11,7 +11,7 @@ use crate::clock::{Clock, Millis, minute};
 use crate::config::revoked;
 use crate::identity::Certificates;
 use crate::registry::credential::Credential;
-use crate::registry::standing::{Refused, Standings};
+use crate::registry::standing::{CertificateRefusal, Standings};
 use crate::telemetry::turned_away::TurnedFor;
 
 /// The calls of `fl.v1.Federation`, and the admin page.
@@ -52,9 +52,8 @@ impl CallKind {
     }
 }
 
-/// Why a caller is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denied {
+pub(crate) enum Denial {
     #[error("this certificate is an operator's, who takes part in no run; enroll this device as a client")]
     Operator,
     #[error(
@@ -79,7 +78,7 @@ pub(crate) enum Denied {
     Unreadable { list: String, why: String },
 }
 
-impl Denied {
+impl Denial {
     pub(crate) fn reason(&self) -> TurnedFor {
         match self {
             Self::Operator | Self::Role(_) | Self::Expired { .. } | Self::Issuer(_) => TurnedFor::Certificate,
@@ -90,13 +89,13 @@ impl Denied {
     }
 }
 
-impl From<Denied> for Status {
-    fn from(denied: Denied) -> Self {
+impl From<Denial> for Status {
+    fn from(denied: Denial) -> Self {
         let text = denied.to_string();
         match denied {
             // Another handshake decides: the clock of this moment may be wrong.
-            Denied::Expired { .. } | Denied::Issuer(_) => Self::unauthenticated(text),
-            Denied::Unreadable { .. } => Self::unavailable(text),
+            Denial::Expired { .. } | Denial::Issuer(_) => Self::unauthenticated(text),
+            Denial::Unreadable { .. } => Self::unavailable(text),
             _ => Self::permission_denied(text),
         }
     }
@@ -115,41 +114,46 @@ pub(crate) struct Admission {
 impl Admission {
     /// Refuses a call that the role may not make, a certificate that has expired, is of an authority that was removed, revoked or
     /// replaced, and a client that is revoked.
-    ///
-    /// # Errors
-    /// The first of these that applies.
-    pub(crate) fn admit(&self, call: CallKind, shown: &Credential) -> Result<(), Denied> {
-        let client = || shown.client.clone();
+    pub(crate) fn admit(&self, call: CallKind, shown: &Credential) -> Result<(), Denial> {
+        let client = &shown.client;
         if !call.roles().contains(&shown.role) {
             return Err(match shown.role {
-                Role::Operator => Denied::Operator,
-                role => Denied::Role(role),
+                Role::Operator => Denial::Operator,
+                role => Denial::Role(role),
             });
         }
         // To the second, as the handshake.
         if self.clock.wall() / 1000 > shown.expires() / 1000 {
             let at = shown.expires();
-            return Err(Denied::Expired { client: client(), at });
+            let client = client.clone();
+            return Err(Denial::Expired { client, at });
         }
         if !self.certificates.borrow().trusts(&shown.issuer) {
-            return Err(Denied::Issuer(client()));
+            return Err(Denial::Issuer(client.clone()));
         }
-        match revoked::names(&self.list, &shown.client, &shown.fingerprint) {
+        match revoked::names(&self.list, client, &shown.fingerprint) {
             Ok(false) => {}
             Ok(true) => {
-                let why = String::new();
-                return Err(Denied::Name { client: client(), why });
+                return Err(Denial::Name {
+                    client: client.clone(),
+                    why: String::new(),
+                });
             }
             Err(why) => {
-                let (list, why) = (self.list.display().to_string(), why.to_string());
-                return Err(Denied::Unreadable { list, why });
+                return Err(Denial::Unreadable {
+                    list: self.list.display().to_string(),
+                    why: why.to_string(),
+                });
             }
         }
         match self.standings.refusal(shown) {
             None => Ok(()),
-            Some(Refused::Name(why)) => Err(Denied::Name { client: client(), why }),
-            Some(Refused::Certificate) => Err(Denied::Certificate(client())),
-            Some(Refused::Replaced) => Err(Denied::Replaced(client())),
+            Some(CertificateRefusal::Name(why)) => Err(Denial::Name {
+                client: client.clone(),
+                why,
+            }),
+            Some(CertificateRefusal::Certificate) => Err(Denial::Certificate(client.clone())),
+            Some(CertificateRefusal::Replaced) => Err(Denial::Replaced(client.clone())),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Memory for frames that are read back from their files to be verified. It is used again: fresh pages cost as much as the
 //! reading.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A larger buffer is freed after its use.
 const MOST_KEPT: usize = 8 * 1024 * 1024;
@@ -13,14 +13,17 @@ pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 impl Buffers {
     /// Calls `work` with an empty buffer.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let free = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = free().pop().unwrap_or_default();
+        let mut buffer = self.free().pop().unwrap_or_default();
         buffer.clear();
         let done = work(&mut buffer);
         if buffer.capacity() > 0 && buffer.capacity() <= MOST_KEPT {
-            free().push(buffer);
+            self.free().push(buffer);
         }
         done
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -59,7 +59,9 @@ impl Federation for Calls {
 
     async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
         let peer = self.0.enter(CallKind::Offer, &request).await?;
-        offer::offer(&self.0, &peer, request.into_inner()).map(Response::new)
+        offer::offer(&self.0, &peer, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn submit(

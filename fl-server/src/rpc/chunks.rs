@@ -10,7 +10,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 use wire::update_chunk::Part;
 
-use super::pace::Pace;
+use super::pace::{Pace, TooSlow};
 use super::turns::Turn;
 use crate::rpc::context::Service;
 use crate::rpc::transfers::{LAPSE, UNWRITTEN_FOR, WRITTEN_AT_ONCE};
@@ -20,7 +20,6 @@ pub(super) trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send
 
 impl<S: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin> Chunks for S {}
 
-/// The chunks of an upload.
 pub(super) struct Parts<'a, S> {
     pub(super) service: &'a Service,
     /// Of the frame.
@@ -118,10 +117,11 @@ pub(super) async fn next(pace: &mut Pace, turn: &mut Turn, stream: &mut impl Chu
         message = pace.wait(stream.next()) => message,
         status = turn.over() => return Err(status),
     };
-    let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
-    message
-        .map_err(slow)?
-        .transpose()?
-        .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
-        .transpose()
+    match message {
+        Ok(None) => Ok(None),
+        Ok(Some(chunk)) => Ok(Some(chunk?.part.ok_or(ProtocolError::Missing("part"))?)),
+        Err(TooSlow) => Err(Status::deadline_exceeded(
+            "the upload is slower than this server waits for; resume it",
+        )),
+    }
 }

@@ -32,7 +32,6 @@ use crate::storage::blobs::{BlobError, Blobs};
 use crate::telemetry::events::Events;
 use crate::telemetry::trace::Tracer;
 
-/// State shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) plan: Arc<RunPlan>,
@@ -46,7 +45,6 @@ pub(crate) struct Service {
     pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
     /// True when the server is about to stop.
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
-    /// Whether the server ends with the run.
     pub(crate) exit_when_done: bool,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) blobs: Blobs,
@@ -69,8 +67,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The limits of this moment.
-    pub(super) fn tuning(&self) -> Tuning {
+    pub(crate) fn tuning(&self) -> Tuning {
         self.settings.borrow().tuning
     }
 
@@ -112,30 +109,27 @@ impl Service {
 
     /// The turn of a call that lasts: it ends with a newer one of the client, and within a second once the client is not admitted.
     pub(super) fn turn(self: &Arc<Self>, kind: CallKind, peer: &Peer) -> Turn {
-        let (service, caller) = (Arc::clone(self), peer.clone());
-        let admit = move || service.admit(kind, &caller);
-        self.turns.take(&peer.client, kind, Box::new(admit))
+        let service = Arc::clone(self);
+        let caller = peer.clone();
+        self.turns
+            .take(&peer.client, kind, Box::new(move || service.admit(kind, &caller)))
     }
 
     /// The bytes of a frame of at most [`MAX_SHARED`](super::shared_frame::MAX_SHARED) bytes, which many clients read.
-    ///
-    /// # Errors
-    /// The blob cannot be read.
     pub(super) async fn frame(self: &Arc<Self>, frame: &Digest) -> Result<Bytes, Status> {
         if let Some(bytes) = self.shared_frame.known(frame) {
             return Ok(bytes);
         }
-        let (service, frame) = (Arc::clone(self), *frame);
-        let read = move || service.shared_frame.get(&service.blobs, &frame);
-        let read = tokio::task::spawn_blocking(read).await.map_err(internal)?;
-        read.map_err(|error| unable(&error))
+        let service = Arc::clone(self);
+        let frame = *frame;
+        let read = tokio::task::spawn_blocking(move || service.shared_frame.get(&service.blobs, &frame));
+        read.await.map_err(internal)?.map_err(|error| unable(&error))
     }
 
-    pub(super) fn state(&self) -> Arc<State> {
+    pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.borrow())
     }
 
-    /// Refuses a message for another run.
     pub(super) fn check_run(&self, run: &RunName) -> Result<(), Status> {
         if *run != self.plan.name {
             let text = format!("this server runs `{}`, not `{run}`; join again", self.plan.name);
@@ -145,14 +139,13 @@ impl Service {
     }
 
     /// Sends a request to the coordinator and waits for the reply, which follows when the decision is durable.
-    pub(super) async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+    pub(crate) async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())
     }
 }
 
-/// The status while the server stops.
 pub(super) fn stopping() -> Status {
     Status::unavailable("the server is stopping; retry later")
 }

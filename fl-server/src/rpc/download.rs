@@ -107,9 +107,6 @@ impl<'a, M> Download<'a, M> {
     }
 
     /// Passes one message to the connection, or ends the call of a client that reads too slowly.
-    ///
-    /// # Errors
-    /// The status of the call.
     pub(super) async fn give(&mut self, message: M) -> Result<(), Status> {
         give(&mut self.pace, self.chunks, message).await
     }

@@ -125,7 +125,6 @@ fn resumed(header: ModelHeader, asked: &FetchRequest) -> ModelHeader {
     }
 }
 
-/// How a version travels.
 pub(crate) enum Form {
     /// As these model updates.
     Steps(Vec<FramePart>),
@@ -188,7 +187,6 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     version_path(state, held, asked.want)
 }
 
-/// Sends the header, then the frames.
 async fn send(
     service: &Arc<Service>,
     peer: &Peer,

@@ -35,9 +35,10 @@ impl Health for Check {
         if !SERVICES.contains(&request.get_ref().service.as_str()) {
             return Err(Status::not_found("no such service; ask for `fl.v1.Federation`"));
         }
-        let status = match *self.0.stopping.borrow() {
-            true => ServingStatus::NotServing,
-            false => ServingStatus::Serving,
+        let status = if *self.0.stopping.borrow() {
+            ServingStatus::NotServing
+        } else {
+            ServingStatus::Serving
         };
         self.0.ask(|reply| Command::Present { reply }).await?;
         let reply = HealthCheckResponse { status: status.into() };

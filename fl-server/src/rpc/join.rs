@@ -62,7 +62,6 @@ pub(super) fn refusal(service: &Service, tasks: &[String]) -> Option<Status> {
     None
 }
 
-/// The run as its clients are told of it.
 pub(super) fn run_of(service: &Service) -> Run<'_> {
     Run {
         plan: &service.plan,

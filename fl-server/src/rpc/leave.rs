@@ -21,10 +21,9 @@ pub(super) async fn leave(
         Departure::Round(round) => {
             // The coordinator says so in each round.
             let why = format!("it does not answer in round {round}: {reason}");
-            let (events, now) = (&service.events, service.events.clock.now());
-            events
-                .status
-                .turned_away(client.as_str(), TurnedFor::Failure, &why, now);
+            let now = service.events.clock.now();
+            let status = &service.events.status;
+            status.turned_away(client.as_str(), TurnedFor::Failure, &why, now);
         }
         Departure::Paused(round) => {
             tracing::debug!(%client, round, reason, "the client is paused and leaves the round")

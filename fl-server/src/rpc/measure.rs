@@ -33,16 +33,15 @@ impl HandedOut {
     }
 }
 
-/// The beginning of an upload.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct UploadStart {
     /// When its first bytes were read.
     at: Instant,
     /// Bytes that the connection had read then.
     read: u64,
 }
 
-impl Begun {
+impl UploadStart {
     /// An upload of which the first message has arrived.
     pub(super) fn now(meter: &Meter) -> Self {
         Self {
@@ -105,7 +104,7 @@ mod tests {
         for bytes in [1_000, 1_000, 1_100] {
             pass(&mut far, &mut near, bytes).await;
         }
-        let begun = Begun::of_message(&meter, 3_000).unwrap();
+        let begun = UploadStart::of_message(&meter, 3_000).unwrap();
         advance(Duration::from_secs(9)).await;
         let transfer = begun.end(&meter, handed_out, Duration::ZERO).unwrap();
         assert_eq!(
@@ -121,7 +120,7 @@ mod tests {
             "19 ms of few bytes tell nothing"
         );
         pass(&mut far, &mut near, 4_000).await;
-        let at_once = Begun::of_message(&meter, 3_900).unwrap();
+        let at_once = UploadStart::of_message(&meter, 3_900).unwrap();
         assert_eq!(at_once.end(&meter, handed_out, Duration::ZERO), None);
     }
 

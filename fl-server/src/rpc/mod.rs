@@ -27,6 +27,7 @@ pub(crate) mod probes;
 pub(crate) mod push;
 pub(crate) mod reload;
 mod renew;
+mod retry;
 pub(crate) mod revocable;
 pub(crate) mod shared_frame;
 pub(crate) mod shared_reply;

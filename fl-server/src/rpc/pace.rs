@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::server::Tuning;
 
-/// The pace of one transfer.
 #[derive(Debug)]
 pub(super) struct Pace {
     patience: Duration,
@@ -31,7 +30,6 @@ pub(super) struct Pace {
 /// Bytes that a connection carries for a message, at most: a chunk and its framing.
 const AHEAD: u64 = 2 * CHUNK as u64;
 
-/// The transfer is too slow.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooSlow;
 

@@ -15,7 +15,6 @@ pub(crate) struct Peer {
     pub(crate) client: ClientId,
     /// What its certificate says.
     pub(crate) credential: Arc<Credential>,
-    /// Where it is.
     pub(crate) address: IpAddr,
     /// Counts the connection's bytes.
     pub(crate) meter: Arc<Meter>,

@@ -63,12 +63,13 @@ async fn receive(
     pace: &mut Pace,
     mut stream: Streaming<wire::ProbeRequest>,
 ) -> Result<(ProbeHeader, Option<OwnedSemaphorePermit>), Status> {
-    let (mut header, mut place, mut received) = (None::<ProbeHeader>, None, 0);
-    loop {
-        let slow = |_| Status::deadline_exceeded("the connection is slower than this server waits for (`least_rate`)");
-        let Some(message) = pace.wait(stream.next()).await.map_err(slow)?.transpose()? else {
-            break;
-        };
+    let mut header: Option<ProbeHeader> = None;
+    let mut place = None;
+    let mut received = 0;
+    while let Some(message) = pace.wait(stream.next()).await.map_err(|TooSlow| {
+        Status::deadline_exceeded("the connection is slower than this server waits for (`least_rate`)")
+    })? {
+        let message = message?;
         if let Some(probe_request::Part::Header(_)) = &message.part {
             peer.counters.asked(&message);
         }

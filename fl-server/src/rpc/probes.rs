@@ -15,7 +15,6 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Measurements at once of all clients.
 const AT_ONCE: usize = 4;
 
-/// Bounds on probes.
 #[derive(Debug)]
 pub(crate) struct Probes {
     places: Arc<Semaphore>,
@@ -33,9 +32,6 @@ impl Default for Probes {
 
 impl Probes {
     /// A place for a measurement of `client`.
-    ///
-    /// # Errors
-    /// `RESOURCE_EXHAUSTED`, with what to do.
     pub(super) fn place(&self, client: &ClientId, now: Instant) -> Result<OwnedSemaphorePermit, Status> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.retain(|_, (since, _)| now.saturating_duration_since(*since) < WINDOW);

@@ -50,7 +50,6 @@ pub(crate) fn due(state: &State, view: &RoundState, brought: Option<u64>) -> Opt
     path.first().copied().filter(|part| part.len <= MAX_PUSH)
 }
 
-/// A model update on its way to a client.
 #[derive(Debug)]
 pub(super) struct Step {
     part: FramePart,
@@ -64,7 +63,6 @@ impl Step {
         self.bytes.clone()
     }
 
-    /// The step was handed to the connection.
     pub(super) fn sent(self) {
         self.account.chunk(self.part.len);
         self.account.finish(self.part.version);

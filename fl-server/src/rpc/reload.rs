@@ -12,7 +12,7 @@ use crate::identity::Certificates;
 
 /// What is read again: the authorities' certificates, the server's own certificate and key, PEM, and the settings.
 #[derive(Debug)]
-pub struct Reloaded {
+pub struct ServerFiles {
     pub authority: String,
     pub own: Issued,
     /// The certificate and key of the admin page, if it uses TLS; `None`: those that it has.
@@ -28,10 +28,10 @@ pub struct Reloaded {
 #[derive(Clone)]
 pub struct Reload(Arc<ReadAgain>);
 
-type ReadAgain = dyn Fn() -> Result<Reloaded, String> + Send + Sync;
+type ReadAgain = dyn Fn() -> Result<ServerFiles, String> + Send + Sync;
 
 impl Reload {
-    pub fn new(read: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Result<ServerFiles, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 }
@@ -55,8 +55,6 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// # Errors
-    /// If the certificates cannot be used.
     pub(crate) fn new(
         read: Option<Reload>,
         authority: &str,
@@ -74,22 +72,18 @@ impl Reloader {
         })
     }
 
-    /// The side of the main port.
     pub(crate) fn main(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.main.subscribe()
     }
 
-    /// The side of the enrollment port.
     pub(crate) fn enrollment(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.enrollment.subscribe()
     }
 
-    /// The certificates in use.
     pub(crate) fn certificates(&self) -> watch::Receiver<Arc<Certificates>> {
         self.certificates.subscribe()
     }
 
-    /// The settings in use.
     pub(crate) fn settings(&self) -> watch::Receiver<Arc<LiveSettings>> {
         self.settings.subscribe()
     }
@@ -106,7 +100,7 @@ impl Reloader {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let unchanged = |why: String| format!("the settings of before stay in use: {why}");
         let reloaded = read().map_err(unchanged)?;
-        let Reloaded {
+        let ServerFiles {
             authority,
             own,
             page,
@@ -154,7 +148,8 @@ impl Reloader {
 
     fn use_certificates(&self, certificates: Certificates) -> Result<(), TlsError> {
         let Certificates { authority, own, .. } = &certificates;
-        let (main, enrollment) = (server_tls(authority, own)?, enrollment_tls(authority, own)?);
+        let main = server_tls(authority, own)?;
+        let enrollment = enrollment_tls(authority, own)?;
         self.main.send_replace(main);
         self.enrollment.send_replace(enrollment);
         self.certificates.send_replace(Arc::new(certificates));

@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct Revocable<I, T> {
     io: I,
-    /// `None` once it has completed.
     end: Option<oneshot::Receiver<()>>,
     kind: io::ErrorKind,
     why: &'static str,

@@ -11,7 +11,6 @@ use crate::storage::blobs::{BlobError, Blobs};
 /// Longest frame that is kept in memory; longer ones are read in pieces for each client.
 pub(super) const MAX_SHARED: u64 = 16 << 20;
 
-/// The frame that was read last.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFrame(Mutex<Option<(Digest, Bytes)>>);
 
@@ -31,9 +30,6 @@ impl SharedFrame {
     }
 
     /// The frame with this digest, of at most [`MAX_SHARED`] bytes. Blocks.
-    ///
-    /// # Errors
-    /// Those of the blobs.
     pub(super) fn get(&self, blobs: &Blobs, frame: &Digest) -> Result<Bytes, BlobError> {
         let mut last = self.lock();
         if let Some((_, bytes)) = last.as_ref().filter(|(of, _)| of == frame) {

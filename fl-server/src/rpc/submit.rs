@@ -5,25 +5,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fl_compress::{Digest, Layout, Stages};
-use fl_proto::{MAX_PUSH, ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
+use fl_proto::{MAX_PUSH, ProtocolError, SectionFidelity, UpdateHeader, UpdateReply, wire};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 use wire::update_chunk::Part;
 
 use super::chunks::{Chunks, Parts, Unwritten, next};
-use super::measure::Begun;
+use super::measure::UploadStart;
 use super::pace::Pace;
 use super::peer::Peer;
-use super::{evaluate, offer, predictor, verify};
+use super::retry::Retry;
+use super::verify::{Requirements, VerifyError, unusable, verify};
+use super::{evaluate, offer, predictor};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::model::decoded_updates::DecodedUpdate;
 use crate::rpc::admission::CallKind;
-use crate::rpc::context::{Service, internal, unable};
+use crate::rpc::context::{Service, internal};
 use crate::rpc::transfers::{HELD_FOR, MAX_HELD};
 use crate::state_machine::{Accepted, Input, Millis, Reply, Transfer};
-use crate::storage::blobs::{BlobError, Received, Upload};
+use crate::storage::blobs::{BlobError, CompleteUpload, Upload};
 use crate::telemetry::event::Event;
 
 pub(super) async fn submit(
@@ -32,9 +34,7 @@ pub(super) async fn submit(
     chunks: Streaming<wire::UpdateChunk>,
 ) -> Result<wire::UpdateReply, Status> {
     let counters = Arc::clone(&peer.counters);
-    // A separate task: it outlives the connection, so that received bytes are kept.
-    let receive = receive(service, peer, chunks, None);
-    let reply = tokio::spawn(receive).await.map_err(internal)??.into();
+    let reply = answer(service, peer, chunks, None).await?.into();
     counters.answered(&reply);
     Ok(reply)
 }
@@ -59,56 +59,69 @@ pub(super) async fn whole(
     if let Some(id) = header.id.as_mut().filter(|id| id.run.is_empty()) {
         id.run = service.plan.name.to_string();
     }
-    let begun = Begun::of_message(&peer.meter, header.len);
+    let start = UploadStart::of_message(&peer.meter, header.len);
     let parts = [Part::Header(header), Part::Data(frame)].map(|part| Ok(wire::UpdateChunk { part: Some(part) }));
-    let receive = receive(service, peer, tokio_stream::iter(parts), begun);
-    tokio::spawn(receive).await.map_err(internal)?
+    answer(service, peer, tokio_stream::iter(parts), start).await
 }
 
-/// `begun`: when the upload began, if that was before its header was read.
-async fn receive<S: Chunks>(
+/// Receives an upload in a task that outlives the connection, so that received bytes are kept.
+async fn answer(
     service: Arc<Service>,
     peer: Peer,
-    mut stream: S,
-    begun: Option<Begun>,
+    stream: impl Chunks + 'static,
+    start: Option<UploadStart>,
 ) -> Result<UpdateReply, Status> {
-    let mut turn = service.turn(CallKind::Submit, &peer);
-    let mut pace = Pace::up(&service.tuning(), &peer.meter);
-    let mut header = match next(&mut pace, &mut turn, &mut stream).await? {
-        Some(Part::Header(header)) => {
-            peer.counters.asked_with_evaluation(&header);
-            UpdateHeader::try_from(header)?
+    let received = tokio::spawn(async move {
+        match receive(&service, &peer, stream, start).await {
+            Ok(reply) => Ok(reply),
+            Err(retry) => Err(retry.status(&service).await),
         }
-        _ => return Err(ProtocolError::Missing("header").into()),
+    });
+    received.await.map_err(internal)?
+}
+
+/// `start`: when the upload began, if that was before its header was read.
+async fn receive(
+    service: &Arc<Service>,
+    peer: &Peer,
+    mut stream: impl Chunks,
+    start: Option<UploadStart>,
+) -> Result<UpdateReply, Retry> {
+    let mut turn = service.turn(CallKind::Submit, peer);
+    let mut pace = Pace::up(&service.tuning(), &peer.meter);
+    let Some(Part::Header(header)) = next(&mut pace, &mut turn, &mut stream).await? else {
+        return Err(ProtocolError::Missing("header").into());
     };
+    peer.counters.asked_with_evaluation(&header);
+    let mut header = UpdateHeader::try_from(header)?;
     // Of an upload that is resumed, the beginning is not known.
-    let begun = begun.or_else(|| (header.offset == 0).then(|| Begun::now(&peer.meter)));
+    let start = start.or_else(|| (header.offset == 0).then(|| UploadStart::now(&peer.meter)));
     // Before the update, which may end the round, and the evaluations with it.
     let evaluation = header.evaluation.take();
     if let Some(report) = evaluation.filter(|report| report.run == service.plan.name) {
-        evaluate::book(&service, &peer.client, report).await?;
+        evaluate::book(service, &peer.client, report).await?;
     }
-    if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len)? {
+    if let Some(reply) = offer::settled(service, &peer.client, &header.id, header.len)? {
         peer.counters.retried();
         return Ok(reply);
     }
-    let held = service
+    let stored = service
         .blobs
         .partial_len(&peer.client, header.id.round, &header.id.digest);
     let mut account = UploadAccount::open(&peer.counters, &peer.meter, header.len);
     let mut first = None;
-    if held == header.offset {
+    if stored == header.offset {
         account.expect(&header.id.digest);
     }
-    if held == header.offset && held < header.len {
+    if stored == header.offset && stored < header.len {
         // The upload waits for a permit only once it has bytes to write.
         first = next(&mut pace, &mut turn, &mut stream).await?;
         if first.is_none() {
-            return offer::standing(&service, &peer.client, &header.id, header.len);
+            return offer::standing(service, &peer.client, &header.id, header.len);
         }
     }
     let mut parts = Parts {
-        service: &service,
+        service,
         bytes: header.len,
         first,
         stream,
@@ -118,37 +131,39 @@ async fn receive<S: Chunks>(
         waited: Duration::ZERO,
     };
     parts.take_place().await?;
-    let upload = {
-        let (blobs, client, id, len) = (
-            service.blobs.clone(),
-            peer.client.clone(),
-            header.id.clone(),
-            header.len,
-        );
-        let in_memory = (len <= MAX_HELD).then(|| blobs.held_upload(&client, id.round, &id.digest, len));
-        match in_memory.flatten() {
-            Some(upload) => upload,
-            None => on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?,
-        }
-    };
+    let upload = open(service, peer, &header).await?;
     if upload.offset() != header.offset {
-        let upload = park(&service, upload).await?;
-        return Ok(UpdateReply::Wanted {
-            offset: upload.offset(),
-        });
+        let offset = park(upload).await?.offset();
+        return Ok(UpdateReply::Wanted { offset });
     }
     account.begin(header.offset);
     let span = service.tracer.upload(&peer.client, &header);
-    let upload = fill(&service, &peer, &header, upload, &mut parts, &mut account).await?;
+    let upload = fill(service, peer, &header, upload, &mut parts, &mut account).await?;
     if upload.offset() < header.len {
-        return offer::standing(&service, &peer.client, &header.id, header.len);
+        return offer::standing(service, &peer.client, &header.id, header.len);
     }
     let handed_out = service.handed_out.at(&peer.client, header.id.round);
-    let transfer = begun.zip(handed_out);
-    let transfer = transfer.and_then(|(begun, handed_out)| begun.end(&peer.meter, handed_out, parts.waited));
-    let reply = settle(&service, &peer, header, upload, (account, transfer)).await?;
+    let transfer = start
+        .zip(handed_out)
+        .and_then(|(start, handed_out)| start.end(&peer.meter, handed_out, parts.waited));
+    let reply = settle(service, peer, header, upload, account, transfer).await?;
     span.answered(&reply);
     Ok(reply)
+}
+
+/// Begins or resumes the upload: a short one in memory.
+async fn open(service: &Service, peer: &Peer, header: &UpdateHeader) -> Result<Upload, Retry> {
+    let blobs = service.blobs.clone();
+    let client = peer.client.clone();
+    let round = header.id.round;
+    let digest = header.id.digest;
+    let len = header.len;
+    if len <= MAX_HELD
+        && let Some(upload) = blobs.held_upload(&client, round, &digest, len)
+    {
+        return Ok(upload);
+    }
+    on_disk(move || blobs.upload(&client, round, &digest, len)).await
 }
 
 /// Appends the stream's chunks until the frame is complete or the stream ends. The chunks are kept in both cases: in memory only
@@ -160,27 +175,27 @@ async fn fill(
     mut upload: Upload,
     parts: &mut Parts<'_, impl Chunks>,
     account: &mut UploadAccount,
-) -> Result<Upload, Status> {
-    let begun = Instant::now();
+) -> Result<Upload, Retry> {
+    let start = Instant::now();
     let mut unwritten = Unwritten::default();
     while upload.offset() + unwritten.bytes() < header.len {
-        if begun.elapsed() > HELD_FOR {
-            upload = park(service, upload).await?;
+        if start.elapsed() > HELD_FOR {
+            upload = park(upload).await?;
         }
         let part = match parts.soon().await {
             Some(part) => part,
             None => {
-                upload = append(service, upload, &mut unwritten, account).await?;
-                upload = park(service, upload).await?;
+                upload = append(upload, &mut unwritten, account).await?;
+                upload = park(upload).await?;
                 parts.later().await
             }
         };
         let left = header.len - upload.offset() - unwritten.bytes();
         let data = match part {
             Ok(Some(Part::Data(data))) if data.len() as u64 <= left => data,
-            ended => {
-                upload = append(service, upload, &mut unwritten, account).await?;
-                match ended {
+            end => {
+                upload = append(upload, &mut unwritten, account).await?;
+                match end {
                     Ok(None) => break,
                     Ok(Some(Part::Header(_))) => {
                         return Err(ProtocolError::invalid("header", "it was already sent").into());
@@ -189,8 +204,8 @@ async fn fill(
                         return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
                     }
                     Err(status) => {
-                        park(service, upload).await?;
-                        return Err(status);
+                        park(upload).await?;
+                        return Err(status.into());
                     }
                 }
             }
@@ -199,7 +214,7 @@ async fn fill(
         unwritten.push(data);
         let is_all = upload.offset() + unwritten.bytes() == header.len;
         if upload.is_held() || is_all || unwritten.is_due() {
-            upload = append(service, upload, &mut unwritten, account).await?;
+            upload = append(upload, &mut unwritten, account).await?;
         }
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
@@ -207,19 +222,14 @@ async fn fill(
             total: header.len,
         });
     }
-    match upload.offset() < header.len {
-        true => park(service, upload).await,
-        false => Ok(upload),
+    if upload.offset() < header.len {
+        return park(upload).await;
     }
+    Ok(upload)
 }
 
 /// Appends the chunks that have arrived; those after an error are lost.
-async fn append(
-    service: &Service,
-    mut upload: Upload,
-    unwritten: &mut Unwritten,
-    account: &mut UploadAccount,
-) -> Result<Upload, Status> {
+async fn append(mut upload: Upload, unwritten: &mut Unwritten, account: &mut UploadAccount) -> Result<Upload, Retry> {
     let bytes = unwritten.bytes();
     let chunks = unwritten.take();
     if chunks.is_empty() {
@@ -231,26 +241,24 @@ async fn append(
         let written = chunks.iter().try_for_each(|chunk| upload.append(chunk));
         (upload.offset() - before, written.map(|()| upload))
     };
-    let (kept, written) = match is_held {
-        true => work(),
-        false => tokio::task::spawn_blocking(work).await.map_err(internal)?,
+    let (kept, written) = if is_held {
+        work()
+    } else {
+        tokio::task::spawn_blocking(work).await.map_err(internal)?
     };
     account.chunk(kept, true);
     if kept < bytes {
         account.chunk(bytes - kept, false);
     }
-    match written {
-        Ok(upload) => Ok(upload),
-        Err(error) => Err(failed(service, error).await),
-    }
+    Ok(written?)
 }
 
 /// Writes what is held of an upload to its file, where a later call resumes it.
-async fn park(service: &Service, mut upload: Upload) -> Result<Upload, Status> {
+async fn park(mut upload: Upload) -> Result<Upload, Retry> {
     if !upload.is_held() || upload.offset() == 0 {
         return Ok(upload);
     }
-    on_disk(service, move || upload.park().map(|()| upload)).await
+    on_disk(move || upload.park().map(|()| upload)).await
 }
 
 /// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
@@ -260,67 +268,81 @@ async fn settle(
     peer: &Peer,
     header: UpdateHeader,
     upload: Upload,
-    (account, transfer): (UploadAccount, Option<Transfer>),
-) -> Result<UpdateReply, Status> {
+    account: UploadAccount,
+    transfer: Option<Transfer>,
+) -> Result<UpdateReply, Retry> {
     let round = header.id.round;
+    let digest = header.id.digest;
     // An upload may last long, and verification may queue: check again that the client is admitted.
     if let Err(status) = service.admit(CallKind::Submit, peer) {
         account.finish(UploadOutcome::Refused);
-        on_disk(service, move || upload.discard()).await?;
-        return Err(status);
+        on_disk(move || upload.discard()).await?;
+        return Err(status.into());
     }
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
-        let (shared, digest) = (Arc::clone(service), header.id.digest);
-        on_disk(service, move || keep(upload, &shared, round, &digest)).await?
+        let service = Arc::clone(service);
+        tokio::task::spawn_blocking(move || keep(upload, &service, round, &digest))
+            .await
+            .map_err(internal)?
     };
     let reply = match verified {
-        Err(why) => {
-            account.finish(UploadOutcome::Refused);
-            UpdateReply::Refused {
-                why: Refusal::Invalid,
-                message: format!("the frame is not usable: {why}"),
-            }
-        }
-        Ok((frame, firsts)) => {
+        Ok(frame) => {
             if let Err(status) = service.admit(CallKind::Submit, peer) {
                 account.finish(UploadOutcome::Refused);
-                service.updates.forget(&header.id.digest);
-                return Err(status);
+                service.updates.forget(&digest);
+                return Err(status.into());
             }
             let booked = account.finish(UploadOutcome::Accepted);
-            let update = accepted(&header, &service.layout, service.clock.now());
-            let input = Input::Update {
-                client: peer.client.clone(),
-                round,
-                attempt: header.id.attempt,
-                update,
-                transfer,
-            };
-            let fidelity = figures(&firsts, &header.fidelity);
-            let submit = |reply| Command::Update {
-                input,
-                frame: Box::new(frame),
-                fidelity,
-                reply,
-            };
-            let reply = service.ask(submit).await?;
+            let reply = count(service, peer, &header, frame, transfer).await?;
             if reply != Reply::Update(UpdateReply::Accepted) {
                 booked.refuse();
-                service.updates.forget(&header.id.digest);
+                service.updates.forget(&digest);
             }
             match reply {
                 Reply::Update(reply) => reply,
-                Reply::NotNow(why) => return Err(Status::failed_precondition(why)),
-                other => return Err(internal(format_args!("an update got the reply {other:?}"))),
+                Reply::NotNow(why) => return Err(Retry::NotNow(why)),
+                other => return Err(internal(format_args!("an update got the reply {other:?}")).into()),
             }
         }
+        Err(VerifyError::Unusable(why)) => {
+            account.finish(UploadOutcome::Refused);
+            unusable(&why)
+        }
+        Err(VerifyError::Blob(error)) => return Err(error.into()),
     };
     if let UpdateReply::Refused { why, message } = &reply {
         service.events.status.refused();
         tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
     }
     Ok(reply)
+}
+
+/// Asks the coordinator to count a durable update.
+async fn count(
+    service: &Service,
+    peer: &Peer,
+    header: &UpdateHeader,
+    frame: DurableFrame,
+    transfer: Option<Transfer>,
+) -> Result<Reply, Status> {
+    let input = Input::Update {
+        client: peer.client.clone(),
+        round: header.id.round,
+        attempt: header.id.attempt,
+        update: accepted(header, &service.layout, service.clock.now()),
+        transfer,
+    };
+    let fidelity = figures(&frame.firsts, &header.fidelity);
+    let frame = Box::new(frame.received);
+    service
+        .ask(|reply| Command::Update {
+            input,
+            frame,
+            fidelity,
+            reply,
+        })
+        .await
 }
 
 /// What is recorded of an update that counts.
@@ -350,68 +372,57 @@ fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFid
     firsts.iter().copied().zip(sections.iter().copied()).collect()
 }
 
-/// Makes a valid upload durable, and keeps what it decodes to; drops an invalid one and returns why. Returns the durable frame
-/// and the first tensor of each of its sections.
-fn keep(
-    upload: Upload,
-    service: &Service,
-    round: u64,
-    digest: &Digest,
-) -> Result<Result<(Received, Vec<u32>), String>, BlobError> {
+/// The frame of a valid update.
+struct DurableFrame {
+    received: CompleteUpload,
+    /// The first tensor of each section.
+    firsts: Vec<u32>,
+}
+
+/// Makes a valid upload durable, and keeps what it decodes to; drops an invalid one.
+fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<DurableFrame, VerifyError> {
     let verified = service
         .limits
         .buffers
-        .with(|buffer| verify(upload.read_whole(buffer)?, service, round))?;
+        .with(|buffer| decode(upload.read_whole(buffer)?, service, round));
     let update = match verified {
-        Ok(update) => update,
-        Err(why) => {
+        Err(VerifyError::Unusable(why)) => {
             upload.discard()?;
-            return Ok(Err(why));
+            return Err(VerifyError::Unusable(why));
         }
+        verified => verified?,
     };
-    let frame = match upload.finish(digest) {
-        Err(BlobError::Damaged { found, .. }) => return Ok(Err(format!("its digest is {found}, not what was said"))),
+    let received = match upload.finish(digest) {
+        Err(BlobError::Damaged { found, .. }) => {
+            return Err(VerifyError::Unusable(format!(
+                "its digest is {found}, not what was said"
+            )));
+        }
         finished => finished?,
     };
     let firsts = update.sections.iter().map(|section| section.first).collect();
     service.updates.keep(*digest, update);
-    Ok(Ok((frame, firsts)))
+    Ok(DurableFrame { received, firsts })
 }
 
-/// Checks the frame against the state and the limits of the run. Returns what it decodes to, or why it is refused.
-fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<DecodedUpdate, String>, BlobError> {
-    let asked = verify::Asked {
+/// Checks the frame against the state and the limits of the run. Returns what it decodes to.
+fn decode(bytes: &[u8], service: &Service, round: u64) -> Result<DecodedUpdate, VerifyError> {
+    let required = Requirements {
         layout: &service.layout,
         round,
         step: predictor::of_round(&service.state(), &service.plan, round),
         largest: service.plan.largest_value(),
         updates: &service.updates,
     };
-    let largest = |step: &Digest| {
-        let read = || service.blobs.get(step);
-        let values = service.updates.read_model_update(step, &service.layout, read)?;
-        Ok(values.map(|values| values.largest()))
-    };
-    verify::verify(bytes, &asked, largest)
-}
-
-/// The status of a call whose upload failed. A failing disk stops the server.
-async fn failed(service: &Service, error: BlobError) -> Status {
-    if let BlobError::Disk(error) = &error
-        && !error.is_busy()
-    {
-        let _ = service.commands.send(Command::Broken(error.clone())).await;
-    }
-    unable(&error)
+    verify(bytes, &required, |step| {
+        let values = service
+            .updates
+            .read_model_update(step, &service.layout, || service.blobs.get(step))?;
+        Ok(values.map_err(VerifyError::Unusable)?.largest())
+    })
 }
 
 /// Runs `work` with an upload on the blocking pool.
-async fn on_disk<T: Send + 'static>(
-    service: &Service,
-    work: impl FnOnce() -> Result<T, BlobError> + Send + 'static,
-) -> Result<T, Status> {
-    match tokio::task::spawn_blocking(work).await.map_err(internal)? {
-        Ok(done) => Ok(done),
-        Err(error) => Err(failed(service, error).await),
-    }
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T, BlobError> + Send + 'static) -> Result<T, Retry> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(internal)??)
 }

@@ -11,7 +11,6 @@ use crate::rpc::buffers::Buffers;
 use crate::rpc::probes::Probes;
 use crate::storage::blobs::LONGEST;
 
-/// Bounds on concurrent work.
 #[derive(Debug)]
 pub(crate) struct Limits {
     /// Largest frame accepted, in bytes.
@@ -59,7 +58,6 @@ impl Transfers {
         }
     }
 
-    /// Acquires a permit for a transfer of `bytes`.
     pub(super) async fn place(&self, bytes: u64) -> Result<SemaphorePermit<'_>, Status> {
         let places = if bytes > SMALL { &self.large } else { &self.small };
         places

@@ -9,10 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tonic::Status;
 
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 use crate::rpc::admission::CallKind;
 
-/// The current call of each client and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<Table>);
 
@@ -20,7 +19,7 @@ pub(crate) struct Turns(Mutex<Table>);
 struct Table {
     next: u64,
     calls: BTreeMap<(ClientId, CallKind), (u64, oneshot::Sender<()>)>,
-    watches: RateLimited,
+    watches: LogLimit,
 }
 
 /// The turn of one call. A newer call of the client ends it, and that the client is not admitted any more.
@@ -33,7 +32,6 @@ pub(super) struct Turn {
     look: Interval,
 }
 
-/// Whether the client is still admitted.
 pub(super) type Admit = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
 
 /// How often to check that a client whose call lasts is still admitted.
@@ -43,7 +41,8 @@ impl Turns {
     /// Gives the turn to a new call and ends the previous one of its kind.
     pub(super) fn take(self: &Arc<Self>, client: &ClientId, kind: CallKind, admit: Admit) -> Turn {
         let mut table = self.table();
-        let (number, key) = (table.next, (client.clone(), kind));
+        let number = table.next;
+        let key = (client.clone(), kind);
         table.next += 1;
         let (end, over) = oneshot::channel();
         let before = table.calls.insert(key.clone(), (number, end));
@@ -87,7 +86,7 @@ impl Turn {
                 }
             }
         }
-        let (client, kind) = (&self.key.0, self.key.1);
+        let (client, kind) = &self.key;
         Status::aborted(format!(
             "a newer {} of client `{client}` has taken over; if this is another process, it needs its own certificate",
             match kind {

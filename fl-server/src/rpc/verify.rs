@@ -1,11 +1,13 @@
 //! Whether the frame of an update can be counted.
 
 use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_proto::{Refusal, UpdateReply};
 
 use crate::model::decoded_updates::{DecodedUpdate, DecodedUpdates};
+use crate::storage::blobs::BlobError;
 
 /// What the frame of an update must be.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Requirements<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) round: u64,
     /// The only predictor that it may name.
@@ -16,47 +18,59 @@ pub(crate) struct Asked<'a> {
     pub(crate) updates: &'a DecodedUpdates,
 }
 
-/// Checks that the frame is an update of this model for this round, and decodes to values that, with those of its
-/// predictor, are no larger than the plan's bound. Returns what it decodes to, or why it is refused. `largest_of`: the largest
-/// magnitude in a model update, or why it is not known.
-///
-/// # Errors
-/// Those of `largest_of`.
-pub(crate) fn verify<E>(
-    bytes: &[u8],
-    asked: &Asked<'_>,
-    largest_of: impl FnOnce(&Digest) -> Result<Result<f32, String>, E>,
-) -> Result<Result<DecodedUpdate, String>, E> {
-    let update = match decoded(bytes, asked) {
-        Ok(update) => update,
-        Err(why) => return Ok(Err(why)),
-    };
-    let predicted = update.predictor.is_some();
-    let predictor = match asked.step.filter(|_| predicted) {
-        None => 0.0,
-        Some(step) => match largest_of(&step)? {
-            Ok(largest) => largest,
-            Err(why) => return Ok(Err(why)),
-        },
-    };
-    let (found, largest) = (update.values.largest(), asked.largest);
-    if found + predictor <= largest {
-        return Ok(Ok(update));
+#[derive(Debug)]
+pub(crate) enum VerifyError {
+    /// The frame, which is refused for good. The client is told why.
+    Unusable(String),
+    /// The frame or its predictor cannot be read.
+    Blob(BlobError),
+}
+
+impl From<BlobError> for VerifyError {
+    fn from(error: BlobError) -> Self {
+        Self::Blob(error)
     }
-    let with = if predicted {
+}
+
+/// The reply to an update with an unusable frame.
+pub(crate) fn unusable(why: &str) -> UpdateReply {
+    UpdateReply::Refused {
+        why: Refusal::Invalid,
+        message: format!("the frame is not usable: {why}"),
+    }
+}
+
+/// Checks that the frame is an update of this model for this round, and decodes to values that, with those of its
+/// predictor, are no larger than the plan's bound. Returns what it decodes to. `largest_of`: the largest magnitude in a model update.
+pub(crate) fn verify(
+    bytes: &[u8],
+    required: &Requirements<'_>,
+    largest_of: impl FnOnce(&Digest) -> Result<f32, VerifyError>,
+) -> Result<DecodedUpdate, VerifyError> {
+    let update = decoded(bytes, required).map_err(VerifyError::Unusable)?;
+    let is_predicted = update.predictor.is_some();
+    let predictor = match &required.step {
+        Some(step) if is_predicted => largest_of(step)?,
+        _ => 0.0,
+    };
+    let found = update.values.largest();
+    let largest = required.largest;
+    if found + predictor <= largest {
+        return Ok(update);
+    }
+    let with = if is_predicted {
         format!(", and its predictor one of {predictor:e}")
     } else {
         String::new()
     };
-    Ok(Err(format!(
+    Err(VerifyError::Unusable(format!(
         "it holds a value of magnitude {found:e}{with}; above {largest:e} the updates of all rounds could add up beyond f32"
     )))
 }
 
-/// Decodes the frame.
-fn decoded(bytes: &[u8], asked: &Asked<'_>) -> Result<DecodedUpdate, String> {
-    let (round, step) = (asked.round, asked.step.as_ref());
-    let frame = Frame::parse(bytes, asked.layout).map_err(|e| e.to_string())?;
+fn decoded(bytes: &[u8], required: &Requirements<'_>) -> Result<DecodedUpdate, String> {
+    let round = required.round;
+    let frame = Frame::parse(bytes, required.layout).map_err(|e| e.to_string())?;
     let header = frame.header();
     if header.kind != FrameKind::Update {
         return Err(format!("it is a {:?}, not an update", header.kind));
@@ -64,7 +78,7 @@ fn decoded(bytes: &[u8], asked: &Asked<'_>) -> Result<DecodedUpdate, String> {
     if header.round != round {
         return Err(format!("it belongs to round {}, not {round}", header.round));
     }
-    match (frame.predictor(), step) {
+    match (frame.predictor(), &required.step) {
         (None, _) => {}
         (Some(named), Some(step)) if named == step.short() => {}
         (Some(named), Some(step)) => {
@@ -80,5 +94,5 @@ fn decoded(bytes: &[u8], asked: &Asked<'_>) -> Result<DecodedUpdate, String> {
             ));
         }
     }
-    asked.updates.decode(&frame).map_err(|e| e.to_string())
+    required.updates.decode(&frame).map_err(|e| e.to_string())
 }

@@ -58,7 +58,7 @@ async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, r
         service.admit(CallKind::Watch, &peer)?;
         service.classes.check(client)
     };
-    let followed = Followed {
+    let followed = RunSignals {
         state: service.state.clone(),
         stop: service.stopping.clone(),
         ends: service.exit_when_done,
@@ -160,8 +160,7 @@ async fn answer(
 /// How often to check that a client without news is still admitted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The run that a watch follows.
-struct Followed {
+struct RunSignals {
     state: watch::Receiver<Arc<State>>,
     /// True when the server is about to stop.
     stop: watch::Receiver<bool>,
@@ -178,14 +177,14 @@ struct Followed {
 /// # Errors
 /// The error of `admit`; `UNAVAILABLE` when the server stops.
 async fn tell(
-    followed: Followed,
+    followed: RunSignals,
     view: impl Fn(&State) -> RoundState,
     steps: Option<Steps<'_>>,
     admit: impl Fn() -> Result<(), Status>,
     sent: impl Fn(&wire::RoundState),
     messages: &Messages,
 ) -> Result<(), Status> {
-    let Followed {
+    let RunSignals {
         mut state,
         mut stop,
         ends,
@@ -328,7 +327,7 @@ mod tests {
                     true => Err(Status::permission_denied("revoked")),
                     false => Ok(()),
                 };
-                let followed = Followed {
+                let followed = RunSignals {
                     state: seen,
                     stop: stopping,
                     ends,

@@ -2,7 +2,6 @@
 //! carries the messages and gives the time.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,14 +15,15 @@ use crate::accounting::ledger::Flow;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::error::ServeError;
-use crate::model::GlobalModel;
 use crate::model::decoded_updates::DecodedUpdate;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::run_metadata::Aside;
 use crate::model::space::first_weights;
+use crate::model::{GlobalModel, ModelError};
 use crate::reporting::history::History;
 use crate::rpc::fetch::{Form, form, smaller};
-use crate::rpc::{join, predictor, push, submit, verify, watch};
+use crate::rpc::verify::{Requirements, VerifyError, unusable, verify};
+use crate::rpc::{join, predictor, push, submit, watch};
 use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, Transfer, decide};
 use crate::telemetry::event::Event;
 
@@ -43,12 +43,12 @@ pub struct LocalRun {
     frames: BTreeMap<Digest, Bytes>,
     /// Snapshots of a run that rounds versions.
     snapshots: KeptSnapshots,
-    clients: BTreeMap<ClientId, Told>,
+    clients: BTreeMap<ClientId, KnownClient>,
 }
 
 /// What the server of a connection knows of its client.
 #[derive(Debug, Default)]
-struct Told {
+struct KnownClient {
     view: Option<RoundState>,
     /// The newest version that the client was sent.
     brought: Option<u64>,
@@ -90,17 +90,14 @@ impl LocalRun {
         Ok(run)
     }
 
-    /// The plan.
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
 
-    /// Number of the newest model version.
     pub fn version(&self) -> u64 {
         self.state.version()
     }
 
-    /// Digest of the newest model.
     pub fn model(&self) -> Digest {
         self.state.model()
     }
@@ -110,12 +107,10 @@ impl LocalRun {
         self.plan.serve_base && self.aside.base.is_some()
     }
 
-    /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         self.state.is_over()
     }
 
-    /// The reply to a client that joins.
     pub fn join(&self, client: &ClientId) -> Joined {
         let run = join::Run {
             plan: &self.plan,
@@ -177,9 +172,9 @@ impl LocalRun {
     /// # Errors
     /// `Model` if the request cannot be answered.
     pub fn fetch(&mut self, client: &ClientId, asked: &FetchRequest) -> Result<(ModelHeader, Vec<Bytes>), ServeError> {
-        let start = |why: String| crate::model::ModelError::Start(why);
         let kept = self.snapshots.parts();
-        let (header, made) = match form(&self.state, self.layout.len(), asked, kept).map_err(start)? {
+        let form = form(&self.state, self.layout.len(), asked, kept).map_err(ModelError::Start)?;
+        let (header, made) = match form {
             Form::Steps(parts) => (ModelHeader::steps(parts), None),
             Form::Older(snapshot, after) => (ModelHeader::after_snapshot(snapshot, after), None),
             Form::Smaller(steps) => {
@@ -191,9 +186,9 @@ impl LocalRun {
         let frames = match made {
             Some(frame) if header.is_snapshot() => vec![frame],
             _ => {
-                let frame = |part: &FramePart| self.frames.get(&part.digest).cloned();
-                let found: Option<Vec<Bytes>> = header.frames().iter().map(frame).collect();
-                found.ok_or_else(|| start("a model update is missing".to_owned()))?
+                let frames = header.frames().iter();
+                let found: Option<Vec<Bytes>> = frames.map(|part| self.frames.get(&part.digest).cloned()).collect();
+                found.ok_or_else(|| ModelError::Start("a model update is missing".to_owned()))?
             }
         };
         if let Some(told) = self.clients.get_mut(client) {
@@ -213,7 +208,6 @@ impl LocalRun {
         self.frames.insert(part.digest, frame.clone());
     }
 
-    /// The newest version as a snapshot.
     fn snapshot(&self) -> Result<(FramePart, Bytes), ServeError> {
         let frame = Bytes::from(self.global.snapshot()?);
         let part = FramePart {
@@ -291,18 +285,16 @@ impl LocalRun {
         if let Some(report) = header.evaluation.take() {
             self.evaluate(client, report, now)?;
         }
-        let (round, attempt, digest) = (header.id.round, header.id.attempt, header.id.digest);
+        let round = header.id.round;
+        let attempt = header.id.attempt;
+        let digest = header.id.digest;
         if let Standing::Settled(reply) = self.state.standing(client, round, attempt, digest) {
             return Ok(reply);
         }
         match self.verify(&frame, round) {
             Ok(update) => self.global.decoded().keep(digest, update),
-            Err(why) => {
-                return Ok(UpdateReply::Refused {
-                    why: Refusal::Invalid,
-                    message: format!("the frame is not usable: {why}"),
-                });
-            }
+            Err(VerifyError::Unusable(why)) => return Ok(unusable(&why)),
+            Err(VerifyError::Blob(error)) => return Err(error.into()),
         }
         let input = Input::Update {
             client: client.clone(),
@@ -372,23 +364,19 @@ impl LocalRun {
         self.history.evaluated(version).map(Event::Evaluated)
     }
 
-    fn verify(&self, frame: &[u8], round: u64) -> Result<DecodedUpdate, String> {
-        let asked = verify::Asked {
+    fn verify(&self, frame: &[u8], round: u64) -> Result<DecodedUpdate, VerifyError> {
+        let decoded = self.global.decoded();
+        let required = Requirements {
             layout: &self.layout,
             round,
             step: predictor::of_round(&self.state, &self.plan, round),
             largest: self.plan.largest_value(),
-            updates: self.global.decoded(),
+            updates: decoded,
         };
-        let largest = |step: &Digest| {
-            let values = self.global.decoded().model_update(step);
-            let largest = values.map(|values| values.largest());
-            Ok::<_, Infallible>(largest.ok_or_else(|| "its predictor is missing".to_owned()))
-        };
-        match verify::verify(frame, &asked, largest) {
-            Ok(verified) => verified,
-            Err(never) => match never {},
-        }
+        verify(frame, &required, |step| match decoded.model_update(step) {
+            Some(values) => Ok(values.largest()),
+            None => Err(VerifyError::Unusable("its predictor is missing".to_owned())),
+        })
     }
 
     fn decide(&mut self, input: Input, now: Millis) -> Result<Reply, ServeError> {

@@ -21,12 +21,10 @@ use crate::rpc::reload::Reload;
 use crate::storage::disk::Fault;
 use crate::telemetry::event::Event;
 
-/// What to serve, and how.
 #[derive(Debug)]
 pub struct Serve {
     /// Folder of the store, the blobs and the admin socket. Created if missing; used by one server at a time.
     pub data: PathBuf,
-    /// The run.
     pub plan: RunPlan,
     /// Certificate of the federation's authority, PEM.
     pub authority: String,
@@ -34,20 +32,17 @@ pub struct Serve {
     pub own: Issued,
     /// Path of the list of revoked clients; the file may be missing.
     pub revoked: PathBuf,
-    /// How devices enroll and clients renew their certificates.
     pub enrollment: Enrollment,
     /// Files of `own`, which the server renews; `None`: it stays as it is.
     pub identity: Option<Identity>,
     /// Reads the certificates again at SIGHUP, or when the command line asks; `None`: they stay.
     pub reload: Option<Reload>,
-    /// Bounds and timeouts.
     pub tuning: Tuning,
     /// Identifies the run among those of its name if it begins now, see `JoinReply.instance`. `None`: random.
     pub instance: Option<Digest>,
     /// Until this number of clients is connected, none counts as connected: so the first cohort does not depend on who is
     /// fastest. For simulations; 0 for a server that does not know its clients.
     pub first: usize,
-    /// A fault to inject, for tests.
     pub fault: Option<Arc<Fault>>,
     /// The listener of the page, if there is to be a page.
     pub live: Option<Live>,
@@ -63,7 +58,6 @@ pub struct Serve {
     pub costs: Option<CostsPlan>,
 }
 
-/// How devices enroll and clients renew their certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enrollment {
     /// Where devices enroll while a token is open; `None`: nowhere.
@@ -71,11 +65,9 @@ pub struct Enrollment {
     /// Where enrolled devices reach the server: `host:port`, or `:port` for the host at which the device enrolled. Empty: the
     /// port of the listener.
     pub server: String,
-    /// File of the authorities' certificates.
     pub authority: PathBuf,
     /// File of the authority's key, which signs. May be missing: nothing is signed here then.
     pub authority_key: PathBuf,
-    /// Validity of renewed certificates.
     pub lifetime: Duration,
 }
 
@@ -84,12 +76,10 @@ pub struct Enrollment {
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub paths: OwnPaths,
-    /// Validity of a renewed certificate.
     pub lifetime: Duration,
     /// For how long the wall clock must have gone as fast as the monotonic one before a running server renews by it: a clock that
     /// is wrong for seconds must not replace the certificate by one of another year.
     pub steady: Duration,
-    /// A fault to inject into its writes, for tests.
     pub fault: Option<Arc<Fault>>,
 }
 
@@ -126,7 +116,7 @@ impl Serve {
     /// The default options. `authority` and `own` are PEM.
     pub fn new(data: PathBuf, plan: RunPlan, authority: String, own: Issued) -> Self {
         let revoked = data.join("revoked");
-        let (tuning, enrollment) = (Tuning::default(), Enrollment::new(&data));
+        let enrollment = Enrollment::new(&data);
         Self {
             data,
             plan,
@@ -136,7 +126,7 @@ impl Serve {
             enrollment,
             identity: None,
             reload: None,
-            tuning,
+            tuning: Tuning::default(),
             instance: None,
             first: 0,
             fault: None,
@@ -165,30 +155,22 @@ impl Serve {
     }
 }
 
-/// How serving ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The run is over.
     Done,
     /// The run failed; serving it again tries again.
     Failed {
-        /// The round.
         round: u64,
-        /// Why.
         why: String,
     },
-    /// The server was stopped; serving the run again continues it.
     Stopped,
 }
 
 /// The state of the run when serving has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
-    /// Newest model version.
     pub version: u64,
-    /// Its digest.
     pub model: Digest,
     /// Bytes read from and written to all sockets since this start.
     pub socket: (u64, u64),

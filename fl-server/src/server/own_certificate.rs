@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::clock::{Millis, Wall};
+use crate::clock::{Millis, Wall, moment};
 use crate::config::live::LiveSettings;
 use crate::identity::{OwnFiles, RenewError, Renewer};
 use crate::registry::signer::{SignError, Signer};
@@ -26,13 +26,10 @@ const JUMP: Millis = 10_000;
 /// How often a server without the authority's key warns.
 const WARN_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// Keeps the server's certificate valid.
 #[derive(Debug, Clone)]
 pub(super) struct OwnCertificate {
     settings: watch::Receiver<Arc<LiveSettings>>,
-    /// The authority's key.
     key: PathBuf,
-    /// Validity of a new certificate.
     lifetime: Millis,
     steady: Duration,
     disk: Disk,
@@ -115,11 +112,13 @@ impl OwnCertificate {
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let began = Instant::now();
-        let (mut not_before, mut warned) = (began + wait, (!wait.is_zero()).then_some(began));
+        let mut not_before = began + wait;
+        let mut warned = (!wait.is_zero()).then_some(began);
         let mut steady = Steady::new(began, (self.clock)());
         loop {
             poll.tick().await;
-            let (now, at) = (Instant::now(), (self.clock)());
+            let now = Instant::now();
+            let at = (self.clock)();
             let is_steady = steady.look(now, at) >= self.steady;
             if now >= not_before {
                 not_before = now + self.look(&reloader, &mut warned, is_steady).await;
@@ -147,7 +146,8 @@ impl OwnCertificate {
         let Some((renewer, page)) = self.renewer() else {
             return LEAST_INTERVAL;
         };
-        let (file, shared) = (renewer.files.certificate.clone(), Arc::clone(reloader));
+        let file = renewer.files.certificate.clone();
+        let shared = Arc::clone(reloader);
         let renewed =
             tokio::task::spawn_blocking(move || shared.renew(page, |present: &Issued| renewer.renew(present, at)));
         match renewed.await {
@@ -178,10 +178,12 @@ fn renewed_to(reloader: &Reloader, file: &Path) {
 }
 
 fn failed(error: &RenewError, file: &Path, lifetime: &Lifetime, now: OffsetDateTime, wait: Duration) {
-    let (file, ends) = (file.display(), lifetime.expires.date());
-    let state = match lifetime.expires <= now {
-        true => "has expired: no client accepts this server",
-        false => "stays in use until it expires",
+    let file = file.display();
+    let ends = lifetime.expires.date();
+    let state = if lifetime.expires <= now {
+        "has expired: no client accepts this server"
+    } else {
+        "stays in use until it expires"
     };
     match error {
         RenewError::Sign(SignError::NoKey(_)) => tracing::warn!(
@@ -193,11 +195,6 @@ fn failed(error: &RenewError, file: &Path, lifetime: &Lifetime, now: OffsetDateT
             tracing::error!(%file, %ends, ?wait, "the server's certificate was not renewed and {state}; the next try follows: {error}")
         }
     }
-}
-
-fn moment(now: Millis) -> OffsetDateTime {
-    let seconds = i64::try_from(now / 1000).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -31,9 +31,8 @@ use crate::storage::disk::{Disk, Fault};
 use crate::storage::record::Record;
 use crate::storage::store::{RunStore, Store};
 
-/// A recovered run.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct RecoveredRun {
     pub(crate) state: State,
     pub(crate) store: Store,
     pub(crate) run: RunStore,
@@ -66,14 +65,15 @@ pub(crate) fn start(
     fault: Option<Arc<Fault>>,
     instance: Digest,
     wall: Wall,
-) -> Result<Started, ServeError> {
+) -> Result<RecoveredRun, ServeError> {
     let disk = Disk::new(fault).patient(true);
     disk.create_dir(data)?;
     let store = Store::open(data, disk.clone())?;
     disk.make_private(data)?;
     let run = store.run(&plan.name)?;
     let blobs = Blobs::open(data, &plan.name, disk)?;
-    let (mut state, mut history) = (State::new(), History::default());
+    let mut state = State::new();
+    let mut history = History::default();
     let last = Cell::new(0);
     let mut note = |state: &mut State, record: &Record| {
         last.set(record.at().map_or(last.get(), |at| last.get().max(at)));
@@ -100,7 +100,8 @@ pub(crate) fn start(
     let (_, mut chain) = entries(records, rows)?;
     noted?;
     let clock = Clock::new(wall, last.get());
-    let (mut damage, mut used) = (None, Vec::new());
+    let mut damage = None;
+    let mut used = Vec::new();
     let (mut global, snapshots, facts) = if state.is_started() {
         let Restored {
             global,
@@ -181,7 +182,7 @@ pub(crate) fn start(
     global.set_threads(std::thread::available_parallelism().map_or(1, usize::from));
     let updates = Arc::clone(global.decoded());
     let model_task = ModelTask::new(global, snapshots, keeper, used);
-    Ok(Started {
+    Ok(RecoveredRun {
         state,
         store,
         run,
@@ -250,17 +251,16 @@ fn sweep(run: &RunStore, blobs: &Blobs, keep_updates: bool, version: u64) -> Res
     Ok(if keep_updates { Vec::new() } else { closed.collect() })
 }
 
-/// The blobs that a run needs.
 #[derive(Default)]
-struct Named {
+struct NeededBlobs {
     blobs: BTreeSet<Digest>,
     /// The updates among them, with their rounds.
     updates: Vec<(u64, Digest)>,
 }
 
 /// The blobs that a run needs if updates are kept from the round `first_kept` on.
-fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
-    let mut named = Named::default();
+fn named(run: &RunStore, first_kept: u64) -> Result<NeededBlobs, ServeError> {
+    let mut named = NeededBlobs::default();
     if let Some(facts) = RunMetadata::load(run)? {
         named.blobs.insert(digest(&facts.initial)?);
         named.blobs.extend(facts.aside()?.base);

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use crate::config::live::LiveSettings;
 use crate::error::ServeError;
+use crate::rpc::context::Service;
 use crate::rpc::door::Seats;
 use crate::server::build::Server;
 use crate::server::options::{Ending, Outcome, Serve};
@@ -32,21 +31,19 @@ pub async fn serve(
     Server::build(listener, options).await?.run(shutdown).await
 }
 
-/// Why a server stops.
 enum Stop {
     /// `shutdown` completed, or the run is over.
-    Asked,
-    /// The coordinator ended by itself.
+    Due,
     Coordinator(Result<Arc<State>, ServeError>),
 }
 
 impl Server {
     async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Outcome, ServeError> {
         let stop = tokio::select! {
-            () = shutdown => Stop::Asked,
-            () = over(self.state.clone(), &self.seats, &self.settings, self.exit_when_done) => Stop::Asked,
+            () = shutdown => Stop::Due,
+            () = over(&self.service, &self.tasks.seats) => Stop::Due,
             state = self.coordinator.finished() => Stop::Coordinator(state?),
-            ended = self.calls.finished() => {
+            ended = self.tasks.calls.finished() => {
                 ended??;
                 return Err(ServeError::Listener(std::io::Error::other("it ended")));
             }
@@ -55,33 +52,36 @@ impl Server {
     }
 
     async fn stop(mut self, stop: Stop) -> Result<Outcome, ServeError> {
+        let mut tasks = self.tasks;
         self.stopping.send_replace(true);
-        drop(self.drain);
-        self.reloads.abort().await;
-        if let Some(own) = self.own {
+        drop(tasks.drain);
+        tasks.reloads.abort().await;
+        if let Some(own) = tasks.own {
             own.abort().await;
         }
-        self.door.abort().await;
-        if let Some(port) = self.port {
+        tasks.door.abort().await;
+        if let Some(port) = tasks.port {
             port.abort().await;
         }
-        let within = self.settings.borrow().tuning.stop_within;
-        let calls = tokio::time::timeout(within, self.calls.finished());
-        if calls.await.is_err() {
+        let within = self.service.tuning().stop_within;
+        if tokio::time::timeout(within, tasks.calls.finished()).await.is_err() {
             tracing::warn!("some calls did not finish in time");
         }
-        drop(self.calls);
-        if let Some(admin) = self.admin {
+        drop(tasks.calls);
+        let traffic = Arc::clone(&self.service.traffic);
+        // The registry ends with the last of its users, and lets go of the store.
+        drop(self.service);
+        if let Some(admin) = tasks.admin {
             admin.abort().await;
         }
-        if let Some(mut page) = self.page {
+        if let Some(mut page) = tasks.page {
             // It ends by itself: it watches `stopping`.
             let _ = page.finished().await;
         }
         drop(self.finish);
         let state = match stop {
             Stop::Coordinator(state) => state?,
-            Stop::Asked => self.coordinator.finished().await??,
+            Stop::Due => self.coordinator.finished().await??,
         };
         if let Some(exporter) = self.exporter {
             exporter.finish(trace::FINISH_WITHIN).await;
@@ -90,7 +90,7 @@ impl Server {
             ending: ending(&state),
             version: state.version(),
             model: state.model(),
-            socket: (self.traffic.total().read(), self.traffic.total().written()),
+            socket: (traffic.total().read(), traffic.total().written()),
         })
     }
 }
@@ -107,13 +107,9 @@ fn ending(state: &State) -> Ending {
 }
 
 /// Completes when the run is over, if the server waits for that, and the clients have had time to fetch the last model.
-async fn over(
-    mut state: watch::Receiver<Arc<State>>,
-    seats: &Seats,
-    settings: &watch::Receiver<Arc<LiveSettings>>,
-    exit_when_done: bool,
-) {
-    if !exit_when_done || state.wait_for(|state| state.is_over()).await.is_err() {
+async fn over(service: &Service, seats: &Seats) {
+    let mut state = service.state.clone();
+    if !service.exit_when_done || state.wait_for(|state| state.is_over()).await.is_err() {
         return std::future::pending().await;
     }
     let gone = async {
@@ -121,6 +117,5 @@ async fn over(
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let within = settings.borrow().tuning.stop_within;
-    let _ = tokio::time::timeout(within, gone).await;
+    let _ = tokio::time::timeout(service.tuning().stop_within, gone).await;
 }

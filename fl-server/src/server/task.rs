@@ -10,9 +10,6 @@ impl<T: Send + 'static> Task<T> {
     }
 
     /// Waits until the task has finished. May be dropped and called again until then.
-    ///
-    /// # Errors
-    /// If the task panicked.
     pub(super) async fn finished(&mut self) -> Result<T, tokio::task::JoinError> {
         (&mut self.0).await
     }

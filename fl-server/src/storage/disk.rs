@@ -17,7 +17,7 @@ use fl_cli::folder::advice;
 use fl_proto::open_regular;
 use tokio::time::Instant;
 
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 
 /// Mode of a folder: only the owner may read clients' updates.
 const FOLDER: u32 = 0o700;
@@ -32,12 +32,10 @@ pub struct DiskError {
     /// The operation: `write`, `fsync`, ..
     pub action: &'static str,
     pub path: PathBuf,
-    /// The message of the operating system.
     pub why: String,
     pub kind: ErrorKind,
     /// Whether too many files are open, in this process or on the machine. The disk is fine.
     busy: bool,
-    /// What to do.
     advice: String,
 }
 
@@ -60,7 +58,6 @@ impl DiskError {
         }
     }
 
-    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
@@ -71,7 +68,6 @@ impl DiskError {
     }
 }
 
-/// EMFILE and ENFILE.
 fn is_busy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
@@ -97,7 +93,6 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
     Ok(paths)
 }
 
-/// The effect of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// Ends the process at once, as SIGKILL does, in the middle of a write.
@@ -129,7 +124,6 @@ impl Fault {
         }
     }
 
-    /// Points passed so far.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
@@ -139,14 +133,14 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("a fault is `abort@N`, `full@N` or `busy@N` with N from 1, not `{text}`");
-        let (kind, at) = text.split_once('@').ok_or_else(bad)?;
-        let at = at.parse().ok().filter(|&at| at > 0).ok_or_else(bad)?;
-        match kind {
-            "abort" => Ok(Self::new(FaultKind::Abort, at)),
-            "full" => Ok(Self::new(FaultKind::Full, at)),
-            "busy" => Ok(Self::new(FaultKind::Busy, at)),
-            _ => Err(bad()),
+        let (kind, at) = text.split_once('@').unwrap_or((text, ""));
+        match (kind, at.parse()) {
+            ("abort", Ok(at @ 1..)) => Ok(Self::new(FaultKind::Abort, at)),
+            ("full", Ok(at @ 1..)) => Ok(Self::new(FaultKind::Full, at)),
+            ("busy", Ok(at @ 1..)) => Ok(Self::new(FaultKind::Busy, at)),
+            _ => Err(format!(
+                "a fault is `abort@N`, `full@N` or `busy@N` with N from 1, not `{text}`"
+            )),
         }
     }
 }
@@ -181,7 +175,6 @@ impl Disk {
         }
     }
 
-    /// Creates the folder and those above it.
     pub fn create_dir(&self, path: &Path) -> Result<(), DiskError> {
         if path.is_dir() {
             return Ok(());
@@ -306,7 +299,8 @@ impl Disk {
 
     /// Opens something. A patient disk retries until a file descriptor is free.
     fn opened<T>(&self, action: &'static str, path: &Path, open: impl Fn() -> io::Result<T>) -> Result<T, DiskError> {
-        let (mut pause, mut limited) = (BACK_OFF, RateLimited::default());
+        let mut pause = BACK_OFF;
+        let mut limited = LogLimit::default();
         loop {
             match self.busy().map_or_else(&open, Err) {
                 Err(error) if self.patient && is_busy(&error) => {

@@ -9,10 +9,8 @@ use fl_compress::{Digest, Error, Kinds, Layout, Role, TensorSpec, doubtful, kind
 
 use crate::storage::disk::open_file;
 
-/// Initial weights of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FirstWeights {
-    /// The tensors that travel.
     pub(crate) layout: Layout,
     /// `[layout.len()]`
     pub(crate) values: Vec<f32>,
@@ -58,32 +56,18 @@ impl Origin {
     }
 }
 
-/// A file of first weights cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// There is no such file.
     #[error("model {} is not there; make it with `fl-client init --learner NAME -o {}`", .0.display(), .0.display())]
     Missing(PathBuf),
-    /// The file cannot be read.
     #[error("model {}: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The message of the operating system.
-        why: io::Error,
-    },
+    Unreadable { path: PathBuf, why: io::Error },
     /// The file is no safetensors file, or holds a tensor of an unknown type or a value that is not finite.
     #[error("model {}: {why}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and with which tensor.
-        why: Error,
-    },
+    Invalid { path: PathBuf, why: Error },
     /// The roles of the run.toml do not suit the tensors of the file.
     #[error("model {}: {why}", path.display())]
     Roles {
-        /// The file.
         path: PathBuf,
         /// Key, tensor and remedy.
         why: String,
@@ -100,14 +84,12 @@ pub(crate) type Assign<'a> = &'a dyn Fn(&[TensorSpec], &Kinds) -> Result<Vec<Rol
 /// If the file cannot be read, is not a safetensors file, has a tensor of an unknown type or a value that is not finite, or
 /// the roles do not suit its tensors; the text names the file and the tensor.
 pub(crate) fn read(path: &Path, assign: Assign<'_>) -> Result<FirstWeights, WeightsError> {
-    let read = || {
-        let mut bytes = Vec::new();
-        open_file(path)?.read_to_end(&mut bytes).map(|_| bytes)
-    };
-    let bytes = read().map_err(|why| unreadable(path, why))?;
+    let mut bytes = Vec::new();
+    let read = open_file(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|why| unreadable(path, why))?;
     from_bytes(&bytes, assign).map_err(|why| match why {
-        Refused::File(why) => invalid(path, why),
-        Refused::Roles(why) => WeightsError::Roles {
+        WeightsFault::File(why) => invalid(path, why),
+        WeightsFault::Roles(why) => WeightsError::Roles {
             path: path.to_owned(),
             why,
         },
@@ -115,9 +97,6 @@ pub(crate) fn read(path: &Path, assign: Assign<'_>) -> Result<FirstWeights, Weig
 }
 
 /// Reads the notes of the file at `path`, from its header only.
-///
-/// # Errors
-/// As [`read`], for the header.
 pub(crate) fn origin(path: &Path) -> Result<Origin, WeightsError> {
     let file = open_file(path).map_err(|why| unreadable(path, why))?;
     let notes = weights::read_notes(io::BufReader::new(file));
@@ -138,24 +117,26 @@ fn invalid(path: &Path, why: Error) -> WeightsError {
     WeightsError::Invalid { path, why }
 }
 
-/// What is wrong with a file of first weights.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum WeightsFault {
     #[error(transparent)]
     File(#[from] Error),
     #[error("{0}")]
     Roles(String),
 }
 
-fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused> {
+fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, WeightsFault> {
     let file = TensorFile::parse(bytes)?;
     let specs: Vec<TensorSpec> = file
         .tensors()
         .map(|(name, tensor)| TensorSpec::new(name, tensor.shape(), tensor.dtype, Role::default()))
         .collect();
     let kinds = kinds(file.notes())?;
-    let roles = assign(&specs, &kinds).map_err(Refused::Roles)?;
-    let (mut travelling, mut aside, mut frozen, mut raw) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let roles = assign(&specs, &kinds).map_err(WeightsFault::Roles)?;
+    let mut travelling = Vec::new();
+    let mut aside = Vec::new();
+    let mut frozen = Vec::new();
+    let mut raw = Vec::new();
     for (((_, tensor), spec), role) in file.tensors().zip(specs).zip(roles) {
         let spec = TensorSpec { role, ..spec };
         spec.check()?;
@@ -173,10 +154,10 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
     let doubtful = doubtful(&layout, &kinds);
     let mut values = vec![0.0; layout.len()];
     file.values(&layout, &mut values).map_err(|why| match why {
-        Error::NotFinite(tensor) => Refused::Roles(format!(
+        Error::NotFinite(tensor) => WeightsFault::Roles(format!(
             "{tensor} is not finite and cannot be trained; name the tensor of a mask in `model.frozen`, or in `model.local`"
         )),
-        other => Refused::File(other),
+        other => WeightsFault::File(other),
     })?;
     Ok(FirstWeights {
         layout,
@@ -189,9 +170,6 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
 }
 
 /// The file of frozen tensors, if there are any. `raw`: the bytes of each.
-///
-/// # Errors
-/// As [`BasePlan::of`] and [`BasePlan::file`].
 pub(crate) fn base<R: AsRef<[u8]>>(frozen: &[TensorSpec], raw: &[R]) -> Result<Option<Base>, Error> {
     let Some(plan) = BasePlan::of(frozen)? else {
         return Ok(None);

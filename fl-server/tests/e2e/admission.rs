@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fl_proto::{Authority, Issued, Role};
-use fl_server::{LiveSettings, Reload, Reloaded};
+use fl_server::{LiveSettings, Reload, ServerFiles};
 use time::OffsetDateTime;
 use tonic::Code;
 use tonic::client::Grpc;
@@ -114,7 +114,7 @@ async fn a_certificate_that_stops_to_count_ends_every_call_of_its_open_connectio
     };
     let read = Arc::clone(&trusted);
     options.reload = Some(Reload::new(move || {
-        Ok(Reloaded {
+        Ok(ServerFiles {
             authority: read.lock().unwrap().clone(),
             own: own.clone(),
             page: None,

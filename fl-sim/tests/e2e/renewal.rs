@@ -13,7 +13,7 @@ use fl_compress::Layout;
 use fl_proto::{Authority, Issued};
 use fl_server::disk::Disk;
 use fl_server::store::{Store, Table};
-use fl_server::{Enrollment, Event, LiveSettings, Outcome, Reload, Reloaded, RunPlan, Serve};
+use fl_server::{Enrollment, Event, LiveSettings, Outcome, Reload, RunPlan, Serve, ServerFiles};
 use fl_sim::ready::{self, Ready};
 use fl_sim::workload::TASK;
 use time::OffsetDateTime;
@@ -198,7 +198,7 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
 fn reload(dir: &Path, own: &Issued, settings: LiveSettings) -> Reload {
     let (authority, own) = (dir.join("authority.pem"), own.clone());
     Reload::new(move || {
-        Ok(Reloaded {
+        Ok(ServerFiles {
             authority: std::fs::read_to_string(&authority).map_err(|error| error.to_string())?,
             own: own.clone(),
             page: None,

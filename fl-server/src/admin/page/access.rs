@@ -24,12 +24,12 @@ use crate::rpc::admission::{Admission, CallKind};
 
 /// The caller's certificate, verified; an extension of the requests of its connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shown(Option<Arc<Credential>>);
+pub(super) struct CallerCertificate(Option<Arc<Credential>>);
 
 /// What a request shows; an extension of it, so that a long answer can be looked at again.
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
-    pub(super) shown: Shown,
+    pub(super) shown: CallerCertificate,
     pub(super) headers: HeaderMap,
 }
 
@@ -43,7 +43,6 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Decides about a request.
     pub(super) fn entry(&self, evidence: &Evidence) -> Entry {
         match self.operator(&evidence.shown) {
             Some(_) => Entry::Allowed,
@@ -52,7 +51,7 @@ impl Access {
     }
 
     /// The operator, if the certificate is one's and is admitted.
-    pub(super) fn operator<'a>(&self, Shown(shown): &'a Shown) -> Option<&'a Arc<Credential>> {
+    pub(super) fn operator<'a>(&self, CallerCertificate(shown): &'a CallerCertificate) -> Option<&'a Arc<Credential>> {
         let shown = shown.as_ref()?;
         self.admission.admit(CallKind::Page, shown).is_ok().then_some(shown)
     }
@@ -89,11 +88,12 @@ where
     S: Send + 'static,
 {
     type Stream = <RustlsAcceptor<Limit> as Accept<I, S>>::Stream;
-    type Service = AddExtension<<RustlsAcceptor<Limit> as Accept<I, S>>::Service, Shown>;
+    type Service = AddExtension<<RustlsAcceptor<Limit> as Accept<I, S>>::Service, CallerCertificate>;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, io: I, service: S) -> Self::Future {
-        let (accepted, certificates) = (self.tls.accept(io, service), self.certificates.clone());
+        let accepted = self.tls.accept(io, service);
+        let certificates = self.certificates.clone();
         Box::pin(async move {
             let (stream, service) = accepted.await?;
             let chain = stream.get_ref().1.peer_certificates();
@@ -101,7 +101,7 @@ where
                 let certificates = Arc::clone(&certificates.borrow());
                 Credential::of(chain, &certificates.authorities).ok().map(Arc::new)
             });
-            Ok((stream, Extension(Shown(shown)).layer(service)))
+            Ok((stream, Extension(CallerCertificate(shown)).layer(service)))
         })
     }
 }

@@ -1,39 +1,27 @@
 //! Access to the admin address. On a loopback address, every user of this machine has access, but not pages of other
 //! sites in a browser. On any other address, requests need the token.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 
 /// Domain separation of the session's hash.
 const SESSION: &str = "fl-server 2026 admin session";
-/// Name of the session's cookie.
 const COOKIE: &str = "fl_session";
 /// Lifetime of a session in seconds.
 const LASTS: u32 = 24 * 3600;
-/// Least characters of a token.
 pub(crate) const LEAST: usize = 32;
 
-/// The rule for requests.
 #[derive(Debug, Clone)]
 pub(crate) enum AuthGuard {
     /// The request's host must be this machine.
     Loopback,
     /// The request must carry the token, or the session cookie.
-    Token {
-        /// BLAKE3 of the token.
-        token: blake3::Hash,
-        /// The value of the cookie.
-        session: blake3::Hash,
-    },
+    Token { token: blake3::Hash, session: blake3::Hash },
 }
 
-/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Allowed.
     Allowed,
-    /// The token is missing.
     Login,
-    /// The request's host is not this machine.
     Foreign,
 }
 
@@ -46,25 +34,19 @@ impl AuthGuard {
         }
     }
 
-    /// Decides about a request with these headers.
     pub(crate) fn entry(&self, headers: &HeaderMap) -> Entry {
-        let text = |name| {
-            headers
-                .get(name)
-                .and_then(|value: &header::HeaderValue| value.to_str().ok())
-        };
         match self {
             Self::Loopback => {
                 let named_once = headers.get_all(header::HOST).iter().count() == 1;
-                if named_once && text(header::HOST).is_some_and(is_loopback) {
+                if named_once && text(headers, &header::HOST).is_some_and(is_loopback) {
                     Entry::Allowed
                 } else {
                     Entry::Foreign
                 }
             }
             Self::Token { session, .. } => {
-                let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-                let mut cookies = text(header::COOKIE).unwrap_or_default().split("; ");
+                let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+                let mut cookies = text(headers, &header::COOKIE).unwrap_or_default().split("; ");
                 let cookie = cookies.find_map(|cookie| cookie.strip_prefix(COOKIE)?.strip_prefix('='));
                 // Hashes are compared in constant time.
                 let shown = cookie.and_then(|cookie| blake3::Hash::from_hex(cookie).ok());
@@ -77,7 +59,6 @@ impl AuthGuard {
         }
     }
 
-    /// Whether this is the token.
     pub(crate) fn is_token(&self, shown: &str) -> bool {
         match self {
             Self::Loopback => false,
@@ -95,6 +76,10 @@ impl AuthGuard {
             )),
         }
     }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
 /// Whether a `Host` header is a loopback name: another site's DNS name is refused (DNS rebinding).

@@ -14,7 +14,6 @@ use tower::Layer;
 
 use crate::rpc::revocable::Revocable;
 
-/// The places of the admin address.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     places: usize,
@@ -81,34 +80,30 @@ impl Place {
 }
 
 impl<I, S> Accept<I, S> for Limit {
-    type Stream = Held<I>;
+    type Stream = Connection<I>;
     type Service = AddExtension<S, Place>;
     type Future = std::future::Ready<io::Result<(Self::Stream, Self::Service)>>;
 
     fn accept(&self, io: I, service: S) -> Self::Future {
-        let full = || {
-            io::Error::new(
-                io::ErrorKind::ConnectionRefused,
-                "too many connections to the admin page",
-            )
+        let Some((place, ended)) = self.take() else {
+            let why = "too many connections to the admin page";
+            return std::future::ready(Err(io::Error::new(io::ErrorKind::ConnectionRefused, why)));
         };
-        std::future::ready(self.take().ok_or_else(full).map(|(place, ended)| {
-            let service = Extension(place.clone()).layer(service);
-            let why = "a newer connection has taken this one's place";
-            let kind = io::ErrorKind::ConnectionAborted;
-            (Held::new(io, ended, kind, why, Taken(place)), service)
-        }))
+        let service = Extension(place.clone()).layer(service);
+        let why = "a newer connection has taken this one's place";
+        let kind = io::ErrorKind::ConnectionAborted;
+        let connection = Connection::new(io, ended, kind, why, PlaceGuard(place));
+        std::future::ready(Ok((connection, service)))
     }
 }
 
-/// A connection and its place.
-pub(super) type Held<I> = Revocable<I, Taken>;
+pub(super) type Connection<I> = Revocable<I, PlaceGuard>;
 
 /// A place, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Taken(Place);
+pub(super) struct PlaceGuard(Place);
 
-impl Drop for Taken {
+impl Drop for PlaceGuard {
     fn drop(&mut self) {
         self.0.leave();
     }

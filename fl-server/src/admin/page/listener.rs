@@ -31,17 +31,11 @@ pub struct Live {
     own: Option<Issued>,
 }
 
-/// Why the page cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
     /// The address is in use, not this machine's, or not permitted.
     #[error("cannot listen on {address} for the admin page: {why}")]
-    Address {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        why: String,
-    },
+    Address { address: SocketAddr, why: String },
     /// The token is missing or too short.
     #[error("{0}")]
     Token(String),
@@ -80,23 +74,18 @@ impl Live {
     }
 
     /// Checks what [`Live::bind`] needs to serve at `address`, without listening.
-    ///
-    /// # Errors
-    /// `Token`, `Certificate`.
     pub(crate) fn check(address: SocketAddr, token: Option<&str>, own: &Issued) -> Result<AuthGuard, LiveError> {
         Ok(if address.ip().is_loopback() {
             AuthGuard::Loopback
         } else {
             let token = token.map(str::trim).filter(|token| token.len() >= auth_guard::LEAST);
-            let short = || {
-                let text = format!(
+            let Some(token) = token else {
+                return Err(LiveError::Token(format!(
                     "{address} can be reached from other machines: that needs a token of at least {} characters",
                     auth_guard::LEAST
-                );
-                LiveError::Token(text)
+                )));
             };
-            let token = token.ok_or_else(short)?;
-            check_certificate(own)?;
+            check_certificate(own).map_err(LiveError::Certificate)?;
             AuthGuard::with_token(token)
         })
     }
@@ -104,21 +93,21 @@ impl Live {
     /// The address of the page for a browser on this machine: `http://127.0.0.1:7071/`.
     pub fn url(&self) -> String {
         let scheme = if self.own.is_some() { "https" } else { "http" };
-        match self.address.ip().is_unspecified() {
-            true => format!("{scheme}://localhost:{}/", self.address.port()),
-            false => format!("{scheme}://{}/", self.address),
+        if self.address.ip().is_unspecified() {
+            return format!("{scheme}://localhost:{}/", self.address.port());
         }
+        format!("{scheme}://{}/", self.address)
     }
 
     /// Serves the page until the server stops, then closes every connection, so that none keeps the store open.
     pub(crate) async fn serve(self, sources: Sources) {
         let url = self.url();
-        let certificates = sources.certificates.clone();
+        let certificates = sources.service.admission.certificates.clone();
         let tls = match self.own.map(|own| operators_tls(own, certificates.clone())).transpose() {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, url, "the admin page is not served"),
         };
-        let mut stopping = sources.stopping.clone();
+        let mut stopping = sources.service.stopping.clone();
         let app = snapshot::start(sources, self.gate);
         let service = routes::router(app).into_make_service_with_connect_info::<SocketAddr>();
         let handle = Handle::new();
@@ -128,12 +117,6 @@ impl Live {
             stop.graceful_shutdown(Some(CLOSE_TIMEOUT));
         });
         let limit = Limit::new(PAGE_CONNECTIONS);
-        let impatient = |builder: &mut Builder<TokioExecutor>| {
-            builder
-                .http1()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS_WITHIN);
-        };
         let served = match tls {
             None => match axum_server::from_tcp(self.listener) {
                 Ok(server) => {
@@ -164,6 +147,13 @@ impl Live {
     }
 }
 
+fn impatient(builder: &mut Builder<TokioExecutor>) {
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN);
+}
+
 /// TLS 1.3 that asks for an operator's certificate, and follows changes of the certificates. `own`: the page's own, until they
 /// name another.
 fn operators_tls(own: Issued, mut certificates: watch::Receiver<Arc<Certificates>>) -> Result<RustlsConfig, TlsError> {
@@ -183,26 +173,21 @@ fn operators_tls(own: Issued, mut certificates: watch::Receiver<Arc<Certificates
 }
 
 /// Whether a certificate and its key (PEM) can be used.
-fn check_certificate(own: &Issued) -> Result<(), LiveError> {
-    let bad = |why: &dyn std::fmt::Display| LiveError::Certificate(why.to_string());
+fn check_certificate(own: &Issued) -> Result<(), String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect();
-    let chain = chain.map_err(|e| bad(&e))?;
+    let chain = chain.map_err(|error| error.to_string())?;
     if chain.is_empty() {
-        return Err(bad(&"the certificate's file holds none"));
+        return Err("the certificate's file holds none".to_owned());
     }
     let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes());
-    let key = key.map_err(|e| bad(&format!("the key's file holds none ({e})")))?;
+    let key = key.map_err(|error| format!("the key's file holds none ({error})"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| bad(&e))?
+        .map_err(|error| error.to_string())?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|e| {
-            bad(&format!(
-                "the key is not that of the certificate, or neither can be used ({e})"
-            ))
-        })?;
+        .map_err(|error| format!("the key is not that of the certificate, or neither can be used ({error})"))?;
     Ok(())
 }
 

@@ -16,13 +16,12 @@ use axum::{Extension, Router};
 use serde::Deserialize;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::access::{Evidence, Shown, reading};
+use super::access::{CallerCertificate, Evidence, reading};
 use super::auth_guard::Entry;
 use super::connection_limit::Place;
-use super::metrics::{self, Measured, Process};
+use super::metrics::{self, Inputs, Process};
 use super::snapshot::Dashboard;
 
-/// Content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of Prometheus' own text format.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -30,9 +29,7 @@ const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 const MAX_BODY: usize = 4096;
 /// Timeout from the head of a request to the head of its response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// Delay after a wrong token.
 const PENALTY: Duration = Duration::from_secs(1);
-/// The path of the login form.
 const LOGIN: &str = "/login";
 
 pub(super) fn router(app: Arc<Dashboard>) -> Router {
@@ -53,13 +50,21 @@ pub(super) fn router(app: Arc<Dashboard>) -> Router {
 async fn guard(State(app): State<Arc<Dashboard>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let evidence = Evidence {
-        shown: request.extensions().get::<Shown>().cloned().unwrap_or_default(),
+        shown: request
+            .extensions()
+            .get::<CallerCertificate>()
+            .cloned()
+            .unwrap_or_default(),
         headers: request.headers().clone(),
     };
     if let Some(operator) = app.access.operator(&evidence.shown)
         && let Some(ConnectInfo(address)) = request.extensions().get::<ConnectInfo<SocketAddr>>()
     {
-        app.sources.registry.joined(reading(operator, address.ip())).await;
+        app.sources
+            .service
+            .registry
+            .joined(reading(operator, address.ip()))
+            .await;
     }
     let entry = app.access.entry(&evidence);
     if entry == Entry::Login && evidence.headers.contains_key(header::AUTHORIZATION) {
@@ -103,7 +108,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 }
 
 async fn page(State(app): State<Arc<Dashboard>>) -> Response {
-    Html(fl_report::live_page(app.sources.plan.name.as_str(), &app.nonce)).into_response()
+    Html(fl_report::live_page(app.sources.service.plan.name.as_str(), &app.nonce)).into_response()
 }
 
 async fn report(State(app): State<Arc<Dashboard>>) -> Response {
@@ -136,30 +141,19 @@ async fn stream(State(app): State<Arc<Dashboard>>, Extension(evidence): Extensio
         // A new viewer does not wait for the next tick.
         let first = serde_json::to_string(&app.view().await).unwrap_or_default();
         drop(app);
-        if events
-            .send(Ok(Event::default().event("live").data(first)))
-            .await
-            .is_err()
-        {
-            return;
-        }
+        let mut event = Event::default().event("live").data(first);
         let mut told = None;
-        while ticks.changed().await.is_ok() && access.entry(&evidence) == Entry::Allowed {
-            let tick = ticks.borrow_and_update().clone();
-            if events
-                .send(Ok(Event::default().event("live").data(&*tick.live)))
-                .await
-                .is_err()
-            {
+        // Until the viewer is gone.
+        while events.send(Ok(event)).await.is_ok() {
+            if ticks.changed().await.is_err() || access.entry(&evidence) != Entry::Allowed {
                 return;
             }
+            let tick = ticks.borrow_and_update().clone();
+            event = Event::default().event("live").data(&*tick.live);
             if told.replace(tick.mark) != Some(tick.mark) {
                 let data = format!("{{\"version\":{}}}", tick.mark.version);
-                if events
-                    .send(Ok(Event::default().event("report").data(data)))
-                    .await
-                    .is_err()
-                {
+                let report = Event::default().event("report").data(data);
+                if events.send(Ok(report)).await.is_err() {
                     return;
                 }
             }
@@ -175,21 +169,22 @@ async fn prometheus(State(app): State<Arc<Dashboard>>, headers: HeaderMap) -> Re
     let Some(moment) = moment else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
     };
-    let measured = Measured {
+    let measured = Inputs {
         view: &view,
         known: &moment.known,
         version: moment.state.version(),
         clients: &moment.clients,
         open: moment.pending.total(),
-        edge: &app.sources.edge,
+        edge: &app.sources.service.edge,
         process: Process::now(app.since),
     };
     match metrics::text(&measured) {
         Ok(text) => {
             let asked = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            match asked.is_none_or(|accept| accept.contains("application/openmetrics-text")) {
-                true => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-                false => ([(header::CONTENT_TYPE, CLASSIC)], metrics::classic(&text)).into_response(),
+            if asked.is_none_or(|accept| accept.contains("application/openmetrics-text")) {
+                ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
+            } else {
+                ([(header::CONTENT_TYPE, CLASSIC)], metrics::classic(&text)).into_response()
             }
         }
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use fl_report::Costs;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::access::Access;
@@ -19,13 +19,10 @@ use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
 use crate::reporting::moment::{Moment, Moved};
 
-/// State shared by all requests.
 #[derive(Debug)]
 pub(super) struct Dashboard {
     pub(super) sources: Sources,
-    /// Who may read it.
     pub(super) access: Access,
-    /// When serving began.
     pub(super) since: Millis,
     /// The nonce of the page's scripts, for its content security policy.
     pub(super) nonce: String,
@@ -40,7 +37,6 @@ pub(super) struct Dashboard {
     pub(super) streams: Arc<Semaphore>,
 }
 
-/// The snapshot of one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tick {
     /// `live.json`.
@@ -59,19 +55,26 @@ pub(super) struct Fingerprint {
     is_left: bool,
 }
 
-/// The inputs of a report: records, ledger rows, bytes on the sockets and of these on disk, and connected clients.
-type Made = (u64, u64, (u64, u64), Flow, u64);
+/// What a report is made of.
+#[derive(Debug, PartialEq)]
+struct ReportInputs {
+    records: u64,
+    rows: u64,
+    /// Bytes on the sockets.
+    meter: (u64, u64),
+    /// Those that are not on disk.
+    unkept: Flow,
+    withheld: u64,
+}
 
-/// A report, and what it was made of.
 #[derive(Debug)]
 struct LastReport {
-    made: Made,
+    inputs: ReportInputs,
     /// Of these, the prices.
     settings: Arc<LiveSettings>,
     json: Bytes,
 }
 
-/// The meter's last readings.
 #[derive(Debug, Default)]
 struct Rates {
     read_at: Millis,
@@ -86,11 +89,11 @@ pub(super) fn start(sources: Sources, guard: AuthGuard) -> Arc<Dashboard> {
     // Without random bytes the nonce is constant: the policy is a second defense, and the page has no foreign content.
     let _ = getrandom::fill(&mut nonce);
     let app = Arc::new(Dashboard {
-        since: sources.clock.now(),
+        since: sources.service.clock.now(),
         access: Access {
             guard,
-            settings: sources.settings.clone(),
-            admission: sources.admission.clone(),
+            settings: sources.service.settings.clone(),
+            admission: sources.service.admission.clone(),
         },
         sources,
         nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),
@@ -123,30 +126,28 @@ async fn refresh_loop(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick
 }
 
 impl Dashboard {
-    /// The live view of the run.
     pub(super) async fn view(&self) -> View {
         self.view_and_moment().await.0
     }
 
     /// The run and its ledger now; `None` if the server is stopping.
     async fn moment(&self) -> Option<Moment> {
-        let (reply, moment) = oneshot::channel();
-        self.sources.commands.send(Command::Moment { reply }).await.ok()?;
-        moment.await.ok()
+        let service = &self.sources.service;
+        service.ask(|reply| Command::Moment { reply }).await.ok()
     }
 
     /// The live view of the run, and the moment that it shows.
     pub(super) async fn view_and_moment(&self) -> (View, Option<Moment>) {
-        let (reply, present) = oneshot::channel();
-        let _ = self.sources.commands.send(Command::Present { reply }).await;
+        let service = &self.sources.service;
+        let attendance = service.ask(|reply| Command::Present { reply }).await;
         let Attendance {
             present,
             paused,
             waiting,
             ..
-        } = present.await.unwrap_or_default();
+        } = attendance.unwrap_or_default();
         let moment = self.moment().await;
-        let total = self.sources.traffic.total();
+        let total = service.traffic.total();
         let meter = moment
             .as_ref()
             .map_or_else(|| (total.read(), total.written()), |moment| moment.meter);
@@ -160,49 +161,51 @@ impl Dashboard {
             }
         };
         let state = moment.as_ref().map(|moment| Arc::clone(&moment.state));
-        let state = state.unwrap_or_else(|| Arc::clone(&self.sources.state.borrow()));
+        let state = state.unwrap_or_else(|| service.state());
         let known = moment.as_ref().map(|moment| moment.known.clone());
-        let own = self.sources.certificates.borrow().lifetimes();
+        let own = service.admission.certificates.borrow().lifetimes();
         let around = ViewContext {
-            plan: &self.sources.plan,
-            now: self.sources.clock.now(),
-            wall: self.sources.clock.wall(),
-            known: known.unwrap_or_else(|| self.sources.status.known()),
+            plan: &service.plan,
+            now: service.clock.now(),
+            wall: service.clock.wall(),
+            known: known.unwrap_or_else(|| service.events.status.known()),
             moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
             paused,
             waiting,
             throughput,
-            certificates: self.sources.registry.ending().await,
+            certificates: service.registry.ending().await,
             own: &own,
         };
         (View::new(&state, around), moment)
     }
 
     /// The report of the served run, as JSON for the page. Cached until something changes.
-    ///
-    /// # Errors
-    /// Those of the store.
     pub(super) async fn report(self: &Arc<Self>) -> Result<Bytes, String> {
         let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
-        let run = self.sources.plan.name.to_string();
+        let service = &self.sources.service;
+        let run = service.plan.name.to_string();
         let served = self.moment().await.map(|moment| Served { run, moment });
-        let made = served.as_ref().map(|Served { moment, .. }| {
-            let Moment { records, rows, .. } = moment;
-            (*records, *rows, moment.meter, moment.unkept(), moment.withheld)
+        let inputs = served.as_ref().map(|Served { moment, .. }| ReportInputs {
+            records: moment.records,
+            rows: moment.rows,
+            meter: moment.meter,
+            unkept: moment.unkept(),
+            withheld: moment.withheld,
         });
-        let prices = Arc::clone(&self.sources.settings.borrow());
+        let prices = Arc::clone(&service.settings.borrow());
         if let Some(last) = self.last().as_ref()
-            && Some(last.made) == made
+            && Some(&last.inputs) == inputs.as_ref()
             && last.settings.costs == prices.costs
         {
             return Ok(last.json.clone());
         }
-        let (app, settings) = (Arc::clone(self), Arc::clone(&prices));
+        let app = Arc::clone(self);
+        let settings = Arc::clone(&prices);
         let json = tokio::task::spawn_blocking(move || {
             let report = inspect::report(
                 &app.sources.store,
-                Some(app.sources.plan.name.as_str()),
+                Some(app.sources.service.plan.name.as_str()),
                 served.as_ref(),
             );
             let mut report = report.map_err(|e| e.to_string())?;
@@ -210,8 +213,8 @@ impl Dashboard {
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
         let json: Bytes = json.await.map_err(|e| e.to_string())??.into();
-        *self.last() = made.map(|made| LastReport {
-            made,
+        *self.last() = inputs.map(|inputs| LastReport {
+            inputs,
             settings: prices,
             json: json.clone(),
         });
@@ -223,17 +226,20 @@ impl Dashboard {
     }
 
     fn mark(&self, moment: Option<&Moment>) -> Fingerprint {
-        let state = self.sources.state.borrow();
+        let service = &self.sources.service;
+        let state = service.state();
         Fingerprint {
             is_left: state.is_over() && moment.is_some_and(|moment| moment.withheld == 0),
             version: state.version(),
-            progress: self.sources.status.progress(),
+            progress: service.events.status.progress(),
             is_over: state.is_over(),
         }
     }
 
     fn measure(&self) {
-        let (now, total) = (self.sources.clock.now(), self.sources.traffic.total());
+        let service = &self.sources.service;
+        let now = service.clock.now();
+        let total = service.traffic.total();
         let socket = (total.read(), total.written());
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_sub(rates.read_at).max(1);
@@ -242,6 +248,7 @@ impl Dashboard {
             0 => (0, 0),
             _ => (per_s(socket.0, rates.socket.0), per_s(socket.1, rates.socket.1)),
         };
-        (rates.read_at, rates.socket) = (now, socket);
+        rates.read_at = now;
+        rates.socket = socket;
     }
 }

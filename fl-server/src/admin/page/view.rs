@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use fl_proto::{ClientId, Lifetime};
 use serde::Serialize;
-use time::OffsetDateTime;
 
-use crate::clock::Millis;
+use crate::clock::{Millis, moment};
 use crate::config::plan::RunPlan;
 use crate::identity::{Kind, ends_soon, renewal};
 use crate::reporting::moment::Moved;
@@ -15,7 +14,6 @@ use crate::telemetry::event::Waiting;
 use crate::telemetry::paused::Paused;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
-/// The run at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct View {
     pub(crate) now_ms: Millis,
@@ -46,7 +44,6 @@ pub(crate) struct View {
     pub(crate) certificates: Vec<Certificate>,
 }
 
-/// One client of the open round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Member {
     pub(crate) client: String,
@@ -61,20 +58,14 @@ pub(crate) struct Member {
     pub(crate) finished_ms: Option<Millis>,
 }
 
-/// Throughput of the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Throughput {
-    /// Bytes a second.
     pub(crate) up_per_s: u64,
-    /// Bytes a second.
     pub(crate) down_per_s: u64,
-    /// Bytes since the server was started.
     pub(crate) socket_up: u64,
-    /// Bytes since the server was started.
     pub(crate) socket_down: u64,
 }
 
-/// The expiry of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Certificate {
     pub(crate) name: String,
@@ -90,15 +81,13 @@ pub(crate) struct Certificate {
 
 impl Certificate {
     fn new(name: &str, kind: Kind, lifetime: &Lifetime, now: Millis) -> Self {
-        let now = OffsetDateTime::from_unix_timestamp((now / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let millis = |at: OffsetDateTime| at.unix_timestamp().saturating_mul(1000);
         Self {
             name: name.to_owned(),
             kind: kind.as_str(),
-            ends_ms: millis(lifetime.expires),
-            renewal_ms: millis(renewal(kind, lifetime)),
+            ends_ms: lifetime.expires.unix_timestamp().saturating_mul(1000),
+            renewal_ms: renewal(kind, lifetime).unix_timestamp().saturating_mul(1000),
             ends: lifetime.expires.date().to_string(),
-            ends_soon: ends_soon(kind, lifetime, now),
+            ends_soon: ends_soon(kind, lifetime, moment(now)),
         }
     }
 }
@@ -116,16 +105,16 @@ pub(crate) struct ViewContext<'a> {
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     pub(crate) moved: Option<Moved>,
-    /// Lifetimes of the clients' certificates.
     pub(crate) certificates: Vec<(ClientId, Lifetime)>,
     /// Those of the authority's and the server's.
     pub(crate) own: &'a [(Kind, Lifetime)],
 }
 
 impl View {
-    /// The current state of the run.
     pub(crate) fn new(state: &State, around: ViewContext<'_>) -> Self {
-        let (plan, known, present) = (around.plan, around.known, around.present);
+        let plan = around.plan;
+        let known = around.known;
+        let present = around.present;
         let paused: BTreeSet<&str> = around.paused.iter().map(|paused| paused.client.as_str()).collect();
         let open = state.round();
         let (phase, message) = phase(state, plan);
@@ -139,23 +128,19 @@ impl View {
             Phase::Training(round) => Some(round.closes_at(&plan.cohort)),
             _ => deadline_ms,
         };
-        let member = |client: &ClientId, round: &Round| {
-            let connected = (&present, &paused);
-            member(client, round, &known, connected, reached.is_some())
-        };
         let cohort = open.map_or_else(Vec::new, |round| {
-            round.cohort.iter().map(|client| member(client, round)).collect()
+            let members = round.cohort.iter();
+            members
+                .map(|client| member(client, round, &known, (&present, &paused), reached.is_some()))
+                .collect()
         });
-        let clients = around.certificates.iter();
-        let certificates = around
-            .own
-            .iter()
-            .map(|(kind, lifetime)| Certificate::new(kind.as_str(), *kind, lifetime, around.wall))
-            .chain(
-                clients
-                    .map(|(client, lifetime)| Certificate::new(client.as_str(), Kind::Client, lifetime, around.wall)),
-            )
-            .collect();
+        let mut certificates = Vec::new();
+        for (kind, lifetime) in around.own {
+            certificates.push(Certificate::new(kind.as_str(), *kind, lifetime, around.wall));
+        }
+        for (client, lifetime) in &around.certificates {
+            certificates.push(Certificate::new(client.as_str(), Kind::Client, lifetime, around.wall));
+        }
         Self {
             now_ms: around.now,
             wall_ms: around.wall,

@@ -8,7 +8,7 @@ use crate::cli::failure::Failure;
 use crate::cli::source;
 use crate::config::live::{LiveSettings, OwnPaths, Takes};
 use crate::config::server::ServerConfig;
-use crate::rpc::reload::{Reload, Reloaded};
+use crate::rpc::reload::{Reload, ServerFiles};
 
 /// Reads `server` again, whenever it is asked to. `lifetime`: of renewed certificates in milliseconds, in place of the file's.
 pub(super) fn reload(server: PathBuf, config: &ServerConfig, lifetime: Option<u64>) -> Reload {
@@ -27,7 +27,7 @@ fn read(
     started: &ServerConfig,
     last: &ServerConfig,
     lifetime: Option<u64>,
-) -> Result<(Reloaded, ServerConfig), Failure> {
+) -> Result<(ServerFiles, ServerConfig), Failure> {
     let (_, config) = source::federation(server)?;
     let (authority, own) = source::certificates(&config)?;
     // The page stays where it is.
@@ -36,7 +36,7 @@ fn read(
         .map(|address| source::page(&config, address))
         .transpose()?;
     let (token, page) = page.unzip();
-    let reloaded = Reloaded {
+    let reloaded = ServerFiles {
         authority,
         own,
         page: page.filter(|own| !own.certificate.is_empty()),

@@ -18,7 +18,6 @@ const MAX_HEADER: usize = 2048;
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V1: &[u8] = b"PROXY ";
 
-/// A listener.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     listener: TcpListener,
@@ -33,9 +32,6 @@ impl Arrivals {
 
     /// The next connection, and the address of the client. `proxied`: whether each begins with a header; `most`: headers that are
     /// read at once, at most. May be dropped and called again.
-    ///
-    /// # Errors
-    /// The listener's.
     pub(crate) async fn next(&mut self, proxied: bool, most: usize) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             tokio::select! {

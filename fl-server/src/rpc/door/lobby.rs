@@ -3,9 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fl_proto::Meter;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+use crate::accounting::edge::{ClosedFor, PortCounters};
 
 /// What the lobby asks of a connection.
 pub(crate) trait Waiting {
@@ -23,10 +28,8 @@ pub(crate) struct Lobby<W> {
     waiting: BTreeMap<u64, (IpAddr, Instant, W)>,
 }
 
-/// Whether a new connection is admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<W> {
-    /// There is room.
     Room,
     /// Admitted; this one is evicted.
     Instead(W),
@@ -34,7 +37,6 @@ pub(crate) enum Entry<W> {
     Full(Bound),
 }
 
-/// A bound of the lobby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Total,
@@ -87,12 +89,10 @@ impl<W: Waiting> Lobby<W> {
         }
     }
 
-    /// The number of the next connection.
     pub(crate) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Adds a connection.
     pub(crate) fn waits(&mut self, now: Instant, address: IpAddr, who: W) {
         self.waiting.insert(self.next, (network(address), now, who));
         self.next += 1;
@@ -102,10 +102,43 @@ impl<W: Waiting> Lobby<W> {
     pub(crate) fn leave(&mut self, number: u64) -> Option<W> {
         self.waiting.remove(&number).map(|(.., who)| who)
     }
+}
 
-    /// Evicts the oldest connection.
-    pub(crate) fn oldest(&mut self) -> Option<W> {
-        self.waiting.pop_first().map(|(_, (.., who))| who)
+/// A connection of a port, from its handshake on.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) task: AbortHandle,
+}
+
+impl Waiting for Stranger {
+    fn has_spoken(&self) -> bool {
+        self.meter.read() > 0
+    }
+}
+
+impl Lobby<Stranger> {
+    /// As [`Lobby::enter`]. Ends the connection that is evicted, and counts what is closed.
+    pub(crate) fn admit(&mut self, address: IpAddr, counters: &PortCounters) -> Entry<Stranger> {
+        let entry = self.enter(Instant::now(), address);
+        match &entry {
+            Entry::Full(Bound::Total) => counters.closed(ClosedFor::Full),
+            Entry::Full(Bound::Address) => counters.closed(ClosedFor::Address),
+            Entry::Instead(stranger) => {
+                stranger.task.abort();
+                counters.closed(ClosedFor::Evicted);
+            }
+            Entry::Room => {}
+        }
+        entry
+    }
+
+    /// Ends the oldest connection, because the process has no file descriptor left.
+    pub(crate) fn free_descriptor(&mut self, counters: &PortCounters) {
+        if let Some((_, (.., stranger))) = self.waiting.pop_first() {
+            stranger.task.abort();
+            counters.closed(ClosedFor::Files);
+        }
     }
 }
 

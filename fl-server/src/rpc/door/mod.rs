@@ -21,7 +21,7 @@ use fl_proto::{Fingerprint, Meter};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -30,18 +30,16 @@ use crate::accounting::edge::{ClosedFor, PortCounters};
 use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
 use crate::identity::Certificates;
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 pub(crate) use arrivals::Arrivals;
-pub(crate) use lobby::{Bound, Entry, Lobby, Waiting, network};
+pub(crate) use lobby::{Entry, Lobby, Stranger, network};
 pub(crate) use room::Room;
 use seated::seat;
-pub(crate) use seated::{Caller, Seated};
+pub(crate) use seated::{Caller, ClientConnection};
 pub(crate) use seats::{Call, Seats};
 
-/// Connections of clients on their way to the calls.
-pub(crate) type Incoming = ReceiverStream<io::Result<Seated>>;
+pub(crate) type Incoming = ReceiverStream<io::Result<ClientConnection>>;
 
-/// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct Door {
     arrivals: Arrivals,
@@ -55,11 +53,11 @@ pub(crate) struct Door {
     seats: Arc<Seats>,
     lobby: Lobby<Stranger>,
     handshakes: JoinSet<u64>,
-    clients: mpsc::Sender<io::Result<Seated>>,
+    clients: mpsc::Sender<io::Result<ClientConnection>>,
     settings: watch::Receiver<Arc<LiveSettings>>,
     counters: Arc<PortCounters>,
     turned_away: TurnAway,
-    cannot_accept: RateLimited,
+    cannot_accept: LogLimit,
 }
 
 /// Records a connection that does not become a client's.
@@ -87,19 +85,6 @@ impl TurnAway {
 impl fmt::Debug for TurnAway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TurnAway")
-    }
-}
-
-/// A connection in the handshake.
-#[derive(Debug)]
-struct Stranger {
-    meter: Arc<Meter>,
-    handshake: AbortHandle,
-}
-
-impl lobby::Waiting for Stranger {
-    fn has_spoken(&self) -> bool {
-        self.meter.read() > 0
     }
 }
 
@@ -137,7 +122,7 @@ impl Door {
             settings,
             counters,
             turned_away,
-            cannot_accept: RateLimited::default(),
+            cannot_accept: LogLimit::default(),
         };
         (door, seats, ReceiverStream::new(incoming))
     }
@@ -198,38 +183,37 @@ impl Door {
     /// Begins the handshake of a new connection, if there is a place for it or one that it may take.
     fn enter(&mut self, io: TcpStream, address: SocketAddr) {
         self.counters.accepted();
-        match self.lobby.enter(Instant::now(), address.ip()) {
-            Entry::Full(bound) => {
-                self.counters.closed(bound.into());
+        match self.lobby.admit(address.ip(), &self.counters) {
+            Entry::Full(_) => {
                 (self.turned_away.0)(
                     Nobody::Stranger,
                     &format!("{address} was closed at once: as many connections as fit are in their handshake"),
                 );
                 return;
             }
-            Entry::Instead(stranger) => {
-                stranger.handshake.abort();
-                self.counters.closed(ClosedFor::Evicted);
-                (self.turned_away.0)(
-                    Nobody::Stranger,
-                    &format!("the oldest connection without a certificate was closed, to make room for {address}"),
-                );
-            }
+            Entry::Instead(_) => (self.turned_away.0)(
+                Nobody::Stranger,
+                &format!("the oldest connection without a certificate was closed, to make room for {address}"),
+            ),
             Entry::Room => {}
         }
         let meter = Arc::new(Meter::within(Arc::clone(self.traffic.total())));
         self.traffic.connected(Arc::clone(&meter));
         let number = self.lobby.next_number();
-        let (tls, seats, clients) = (
-            Arc::clone(&self.tls.borrow()),
-            Arc::clone(&self.seats),
-            self.clients.clone(),
-        );
-        let (turned_away, certificates) = (self.turned_away.clone(), self.certificates.clone());
-        let (counted, counters, timeout) = (Arc::clone(&meter), Arc::clone(&self.counters), self.handshake_timeout());
+        let Tuning {
+            handshake_timeout: timeout,
+            proxy_protocol,
+            ..
+        } = self.settings.borrow().tuning;
+        let tls = Arc::clone(&self.tls.borrow());
+        let seats = Arc::clone(&self.seats);
+        let clients = self.clients.clone();
+        let turned_away = self.turned_away.clone();
+        let certificates = self.certificates.clone();
+        let counted = Arc::clone(&meter);
+        let counters = Arc::clone(&self.counters);
         let handshaking = counters.handshaking();
-        let proxy_protocol = self.settings.borrow().tuning.proxy_protocol;
-        let handshake = self.handshakes.spawn(async move {
+        let task = self.handshakes.spawn(async move {
             if !proxy_protocol && tokio::time::timeout(timeout, arrivals::is_proxied(&io)).await == Ok(true) {
                 counters.closed(ClosedFor::Handshake);
                 let why = format!(
@@ -254,22 +238,14 @@ impl Door {
                     (turned_away.0)(Nobody::Uncertified(address.ip()), &why);
                 }
                 Err(error) => {
-                    counters.closed(match error.kind() {
-                        io::ErrorKind::TimedOut => ClosedFor::HandshakeTimeout,
-                        _ => ClosedFor::Handshake,
-                    });
+                    counters.closed(failed_handshake(&error));
                     let why = format!("no TLS handshake with {address}: {error}");
                     (turned_away.0)(Nobody::Stranger, &why);
                 }
             }
             number
         });
-        self.lobby
-            .waits(Instant::now(), address.ip(), Stranger { meter, handshake });
-    }
-
-    fn handshake_timeout(&self) -> Duration {
-        self.settings.borrow().tuning.handshake_timeout
+        self.lobby.waits(Instant::now(), address.ip(), Stranger { meter, task });
     }
 
     /// Handles a failed accept: the listener stays open, and the oldest stranger is evicted if the process has no file
@@ -279,10 +255,7 @@ impl Door {
         if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
             return None;
         }
-        if let Some(stranger) = self.lobby.oldest() {
-            stranger.handshake.abort();
-            self.counters.closed(ClosedFor::Files);
-        }
+        self.lobby.free_descriptor(&self.counters);
         if let Some(times) = self.cannot_accept.due(Instant::now()) {
             tracing::warn!(%error, times, "cannot accept connections at the moment; raise the limit of open files (ulimit -n)");
         }
@@ -290,12 +263,10 @@ impl Door {
     }
 }
 
-impl From<Bound> for ClosedFor {
-    fn from(bound: Bound) -> Self {
-        match bound {
-            Bound::Total => Self::Full,
-            Bound::Address => Self::Address,
-        }
+pub(crate) fn failed_handshake(error: &io::Error) -> ClosedFor {
+    match error.kind() {
+        io::ErrorKind::TimedOut => ClosedFor::HandshakeTimeout,
+        _ => ClosedFor::Handshake,
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn seat(
     address: SocketAddr,
     counters: &PortCounters,
     open: Open,
-) -> Option<Seated> {
+) -> Option<ClientConnection> {
     let info = accepted.info();
     let credential = match Credential::of(&info.chain, authorities) {
         Ok(credential) => credential,
@@ -45,8 +45,14 @@ pub(super) fn seat(
         seats: Arc::clone(seats),
     };
     let why = "the connection's place was given to another one, it made no call, or the authority was rotated";
-    let held = Occupied { caller, _open: open };
-    Some(Seated::new(accepted, end, io::ErrorKind::ConnectionAborted, why, held))
+    let held = SeatGuard { caller, _open: open };
+    Some(ClientConnection::new(
+        accepted,
+        end,
+        io::ErrorKind::ConnectionAborted,
+        why,
+        held,
+    ))
 }
 
 /// The client at the other end of a connection; an extension of its requests.
@@ -76,23 +82,23 @@ impl Caller {
 }
 
 /// A client's connection. It fails when its seat is taken.
-pub(crate) type Seated = Revocable<Accepted, Occupied>;
+pub(crate) type ClientConnection = Revocable<Accepted, SeatGuard>;
 
 /// A client's seat, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Occupied {
+pub(crate) struct SeatGuard {
     caller: Caller,
     _open: Open,
 }
 
-impl Drop for Occupied {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         let caller = &self.caller;
         caller.seats.leave(&caller.credential.client, caller.number);
     }
 }
 
-impl Connected for Seated {
+impl Connected for ClientConnection {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {

@@ -11,11 +11,10 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::accounting::edge::{CallLimit, ClosedFor, PortCounters};
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 use crate::rpc::call_rate::CallRate;
 use crate::rpc::door::room::Room;
 
-/// All seats of a server.
 #[derive(Debug)]
 pub(crate) struct Seats {
     rate: CallRate<ClientId>,
@@ -29,14 +28,13 @@ struct Table {
     next: u64,
     taken: usize,
     clients: BTreeMap<ClientId, Vec<Seat>>,
-    crowded: RateLimited,
+    crowded: LogLimit,
 }
 
 /// One connection's seat. The connection ends when this is dropped.
 #[derive(Debug)]
 struct Seat {
     number: u64,
-    /// Open calls.
     calls: usize,
     /// When the last call ended, or the connection opened.
     since: Instant,
@@ -44,7 +42,6 @@ struct Seat {
 }
 
 impl Seats {
-    /// Seats within the bounds of `room`.
     pub(super) fn new(room: &Room, counters: Arc<PortCounters>) -> Self {
         Self {
             rate: CallRate::default(),
@@ -54,7 +51,7 @@ impl Seats {
                 next: 0,
                 taken: 0,
                 clients: BTreeMap::new(),
-                crowded: RateLimited::default(),
+                crowded: LogLimit::default(),
             }),
         }
     }
@@ -103,14 +100,12 @@ impl Seats {
         Some((number, ended))
     }
 
-    /// Ends all connections.
     pub(super) fn end_all(&self) {
         let mut table = self.table();
         table.clients.clear();
         table.taken = 0;
     }
 
-    /// Removes a connection.
     pub(super) fn leave(&self, client: &ClientId, number: u64) {
         self.table().remove(client, number);
     }
@@ -119,8 +114,9 @@ impl Seats {
     pub(super) async fn turn(&self, client: &ClientId) {
         let rate = self.table().room.call_rate;
         self.counters.called();
-        let limited = || self.counters.limited(CallLimit::Rate);
-        self.rate.turn(client.clone(), rate, limited).await;
+        self.rate
+            .turn(client.clone(), rate, || self.counters.limited(CallLimit::Rate))
+            .await;
     }
 
     /// Begins a call.
@@ -151,7 +147,8 @@ impl Seats {
     /// Closes connections without a call for the time that they may have none; returns their number.
     pub(super) fn cut_idle(&self, now: Instant) -> usize {
         let mut table = self.table();
-        let (before, idle) = (table.taken, table.room.idle);
+        let before = table.taken;
+        let idle = table.room.idle;
         while let Some((client, number)) = table.idlest(now, idle) {
             table.remove(&client, number);
             self.counters.closed(ClosedFor::Idle);
@@ -159,7 +156,6 @@ impl Seats {
         before - table.taken
     }
 
-    /// Whether no client is connected.
     pub(crate) fn is_empty(&self) -> bool {
         self.table().taken == 0
     }

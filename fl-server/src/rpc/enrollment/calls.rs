@@ -11,8 +11,8 @@ use wire::enrollment_server::{Enrollment, EnrollmentServer};
 
 use crate::accounting::edge::{CallLimit, Edge, Enrolling};
 use crate::config::live::LiveSettings;
-use crate::registry::Asked;
-use crate::registry::actor::RegistryHandle;
+use crate::registry::EnrollmentRequest;
+use crate::registry::actor::{RegistryHandle, Stopping};
 use crate::registry::refusal::Refusal;
 use crate::rpc::call_rate::CallRate;
 use crate::rpc::context::stopping;
@@ -23,7 +23,6 @@ const MAX_MESSAGE: usize = 8 * 1024;
 /// What a wrong secret costs the caller.
 const GUESS_COST: Duration = Duration::from_secs(1);
 
-/// The service.
 pub(super) fn service(
     registry: RegistryHandle,
     edge: Arc<Edge>,
@@ -55,7 +54,6 @@ enum Queue {
 }
 
 impl Calls {
-    /// Counts a call and waits for its turn.
     async fn turn(&self, secret: &[u8], address: IpAddr) {
         let rate = self.settings.borrow().tuning.enroll_rate;
         self.edge.enroll.called();
@@ -65,11 +63,12 @@ impl Calls {
             self.rate.count(&queue, rate);
             queue = Queue::Line(secret.to_vec());
         }
-        let limited = || self.edge.enroll.limited(CallLimit::Rate);
-        self.rate.turn(queue, rate, limited).await;
+        self.rate
+            .turn(queue, rate, || self.edge.enroll.limited(CallLimit::Rate))
+            .await;
     }
 
-    async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Enrolled, Refused> {
+    async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Enrolled, EnrollError> {
         let wire::EnrollRequest {
             protocol_major,
             secret,
@@ -77,11 +76,11 @@ impl Calls {
             name,
         } = request;
         if protocol_major != PROTOCOL_MAJOR {
-            return Err(Refused::Request(Status::invalid_argument(format!(
+            return Err(EnrollError::Request(Status::invalid_argument(format!(
                 "this server speaks version {PROTOCOL_MAJOR} of the protocol, and the device {protocol_major}; update the older one"
             ))));
         }
-        let asked = Asked {
+        let request = EnrollmentRequest {
             secret: Secret::from_bytes(&secret)?,
             request: SigningRequest::from_der(&request).map_err(Refusal::from)?,
             name: match name.as_str() {
@@ -90,30 +89,28 @@ impl Calls {
             },
             address: address.to_canonical(),
         };
-        let enrolled = self
-            .registry
-            .enroll(asked)
-            .await
-            .map_err(|_| Refused::Request(stopping()))?;
-        Ok(enrolled?)
+        match self.registry.enroll(request).await {
+            Ok(enrolled) => Ok(enrolled?),
+            Err(Stopping) => Err(EnrollError::Request(stopping())),
+        }
     }
 }
 
 /// Why a call has no certificate for an answer.
-enum Refused {
+enum EnrollError {
     /// By the registry, or for its signing request.
     Registry(Refusal),
     /// For another part of the request, or because the server is stopping.
     Request(Status),
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for EnrollError {
     fn from(refusal: Refusal) -> Self {
         Self::Registry(refusal)
     }
 }
 
-impl From<ProtocolError> for Refused {
+impl From<ProtocolError> for EnrollError {
     fn from(error: ProtocolError) -> Self {
         Self::Request(error.into())
     }
@@ -125,30 +122,27 @@ impl Enrollment for Calls {
         let address = request.extensions().get::<SocketAddr>().copied();
         let address = address.ok_or_else(|| Status::internal("the connection has no address"))?;
         self.turn(&request.get_ref().secret, address.ip()).await;
-        let refused = match self.ask(request.into_inner(), address.ip()).await {
+        match self.ask(request.into_inner(), address.ip()).await {
             Ok(enrolled) => {
                 self.edge.enrolled(match &enrolled {
                     Enrolled::Issued { .. } => Enrolling::Issued,
                     Enrolled::Held { .. } => Enrolling::Held,
                 });
-                return Ok(Response::new(enrolled.into()));
+                Ok(Response::new(enrolled.into()))
             }
-            Err(refused) => refused,
-        };
-        let refusal = match refused {
-            Refused::Request(status) => {
+            Err(EnrollError::Registry(refusal)) if refusal.is_guess() => {
+                self.edge.enrolled(Enrolling::WrongSecret);
+                tokio::time::sleep(GUESS_COST).await;
+                Err(refusal.into())
+            }
+            Err(error) => {
                 self.edge.enrolled(Enrolling::Refused);
-                return Err(status);
+                Err(match error {
+                    EnrollError::Registry(refusal) => refusal.into(),
+                    EnrollError::Request(status) => status,
+                })
             }
-            Refused::Registry(refusal) => refusal,
-        };
-        if refusal.is_guess() {
-            self.edge.enrolled(Enrolling::WrongSecret);
-            tokio::time::sleep(GUESS_COST).await;
-        } else {
-            self.edge.enrolled(Enrolling::Refused);
         }
-        Err(refusal.into())
     }
 }
 

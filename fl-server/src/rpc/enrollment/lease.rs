@@ -13,7 +13,6 @@ use crate::rpc::revocable::Revocable;
 /// A connection that fails when its [`Stay`] ends.
 pub(super) type Lease = Revocable<Accepted<SocketAddr>, Leaving>;
 
-/// What ends with a connection.
 #[derive(Debug)]
 pub(super) struct Leaving {
     /// Completes for the [`Stay`] when this is dropped.
@@ -28,7 +27,6 @@ pub(super) struct Stay {
     left: oneshot::Receiver<()>,
 }
 
-/// A connection, and how long it lasts.
 pub(super) fn lease(io: Accepted<SocketAddr>, open: Open) -> (Lease, Stay) {
     let ((end, ended), (leaving, left)) = (oneshot::channel(), oneshot::channel());
     let why = "enrollment took too long, or another device took the place";

@@ -9,7 +9,7 @@ use fl_proto::Meter;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -19,11 +19,10 @@ use super::lease::{Lease, lease};
 use crate::accounting::edge::{ClosedFor, Edge, PortCounters};
 use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
-use crate::rate_limited::RateLimited;
+use crate::rate_limited::LogLimit;
 use crate::registry::actor::RegistryHandle;
-use crate::rpc::door::{Arrivals, Entry, Lobby, Waiting};
+use crate::rpc::door::{Arrivals, Entry, Lobby, Stranger, failed_handshake};
 
-/// The enrollment port of a server.
 #[derive(Debug)]
 pub(crate) struct EnrollmentPort {
     address: SocketAddr,
@@ -37,10 +36,8 @@ pub(crate) struct EnrollmentPort {
     shown: watch::Sender<Listening>,
 }
 
-/// Whether the port is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Listening {
-    /// No token is open.
     Closed,
     At(SocketAddr),
     /// A token is open, and the port cannot be: a sentence why.
@@ -78,7 +75,7 @@ impl EnrollmentPort {
     /// Listens while a token is open, until the future is dropped.
     pub(crate) async fn keep(self) {
         let mut open = self.registry.open();
-        let mut cannot = RateLimited::default();
+        let mut cannot = LogLimit::default();
         loop {
             if open.wait_for(|open| *open).await.is_err() {
                 return;
@@ -111,7 +108,6 @@ impl EnrollmentPort {
         }
     }
 
-    /// Completes when no token is open any more.
     async fn closed(&self) {
         let mut open = self.registry.open();
         let mut poll = tokio::time::interval(POLL_INTERVAL);
@@ -149,7 +145,7 @@ impl EnrollmentPort {
     }
 
     async fn accept(&self, mut arrivals: Arrivals, leases: mpsc::Sender<io::Result<Lease>>) {
-        let mut lobby = Lobby::<Guest>::new(0, 0);
+        let mut lobby = Lobby::new(0, 0);
         let mut visits = JoinSet::new();
         loop {
             let tuning = self.settings.borrow().tuning;
@@ -164,28 +160,18 @@ impl EnrollmentPort {
                 }
             };
             let Ok((io, address)) = accepted else {
-                if let Some(guest) = lobby.oldest() {
-                    guest.visit.abort();
-                    self.edge.enroll.closed(ClosedFor::Files);
-                }
+                lobby.free_descriptor(&self.edge.enroll);
                 tokio::time::sleep(RETRY_INTERVAL).await;
                 continue;
             };
             self.edge.enroll.accepted();
             lobby.resize(tuning.enroll_connections, tuning.enroll_connections_per_address);
-            match lobby.enter(Instant::now(), address.ip()) {
+            if let Entry::Full(_) = lobby.admit(address.ip(), &self.edge.enroll) {
                 // Closed at once: the device tries again.
-                Entry::Full(bound) => {
-                    self.edge.enroll.closed(bound.into());
-                    continue;
-                }
-                Entry::Instead(guest) => {
-                    guest.visit.abort();
-                    self.edge.enroll.closed(ClosedFor::Evicted);
-                }
-                Entry::Room => {}
+                continue;
             }
-            let (number, meter) = (lobby.next_number(), Arc::new(Meter::within(Arc::clone(&self.meter))));
+            let number = lobby.next_number();
+            let meter = Arc::new(Meter::within(Arc::clone(&self.meter)));
             let visit = Visit {
                 tls: Arc::clone(&self.tls.borrow()),
                 counters: Arc::clone(&self.edge.enroll),
@@ -193,25 +179,12 @@ impl EnrollmentPort {
                 leases: leases.clone(),
                 tuning,
             };
-            let visit = visits.spawn(async move {
+            let task = visits.spawn(async move {
                 visit.take_place(io, address).await;
                 number
             });
-            lobby.waits(Instant::now(), address.ip(), Guest { meter, visit });
+            lobby.waits(Instant::now(), address.ip(), Stranger { meter, task });
         }
-    }
-}
-
-/// A connection of the port.
-#[derive(Debug)]
-struct Guest {
-    meter: Arc<Meter>,
-    visit: AbortHandle,
-}
-
-impl Waiting for Guest {
-    fn has_spoken(&self) -> bool {
-        self.meter.read() > 0
     }
 }
 
@@ -232,10 +205,7 @@ impl Visit {
         let io = match fl_proto::accept_uncertified(io, address, self.meter, self.tls, timeout).await {
             Ok(io) => io,
             Err(error) => {
-                self.counters.closed(match error.kind() {
-                    io::ErrorKind::TimedOut => ClosedFor::HandshakeTimeout,
-                    _ => ClosedFor::Handshake,
-                });
+                self.counters.closed(failed_handshake(&error));
                 tracing::debug!(%address, %error, "no TLS handshake on the enrollment port");
                 return;
             }

@@ -6,24 +6,18 @@ use fl_compress::Digest;
 
 use crate::storage::disk::DiskError;
 
-/// A blob cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// No file has this digest.
     #[error("blob {0} is missing")]
     Missing(Digest),
-    /// The digest of the file's bytes is not its name.
     #[error("{} is damaged: its digest is {found}", path.display())]
     Damaged { path: PathBuf, found: Digest },
-    /// More bytes arrived than were declared.
     #[error("the upload has {len} bytes, more than the {max} declared")]
     TooLarge { len: u64, max: u64 },
-    /// The upload ended before all its bytes arrived.
     #[error("the upload has {have} of {len} bytes")]
     Short { have: u64, len: u64 },
-    /// Another call continues this client's upload.
     #[error("another call continues the upload")]
     Superseded,
 }

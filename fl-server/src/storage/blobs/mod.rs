@@ -15,4 +15,4 @@ pub use error::BlobError;
 pub(crate) use packs::{Index, LONGEST};
 pub use run_blobs::Blobs;
 pub(crate) use run_blobs::{find, packs_of};
-pub use upload::{Received, Upload};
+pub use upload::{CompleteUpload, Upload};

@@ -11,7 +11,6 @@ use crate::storage::disk::{Disk, DiskError, files};
 
 pub(super) type Partials = Arc<Mutex<BTreeMap<ClientId, Arc<Mutex<Partial>>>>>;
 
-/// A client's unfinished upload.
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) path: PathBuf,
@@ -23,21 +22,24 @@ pub(super) struct Partial {
     pub(super) turn: u64,
 }
 
+impl Partial {
+    pub(super) fn new(path: PathBuf, on_disk: bool) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            path,
+            on_disk,
+            held: Vec::new(),
+            turn: 0,
+        }))
+    }
+}
+
 /// The unfinished uploads of an earlier process, one for each client; removes files with other names.
 pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<Partials, DiskError> {
     let mut all = BTreeMap::new();
     for path in files(folder)? {
         match client_of(&path).filter(|client| !all.contains_key(client)) {
             Some(client) => {
-                all.insert(
-                    client,
-                    Arc::new(Mutex::new(Partial {
-                        path,
-                        on_disk: true,
-                        held: Vec::new(),
-                        turn: 0,
-                    })),
-                );
+                all.insert(client, Partial::new(path, true));
             }
             None => disk.remove(&path)?,
         }
@@ -48,8 +50,7 @@ pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<Partials, DiskErro
 /// `CLIENT-ROUND-DIGEST`, split from the end because a client's name may have dashes.
 fn client_of(path: &Path) -> Option<ClientId> {
     let mut parts = path.file_name()?.to_str()?.rsplitn(3, '-');
-    let (digest, round, client) = (parts.next()?, parts.next()?, parts.next()?);
-    digest.parse::<Digest>().ok()?;
-    round.parse::<u64>().ok()?;
-    client.parse().ok()
+    parts.next()?.parse::<Digest>().ok()?;
+    parts.next()?.parse::<u64>().ok()?;
+    parts.next()?.parse().ok()
 }

@@ -150,7 +150,6 @@ impl Blobs {
         self.folder.join(digest.to_string())
     }
 
-    /// Removes a blob, if there is one.
     pub fn remove(&self, digest: &Digest) -> Result<(), BlobError> {
         if self.packs.remove(digest)? {
             return Ok(());
@@ -164,7 +163,6 @@ impl Blobs {
     }
 }
 
-/// The folder of all runs' blobs.
 const BLOBS: &str = "blobs";
 
 /// The folder of the packs of `run` below the data folder `dir`.
@@ -173,9 +171,6 @@ fn packs_folder(dir: &Path, run: &RunName) -> PathBuf {
 }
 
 /// The packs of `run` below the data folder `dir`, of another process perhaps.
-///
-/// # Errors
-/// `Disk`: a pack cannot be read.
 pub(crate) fn packs_of(dir: &Path, run: &RunName) -> Result<Index, DiskError> {
     Index::open(&packs_folder(dir, run))
 }

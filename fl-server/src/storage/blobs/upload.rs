@@ -34,7 +34,6 @@ pub struct Upload {
     len: u64,
 }
 
-/// The bytes received.
 #[derive(Debug)]
 enum Content {
     /// A part of the bytes, in [`Partial::held`].
@@ -114,7 +113,8 @@ impl Blobs {
             held.path.clone_from(&path);
             held.held = Vec::new();
         }
-        let (turn, received) = (held.turn, held.held.len() as u64);
+        let turn = held.turn;
+        let received = held.held.len() as u64;
         drop(held);
         Some(Upload {
             blobs: self.clone(),
@@ -131,25 +131,18 @@ impl Blobs {
     /// The client's entry; a new one has this path.
     fn partial(&self, client: &ClientId, path: &Path) -> Arc<Mutex<Partial>> {
         let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || {
-            Arc::new(Mutex::new(Partial {
-                path: path.to_owned(),
-                on_disk: false,
-                held: Vec::new(),
-                turn: 0,
-            }))
-        };
-        all.entry(client.clone()).or_insert_with(fresh).clone()
+        let partial = all.entry(client.clone());
+        partial.or_insert_with(|| Partial::new(path.to_owned(), false)).clone()
     }
 
     /// Makes complete uploads blobs: those held in memory together in a pack, the others as files. Durable on return.
     ///
     /// # Errors
     /// `Disk`: the uploads that are not blobs by then are gone.
-    pub fn keep(&self, received: Vec<Received>) -> Result<(), BlobError> {
+    pub fn keep(&self, received: Vec<CompleteUpload>) -> Result<(), BlobError> {
         let mut held: BTreeMap<u64, BTreeMap<Digest, &[u8]>> = BTreeMap::new();
         for received in &received {
-            if let Kept::Held(bytes) = &received.content {
+            if let Bytes::Held(bytes) = &received.content {
                 held.entry(received.round).or_default().insert(received.digest, bytes);
             }
         }
@@ -157,9 +150,9 @@ impl Blobs {
             .try_for_each(|(round, blobs)| self.packs.append(round, blobs))?;
         let mut renamed = false;
         for mut received in received {
-            if let Kept::Side(side) = &received.content {
+            if let Bytes::Side(side) = &received.content {
                 self.disk.rename(side, &self.own_path(&received.digest))?;
-                received.content = Kept::Blob;
+                received.content = Bytes::Blob;
                 renamed = true;
             }
         }
@@ -178,30 +171,30 @@ impl Blobs {
 /// A complete upload that is not a blob yet; dropping it removes it. Every call has a separate file, so this does not affect
 /// the same bytes of another call or client.
 #[derive(Debug)]
-pub struct Received {
+pub struct CompleteUpload {
     blobs: Blobs,
     round: u64,
-    content: Kept,
+    content: Bytes,
     digest: Digest,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Bytes {
     Held(Vec<u8>),
     Side(PathBuf),
     /// It is a blob by now.
     Blob,
 }
 
-impl Received {
+impl CompleteUpload {
     pub fn digest(&self) -> Digest {
         self.digest
     }
 }
 
-impl Drop for Received {
+impl Drop for CompleteUpload {
     fn drop(&mut self) {
-        if let Kept::Side(side) = &self.content
+        if let Bytes::Side(side) = &self.content
             && let Err(error) = self.blobs.disk.remove(side)
         {
             tracing::warn!(%error, "cannot remove a refused update; the next start removes it");
@@ -288,10 +281,9 @@ impl Upload {
             Content::Whole(bytes) => std::mem::take(bytes),
             Content::Written { .. } => return Ok(()),
         };
-        let (disk, path) = (&self.blobs.disk, &self.path);
         held.on_disk = true;
-        let file = disk.open(path, true)?;
-        if let Err(error) = disk.write(&file, path, &bytes) {
+        let file = self.blobs.disk.open(&self.path, true)?;
+        if let Err(error) = self.blobs.disk.write(&file, &self.path, &bytes) {
             held.turn += 1;
             return Err(error.into());
         }
@@ -326,7 +318,7 @@ impl Upload {
     ///
     /// # Errors
     /// `Short`, `Damaged`, `Superseded`; `Disk`.
-    pub fn finish(mut self, digest: &Digest) -> Result<Received, BlobError> {
+    pub fn finish(mut self, digest: &Digest) -> Result<CompleteUpload, BlobError> {
         self.complete()?;
         let found = match &self.content {
             Content::Held => Digest::of(&[]),
@@ -340,21 +332,21 @@ impl Upload {
         }
         let partial = Arc::clone(&self.partial);
         let mut held = lock(&partial, self.turn)?;
-        // `Received` owns the bytes now: a retry by the client begins another upload.
+        // `CompleteUpload` owns the bytes now: a retry by the client begins another upload.
         let content = match std::mem::replace(&mut self.content, Content::Held) {
-            Content::Held => Kept::Held(Vec::new()),
-            Content::Whole(bytes) => Kept::Held(bytes),
+            Content::Held => Bytes::Held(Vec::new()),
+            Content::Whole(bytes) => Bytes::Held(bytes),
             Content::Written { file, .. } => {
                 let disk = &self.blobs.disk;
                 disk.sync(&file, &self.path)?;
                 let side = self.blobs.side();
                 disk.rename(&self.path, &side)?;
                 held.on_disk = false;
-                Kept::Side(side)
+                Bytes::Side(side)
             }
         };
         held.turn += 1;
-        Ok(Received {
+        Ok(CompleteUpload {
             blobs: self.blobs.clone(),
             round: self.round,
             content,
@@ -404,8 +396,8 @@ impl Drop for Upload {
 /// Locks an upload if the call with this turn is the latest one.
 fn lock(partial: &Mutex<Partial>, turn: u64) -> Result<MutexGuard<'_, Partial>, BlobError> {
     let held = partial.lock().unwrap_or_else(PoisonError::into_inner);
-    match held.turn == turn {
-        true => Ok(held),
-        false => Err(BlobError::Superseded),
+    if held.turn != turn {
+        return Err(BlobError::Superseded);
     }
+    Ok(held)
 }

@@ -9,7 +9,6 @@ use crate::storage::record::kinds::Record;
 const VERSION: u8 = 1;
 
 impl Record {
-    /// The bytes that are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         Writer::new(&mut bytes).value(self);

@@ -8,11 +8,8 @@ use serde::{Deserialize, Serialize};
 /// A claim of a client that counts for less than it says: under the plan's limits, or in a mean loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
-    /// The client.
     pub client: ClientId,
-    /// What was claimed.
     pub of: Claim,
-    /// Examples claimed.
     pub claimed: u64,
     /// Examples that it counts with; 0 if it does not count.
     pub counted: f64,

@@ -12,7 +12,6 @@ use crate::storage::store::head::Head;
 pub(super) type Batch = sled::Batch;
 pub(super) type Bytes = sled::IVec;
 
-/// Memory of the database's cache.
 const CACHE_BYTES: u64 = 4 << 20;
 
 /// The time that `open` waits for another holder of the database to close it.
@@ -116,9 +115,6 @@ impl Database {
     }
 
     /// The number of commits when the head file was missing, if it ever was.
-    ///
-    /// # Errors
-    /// `Broken`.
     pub(super) fn head_was_missing(&self) -> Result<Option<u64>, StoreError> {
         self.commits(HEAD_MISSING_KEY)
     }

@@ -61,7 +61,6 @@ pub enum StoreError {
         run: RunName,
         why: RecordError,
     },
-    /// An entry of the federation is corrupt or of another version.
     #[error("{table} `{name}` in the store: {why}; restore the data folder from a backup")]
     Entry {
         /// `token` or `client`.
@@ -69,20 +68,14 @@ pub enum StoreError {
         name: String,
         why: String,
     },
-    /// A record is missing before a later one.
     #[error("record {number} of run {run} is missing")]
     Gap { number: u64, run: RunName },
     /// An earlier write failed: the store does not know what is durable until it is opened again.
     #[error("the store at {} refuses writes after an error: {why}", path.display())]
-    Stopped {
-        path: PathBuf,
-        /// The error of that write.
-        why: String,
-    },
+    Stopped { path: PathBuf, why: String },
 }
 
 impl StoreError {
-    /// Whether stored data is damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,

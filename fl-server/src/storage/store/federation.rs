@@ -9,11 +9,9 @@ use crate::storage::store::seal::{seal, unseal};
 /// A table of the federation. Keys are names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// Enrollment tokens by their numbers.
     Tokens,
     /// Uses of a token, by its number and theirs.
     Uses,
-    /// Clients by their names.
     Clients,
 }
 

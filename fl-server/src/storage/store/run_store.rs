@@ -13,11 +13,9 @@ use crate::storage::store::error::StoreError;
 use crate::storage::store::format::{META, RECORD, ROW, TAIL, prefix, sequence};
 use crate::storage::store::seal::{seal, unseal};
 
-/// A checkpoint of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub version: u64,
-    /// Digest of its blob.
     pub blob: Digest,
 }
 
@@ -35,20 +33,20 @@ pub struct RunStore {
     rows: Arc<AtomicU64>,
 }
 
+/// The number after the last key of a table.
+fn next(database: &Database, table: u8, run: u32) -> Result<u64, StoreError> {
+    let last = database.last_key(&prefix(table, run))?;
+    Ok(last.map_or(0, |key| sequence(&key).map_or(u64::MAX, |n| n.saturating_add(1))))
+}
+
 impl RunStore {
     pub(super) fn open(database: Database, name: RunName, id: u32) -> Result<Self, StoreError> {
-        let next = |table| -> Result<Arc<AtomicU64>, StoreError> {
-            let last = database.last_key(&prefix(table, id))?;
-            let next = last.map_or(0, |key| sequence(&key).map_or(u64::MAX, |n| n.saturating_add(1)));
-            Ok(Arc::new(AtomicU64::new(next)))
-        };
-        let (records, rows) = (next(RECORD)?, next(ROW)?);
         Ok(Self {
+            records: Arc::new(AtomicU64::new(next(&database, RECORD, id)?)),
+            rows: Arc::new(AtomicU64::new(next(&database, ROW, id)?)),
             database,
             name,
             id,
-            records,
-            rows,
         })
     }
 
@@ -56,12 +54,10 @@ impl RunStore {
         &self.name
     }
 
-    /// Number of records.
     pub fn len(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -80,7 +76,8 @@ impl RunStore {
             return Ok(());
         }
         let mut batch = Batch::default();
-        let (first, first_row) = (self.records.load(Ordering::Relaxed), self.rows.load(Ordering::Relaxed));
+        let first = self.len();
+        let first_row = self.rows_len();
         for (seq, record) in (first..).zip(records) {
             batch.insert(self.key(RECORD, seq), record.to_bytes());
         }
@@ -129,8 +126,8 @@ impl RunStore {
         let Some(value) = self.database.read(&prefix(TAIL, self.id))? else {
             return Ok(Vec::new());
         };
-        let read = || -> Result<Vec<Vec<u8>>, RecordError> { Ok(wire::value(unseal(&value)?, "rows")?) };
-        read().map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
+        let rows = unseal(&value).and_then(|rows| Ok(wire::value(rows, "rows")?));
+        rows.map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
     }
 
     /// Replaces the tail of the ledger; durable on return. Blocks.
@@ -205,13 +202,11 @@ impl RunStore {
         let entries = self.database.scan(&prefix(table, self.id)).zip(0..);
         entries.map(move |(entry, number)| {
             let (key, value) = entry?;
-            match sequence(&key) == Some(number) {
-                true => Ok((number, value)),
-                false => Err(StoreError::Gap {
-                    number,
-                    run: run.clone(),
-                }),
+            if sequence(&key) != Some(number) {
+                let run = run.clone();
+                return Err(StoreError::Gap { number, run });
             }
+            Ok((number, value))
         })
     }
 

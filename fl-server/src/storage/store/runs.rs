@@ -1,6 +1,6 @@
 //! The runs of a data folder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fl_proto::RunName;
 
@@ -39,11 +39,13 @@ impl Store {
     /// # Errors
     /// If that cannot be seen.
     pub fn is_at(dir: &Path) -> Result<bool, DiskError> {
-        let is_there = |path: PathBuf| {
-            path.try_exists()
-                .map_err(|error| DiskError::new("look at", &path, &error))
-        };
-        Ok(is_there(dir.join("store"))? || is_there(dir.join("head"))?)
+        for path in [dir.join("store"), dir.join("head")] {
+            let is_there = path.try_exists();
+            if is_there.map_err(|error| DiskError::new("look at", &path, &error))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The runs, by name.
@@ -51,10 +53,12 @@ impl Store {
     /// # Errors
     /// `Broken`.
     pub fn runs(&self) -> Result<Vec<RunName>, StoreError> {
-        let name = |key: &[u8]| std::str::from_utf8(key.get(1..)?).ok()?.parse().ok();
         let runs = self.database.scan(&[RUN]).map(|entry| {
-            let (key, _) = entry?;
-            name(&key).ok_or_else(|| self.database.broken("a run's name is not one"))
+            let key = entry?.0;
+            let name = key
+                .get(1..)
+                .and_then(|name| std::str::from_utf8(name).ok()?.parse().ok());
+            name.ok_or_else(|| self.database.broken("a run's name is not one"))
         });
         runs.collect()
     }

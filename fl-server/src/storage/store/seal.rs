@@ -16,9 +16,6 @@ pub(super) fn seal(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Reads what [`seal`] wrote.
-///
-/// # Errors
-/// `Bytes`, `Version`.
 pub(super) fn unseal(bytes: &[u8]) -> Result<&[u8], RecordError> {
     let mut body = wire::checked(bytes)?;
     RecordError::check(body.u8("version")?, VERSION)?;

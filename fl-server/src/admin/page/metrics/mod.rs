@@ -30,7 +30,7 @@ use registry::{Labels, Metrics, one};
 
 /// The inputs of the metrics.
 #[derive(Debug)]
-pub(crate) struct Measured<'a> {
+pub(crate) struct Inputs<'a> {
     pub(crate) view: &'a View,
     pub(crate) known: &'a StatusSnapshot,
     /// Newest model version.
@@ -49,8 +49,8 @@ const ROUND_CLOSED: &str = "of the newest closed round";
 ///
 /// # Errors
 /// None in practice: writing to a string does not fail.
-pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
-    let Measured { view, known, .. } = measured;
+pub(crate) fn text(measured: &Inputs<'_>) -> Result<String, fmt::Error> {
+    let Inputs { view, known, .. } = measured;
     let mut metrics = Metrics::default();
     measured.process.write(&mut metrics);
     let labels = |name, value: &str| vec![(name, value.to_owned())];
@@ -126,7 +126,7 @@ fn direction(name: &str) -> Labels {
     vec![("direction", name.to_owned())]
 }
 
-fn bytes(metrics: &mut Metrics, measured: &Measured<'_>) {
+fn bytes(metrics: &mut Metrics, measured: &Inputs<'_>) {
     let throughput = &measured.view.throughput;
     metrics.counters(
         "fl_socket",

@@ -173,7 +173,7 @@ fn whole() -> String {
         client: "anna".to_owned(),
         socket: (20, 30),
     };
-    let measured = Measured {
+    let measured = Inputs {
         view: &view(),
         known: &known,
         version: 2,
@@ -262,7 +262,7 @@ fn units_and_totals_stand_in_the_names_once() {
 
 #[test]
 fn what_is_not_known_yet_is_left_out() {
-    let measured = Measured {
+    let measured = Inputs {
         view: &View {
             deadline_ms: None,
             opened_ms: None,

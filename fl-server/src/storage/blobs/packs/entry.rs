@@ -20,9 +20,7 @@ use fl_compress::wire::{self, Writer};
 
 /// The first bytes of a pack, for whoever looks at the file.
 pub(super) const START: &[u8; 8] = b"fl-pack\n";
-/// The first bytes of an entry.
 const MAGIC: [u8; 4] = *b"FLPK";
-/// Length of an entry's header.
 pub(super) const HEADER: usize = 44;
 /// Bytes that a search for an intact header reads at once.
 const WINDOW: usize = 64 * 1024;
@@ -30,7 +28,6 @@ const WINDOW: usize = 64 * 1024;
 /// Where a blob is in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    /// Offset of its first byte.
     pub(super) at: u64,
     pub(super) len: u32,
 }
@@ -58,8 +55,10 @@ fn parsed(header: &[u8], at: u64, end: u64) -> Option<(Digest, Span)> {
 
 /// The complete entries of a pack, in order. A process may append to it meanwhile.
 pub(super) fn scan(file: &File) -> io::Result<Vec<(Digest, Span)>> {
-    let (end, mut entries) = (file.metadata()?.len(), Vec::new());
-    let (mut next, mut header) = (START.len() as u64, [0; HEADER]);
+    let end = file.metadata()?.len();
+    let mut entries = Vec::new();
+    let mut next = START.len() as u64;
+    let mut header = [0; HEADER];
     while next + HEADER as u64 <= end {
         file.read_exact_at(&mut header, next)?;
         let found = match parsed(&header, next, end) {
@@ -97,8 +96,10 @@ pub(crate) const LONGEST: u64 = 1024 * 1024;
 
 /// Whether the bytes of an entry have its digest.
 fn is_of(file: &File, digest: &Digest, span: Span) -> io::Result<bool> {
-    let (mut hasher, mut piece) = (blake3::Hasher::new(), vec![0; WINDOW]);
-    let (mut at, end) = (span.at, span.at + u64::from(span.len));
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; WINDOW];
+    let mut at = span.at;
+    let end = span.at + u64::from(span.len);
     while at < end {
         let len = (end - at).min(WINDOW as u64) as usize;
         file.read_exact_at(&mut piece[..len], at)?;

@@ -36,9 +36,6 @@ struct Pack {
 
 impl Index {
     /// The packs in `folder`, if there is such a folder.
-    ///
-    /// # Errors
-    /// `Disk`: a pack cannot be read.
     pub(crate) fn open(folder: &Path) -> Result<Self, DiskError> {
         let mut index = Self {
             folder: folder.to_owned(),
@@ -71,9 +68,9 @@ impl Index {
     }
 
     /// Where a blob is, if a pack has it.
-    pub(crate) fn locate(&self, digest: &Digest) -> Option<Located> {
+    pub(crate) fn locate(&self, digest: &Digest) -> Option<Location> {
         let (number, span) = *self.places.get(digest)?;
-        Some(Located {
+        Some(Location {
             path: self.path(number),
             file: self.packs.get(&number).and_then(|pack| pack.file.clone()),
             span,
@@ -91,7 +88,6 @@ impl Index {
         (number, self.path(number))
     }
 
-    /// Notes the pack that grows.
     pub(super) fn open_pack(&mut self, number: u32, file: Arc<File>) {
         self.packs.entry(number).or_default().file = Some(file);
     }
@@ -127,40 +123,34 @@ impl Index {
 
     /// Forgets the blobs that are not `kept`. Returns how many.
     pub(super) fn retain(&mut self, kept: &BTreeSet<Digest>) -> usize {
-        let removed: Vec<Digest> = self
-            .places
-            .keys()
-            .filter(|digest| !kept.contains(digest))
-            .copied()
-            .collect();
-        removed.iter().filter(|digest| self.remove(digest)).count()
+        let unknown = self.places.keys().filter(|digest| !kept.contains(digest));
+        let unknown: Vec<Digest> = unknown.copied().collect();
+        unknown.iter().filter(|digest| self.remove(digest)).count()
     }
 
     /// Forgets the packs without a blob, except the one that grows, and returns their paths.
     pub(super) fn take_empty(&mut self) -> Vec<PathBuf> {
-        let empty = |(number, pack): (&u32, &Pack)| (pack.blobs == 0 && pack.file.is_none()).then_some(*number);
-        let empty: Vec<u32> = self.packs.iter().filter_map(empty).collect();
-        empty.iter().for_each(|number| drop(self.packs.remove(number)));
+        let empty = self
+            .packs
+            .extract_if(.., |_, pack| pack.blobs == 0 && pack.file.is_none());
+        let empty: Vec<u32> = empty.map(|(number, _)| number).collect();
         empty.into_iter().map(|number| self.path(number)).collect()
     }
 }
 
-/// A blob in a pack.
 #[derive(Debug)]
-pub(crate) struct Located {
+pub(crate) struct Location {
     path: PathBuf,
     /// The pack, if it grows.
     file: Option<Arc<File>>,
     span: Span,
 }
 
-impl Located {
-    /// Bytes of the blob.
+impl Location {
     pub(crate) fn len(&self) -> u64 {
         u64::from(self.span.len)
     }
 
-    /// The pack's file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -170,22 +160,22 @@ impl Located {
     /// # Errors
     /// `Disk`: the pack is gone, shorter than it was, or cannot be read.
     pub(crate) fn read(&self, bytes: &mut Vec<u8>) -> Result<(), DiskError> {
-        let mut read = || {
-            let file = match &self.file {
-                Some(file) => Arc::clone(file),
-                None => Arc::new(open_file(&self.path)?),
-            };
-            // A pack that was cut off since must not cost memory.
-            if file.metadata()?.len() < self.span.at + u64::from(self.span.len) {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "it is shorter than it was",
-                ));
-            }
-            bytes.resize(self.span.len as usize, 0);
-            file.read_exact_at(bytes, self.span.at)
+        self.read_span(bytes)
+            .map_err(|e| DiskError::new("read", &self.path, &e))
+    }
+
+    fn read_span(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(open_file(&self.path)?),
         };
-        read().map_err(|e| DiskError::new("read", &self.path, &e))
+        // A pack that was cut off since must not cost memory.
+        if file.metadata()?.len() < self.span.at + u64::from(self.span.len) {
+            let why = "it is shorter than it was";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+        }
+        bytes.resize(self.span.len as usize, 0);
+        file.read_exact_at(bytes, self.span.at)
     }
 }
 

@@ -18,7 +18,7 @@ use fl_compress::Digest;
 use crate::storage::disk::{Disk, DiskError};
 pub(crate) use entry::LONGEST;
 use entry::Span;
-pub(crate) use index::{Index, Located};
+pub(crate) use index::{Index, Location};
 
 /// Blobs up to this size are gathered into one write.
 const GATHERED: usize = 64 * 1024;
@@ -81,7 +81,8 @@ impl Packs {
     }
 
     fn write(&self, open: &mut Open, new: &BTreeMap<Digest, &[u8]>) -> Result<Vec<(Digest, Span)>, DiskError> {
-        let (mut gathered, mut added) = (Vec::new(), Vec::with_capacity(new.len()));
+        let mut gathered = Vec::new();
+        let mut added = Vec::with_capacity(new.len());
         for (digest, bytes) in new {
             let len = bytes.len() as u32;
             let at = open.len + entry::HEADER as u64;
@@ -127,14 +128,11 @@ impl Packs {
     }
 
     /// Where a blob is, if a pack has it.
-    pub(super) fn locate(&self, digest: &Digest) -> Option<Located> {
+    pub(super) fn locate(&self, digest: &Digest) -> Option<Location> {
         self.index().locate(digest)
     }
 
     /// Removes a blob. Returns whether there was one.
-    ///
-    /// # Errors
-    /// `Disk`: a pack without blobs cannot be deleted.
     pub(super) fn remove(&self, digest: &Digest) -> Result<bool, DiskError> {
         let removed = self.index().remove(digest);
         if removed {
@@ -144,9 +142,6 @@ impl Packs {
     }
 
     /// Removes the blobs that are not in `keep`; returns how many.
-    ///
-    /// # Errors
-    /// As [`Packs::remove`].
     pub(super) fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, DiskError> {
         let removed = self.index().retain(keep);
         self.remove_empty()?;
