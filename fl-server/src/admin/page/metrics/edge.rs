@@ -1,66 +1,43 @@
 //! Connections and calls at the server's ports.
 
-use super::registry::{Labels, Metrics};
-use crate::accounting::edge::{Edge, PortCounters};
-
-fn labels(port: &str, name: &'static str, value: &str) -> Labels {
-    vec![("port", port.to_owned()), (name, value.to_owned())]
-}
+use super::registry::{Metrics, flag, label, labels};
+use crate::accounting::edge::Edge;
 
 pub(super) fn write(metrics: &mut Metrics, edge: &Edge) {
-    let each = |value: fn(&PortCounters) -> u64| {
-        let port =
-            move |(port, counters): (&str, &PortCounters)| (vec![("port", port.to_owned())], value(counters) as f64);
-        edge.ports().map(port)
-    };
-    metrics.counters(
-        "fl_edge_accepted",
-        "Connections that reached a port, refused ones included",
-        None,
-        each(PortCounters::total),
-    );
-    let states = edge.ports().into_iter().flat_map(|(port, counters)| {
-        let series = move |(state, count): (&str, u64)| (labels(port, "state", state), count as f64);
-        counters.states().map(series)
-    });
+    let mut accepted = Vec::new();
+    let mut states = Vec::new();
+    let mut closed = Vec::new();
+    let mut calls = Vec::new();
+    let mut limited = Vec::new();
+    for (port, counters) in edge.ports() {
+        let of = ("port", port);
+        accepted.push((label("port", port), counters.total() as f64));
+        calls.push((label("port", port), counters.calls() as f64));
+        for (state, count) in counters.states() {
+            states.push((labels(of, ("state", state)), count as f64));
+        }
+        for (why, count) in counters.closings() {
+            closed.push((labels(of, ("reason", why.label())), count as f64));
+        }
+        for (limit, count) in counters.limits() {
+            limited.push((labels(of, ("limit", limit.label())), count as f64));
+        }
+    }
+    let about = "Connections that reached a port, refused ones included";
+    metrics.counters("fl_edge_accepted", about, None, accepted);
     metrics.gauges("fl_edge_connections", "Connections by state", None, states);
-    let closed = edge.ports().into_iter().flat_map(|(port, counters)| {
-        let series = counters.closings();
-        series.map(move |(why, count)| (labels(port, "reason", why.label()), count as f64))
-    });
-    metrics.counters(
-        "fl_edge_closed",
-        "Connections that a bound or a failed check closed",
-        None,
-        closed,
-    );
-    metrics.counters(
-        "fl_edge_calls",
-        "Calls, refused ones included",
-        None,
-        each(PortCounters::calls),
-    );
-    let limited = edge.ports().into_iter().flat_map(|(port, counters)| {
-        let series = counters.limits();
-        series.map(move |(limit, count)| (labels(port, "limit", limit.label()), count as f64))
-    });
-    metrics.counters(
-        "fl_edge_calls_limited",
-        "Calls that waited because their caller made many, or were refused because too many were open",
-        None,
-        limited,
-    );
+    let about = "Connections that a bound or a failed check closed";
+    metrics.counters("fl_edge_closed", about, None, closed);
+    metrics.counters("fl_edge_calls", "Calls, refused ones included", None, calls);
+    let about = "Calls that waited because their caller made many, or were refused because too many were open";
+    metrics.counters("fl_edge_calls_limited", about, None, limited);
     let outcomes = edge.enrollments();
-    let outcomes = outcomes.map(|(outcome, count)| (vec![("outcome", outcome.label().to_owned())], count as f64));
-    metrics.counters(
-        "fl_enrollments",
-        "Requests for a certificate by their end",
-        None,
-        outcomes,
-    );
+    let outcomes = outcomes.map(|(outcome, count)| (label("outcome", outcome.label()), count as f64));
+    let about = "Requests for a certificate by their end";
+    metrics.counters("fl_enrollments", about, None, outcomes);
     let renewals = edge.renewals();
-    let renewals = renewals.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count as f64));
+    let renewals = renewals.map(|(outcome, count)| (label("outcome", outcome), count as f64));
     metrics.counters("fl_renewals", "Renewals of certificates by their end", None, renewals);
-    let open = f64::from(u8::from(edge.enrollment_is_open()));
-    metrics.gauge("fl_enrollment_open", "1 while the enrollment port is open", open);
+    let about = "1 while the enrollment port is open";
+    metrics.gauge("fl_enrollment_open", about, flag(edge.enrollment_is_open()));
 }

@@ -2,10 +2,9 @@
 
 use prometheus_client::registry::Unit;
 
-use super::registry::{Metrics, one};
+use super::registry::{Metrics, any, one};
 use crate::clock::Millis;
 
-/// The process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     /// When serving began, since 1970.
@@ -19,7 +18,6 @@ pub(crate) struct Process {
 const TICKS: f64 = 100.0;
 
 impl Process {
-    /// Reads the process's state now.
     pub(crate) fn now(since: Millis) -> Self {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();
@@ -43,14 +41,19 @@ impl Process {
     }
 
     pub(super) fn write(&self, metrics: &mut Metrics) {
-        let (bytes, seconds) = (|| Some(Unit::Bytes), || Some(Unit::Seconds));
+        let seconds = Some(Unit::Seconds);
         let since = one(self.since as f64 / 1000.0);
-        metrics.gauges("process_start_time", "When serving began, since 1970", seconds(), since);
-        let processor = self.processor_seconds.map(one).into_iter().flatten();
-        metrics.counters("process_cpu", "Processor time used", seconds(), processor);
-        let resident = self.resident.map(|bytes| one(bytes as f64)).into_iter().flatten();
-        metrics.gauges("process_resident_memory", "Memory in use", bytes(), resident);
-        let files = self.files.map(|files| one(files as f64)).into_iter().flatten();
+        metrics.gauges(
+            "process_start_time",
+            "When serving began, since 1970",
+            seconds.clone(),
+            since,
+        );
+        let processor = any(self.processor_seconds);
+        metrics.counters("process_cpu", "Processor time used", seconds, processor);
+        let resident = any(self.resident.map(|bytes| bytes as f64));
+        metrics.gauges("process_resident_memory", "Memory in use", Some(Unit::Bytes), resident);
+        let files = any(self.files.map(|files| files as f64));
         metrics.gauges("process_open_fds", "Open files and connections", None, files);
     }
 }

@@ -11,7 +11,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// Names and values of a series' labels.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// The metrics of one answer. A family without a series is left out.
@@ -64,7 +63,8 @@ impl Metrics {
         values: impl IntoIterator<Item = (Labels, f64)>,
         set: impl Fn(&M, f64),
     ) {
-        let (family, mut series) = (Family::<Labels, M>::default(), 0);
+        let family = Family::<Labels, M>::default();
+        let mut series = 0;
         for (labels, value) in values {
             if labels.is_empty() {
                 let metric = M::default();
@@ -97,7 +97,23 @@ impl Metrics {
     }
 }
 
-/// Without labels.
 pub(super) fn one(value: f64) -> [(Labels, f64); 1] {
     [(Labels::new(), value)]
+}
+
+/// As [`one`], if there is a value.
+pub(super) fn any(value: Option<f64>) -> impl Iterator<Item = (Labels, f64)> {
+    value.map(|value| (Labels::new(), value)).into_iter()
+}
+
+pub(super) fn label(name: &'static str, value: &str) -> Labels {
+    vec![(name, value.to_owned())]
+}
+
+pub(super) fn labels(first: (&'static str, &str), second: (&'static str, &str)) -> Labels {
+    vec![(first.0, first.1.to_owned()), (second.0, second.1.to_owned())]
+}
+
+pub(super) fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
 }
