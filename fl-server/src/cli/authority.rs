@@ -13,7 +13,7 @@ use time::{Duration, OffsetDateTime};
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::init::AUTHORITY_DAYS;
-use crate::cli::source;
+use crate::cli::source::{self, Certificates};
 use crate::clock;
 use crate::config::server::ServerConfig;
 use crate::identity::LIFETIME_DAYS;
@@ -52,7 +52,7 @@ enum Command {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     match &args.command {
         Command::Show => show(&config),
         Command::Renew { days } => renew(&config, *days),
@@ -74,7 +74,7 @@ pub(super) fn clients(config: &ServerConfig) -> Result<BTreeMap<Option<Fingerpri
 }
 
 fn show(config: &ServerConfig) -> Outcome {
-    let (authority, own) = source::certificates(config)?;
+    let Certificates { authority, own } = source::certificates(config)?;
     let server = source::issuer(&authority, &own.certificate)?;
     let clients = clients(config)?;
     for der in certificates_of(&authority)? {
@@ -94,7 +94,7 @@ fn show(config: &ServerConfig) -> Outcome {
 }
 
 fn renew(config: &ServerConfig, days: u16) -> Outcome {
-    let (_, own) = source::certificates(config)?;
+    let own = source::certificates(config)?.own;
     let renewer = source::renewer(config, days);
     if !renewer.has_key() {
         return Err(Failure::usage(anyhow!(
@@ -115,7 +115,7 @@ fn renew(config: &ServerConfig, days: u16) -> Outcome {
 
 /// Makes a new authority. Typed again after a crash, it continues.
 fn rotate(config: &ServerConfig) -> Outcome {
-    let (before, _) = source::certificates(config)?;
+    let before = source::certificates(config)?.authority;
     let all = certificates_of(&before)?;
     let next_key = beside(&config.authority_key, ".next");
     if all.len() > 1 && !next_key.exists() {
@@ -170,16 +170,18 @@ fn finish(config: &ServerConfig, force: bool) -> Outcome {
     let authorities = source::text(&config.authority)?;
     let key = source::text(&config.authority_key)?;
     let all = certificates_of(&authorities)?;
-    let usable = |der: &&Vec<u8>| {
-        let certificate = certificate_pem(der);
+    let new = all.iter().find(|der| {
         fl_proto::is_pair(&Issued {
-            certificate,
+            certificate: certificate_pem(der),
             key: key.clone(),
         })
-    };
-    let new = all.iter().find(usable).ok_or_else(|| {
-        let (key, authority) = (config.authority_key.display(), config.authority.display());
-        Failure::usage(anyhow!("{key} is not the key of an authority in {authority}"))
+    });
+    let new = new.ok_or_else(|| {
+        Failure::usage(anyhow!(
+            "{} is not the key of an authority in {}",
+            config.authority_key.display(),
+            config.authority.display()
+        ))
     })?;
     if all.len() == 1 {
         return Err(Failure::usage(anyhow!(
@@ -242,20 +244,21 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 
 /// Replaces a file atomically and durably, for its owner only. What clients copy is public: it keeps the mode of the file before.
 fn replace(path: &Path, text: &str) -> Outcome {
-    let aside = beside(path, ".new");
-    let write = || {
-        let mut file = make_private_file(&aside)?;
-        file.write_all(text.as_bytes())?;
-        if let Ok(before) = path.metadata() {
-            file.set_permissions(before.permissions())?;
-        }
-        file.sync_all()?;
-        std::fs::rename(&aside, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))?;
+    write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let aside = beside(path, ".new");
+    let mut file = make_private_file(&aside)?;
+    file.write_all(text.as_bytes())?;
+    if let Ok(before) = path.metadata() {
+        file.set_permissions(before.permissions())?;
+    }
+    file.sync_all()?;
+    std::fs::rename(&aside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn rename(from: &Path, to: &Path) -> Outcome {

@@ -11,7 +11,7 @@ use crate::cli::source;
 use crate::coordinator::change::Change;
 
 pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {
-    let (_, config) = source::federation(fed)?;
+    let config = source::config(fed)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ask = Ask::Change {
         run: run.map(str::to_owned),

@@ -99,7 +99,7 @@ struct Known {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     let ask = match &args.command {
         Command::List { tag, format } => {
             let mut known = known(&config)?;
@@ -150,7 +150,6 @@ fn revoked(what: &str) -> Result<RevokeTarget, Failure> {
     Ok(RevokeTarget::Client(what.parse().map_err(Failure::usage)?))
 }
 
-/// Clients, and what the runs say of them.
 fn known(config: &ServerConfig) -> Result<Vec<Known>, Failure> {
     let clients = source::clients(config)?;
     let Answer::Status(status) = source::ask(config, &Ask::Status)? else {
@@ -187,12 +186,7 @@ fn list(known: &Vec<Known>) -> String {
         "client", "state", "last seen", "expires", "updates", "up", "down", "tags, last rejection"
     );
     for one in known {
-        let Known {
-            line,
-            updates,
-            bytes_up,
-            bytes_down,
-        } = one;
+        let line = &one.line;
         let record = &line.record;
         let seen = record.last_seen.map_or_else(|| "-".to_owned(), minute);
         let tags: Vec<_> = record.tags.iter().map(String::as_str).collect();
@@ -210,11 +204,12 @@ fn list(known: &Vec<Known>) -> String {
         };
         let _ = writeln!(
             out,
-            "{:<wide$}{state:<10}{seen:<19}{:<12}{updates:>8}{:>11}{:>11}  {notes}",
+            "{:<wide$}{state:<10}{seen:<19}{:<12}{:>8}{:>11}{:>11}  {notes}",
             line.name,
             day(newest_end(line)),
-            size(*bytes_up),
-            size(*bytes_down),
+            one.updates,
+            size(one.bytes_up),
+            size(one.bytes_down),
         );
     }
     out
@@ -232,17 +227,12 @@ fn day(at: Option<u64>) -> String {
 }
 
 fn show(one: &Known) -> String {
-    let Known {
-        line,
-        updates,
-        bytes_up,
-        bytes_down,
-    } = one;
+    let line = &one.line;
     let record = &line.record;
     let mut out = format!("{}: {}, role {}\n", line.name, line.state, record.role);
     let mut row = |what: &str, text: String| {
         if !text.is_empty() {
-            let _ = writeln!(out, "  {what:<14}{text}");
+            out += &format!("  {what:<14}{text}\n");
         }
     };
     if let Some(revoked) = &record.revoked {
@@ -256,10 +246,9 @@ fn show(one: &Known) -> String {
     row("address", record.address.map_or_else(String::new, |at| at.to_string()));
     row("version", record.software.clone());
     row("device", record.device.clone());
-    row(
-        "updates",
-        format!("{updates} accepted, {} up, {} down", size(*bytes_up), size(*bytes_down)),
-    );
+    let up = size(one.bytes_up);
+    let down = size(one.bytes_down);
+    row("updates", format!("{} accepted, {up} up, {down} down", one.updates));
     if let Some(rejected) = &record.rejected {
         row("rejected", format!("{}  {}", minute(rejected.at), rejected.why));
     }
@@ -270,13 +259,10 @@ fn show(one: &Known) -> String {
             one if one.used.is_none() => "not used yet",
             _ => "in use",
         };
+        let until = minute(certificate.expires);
         row(
             "certificate",
-            format!(
-                "{}  until {}, {state}",
-                certificate.fingerprint,
-                minute(certificate.expires)
-            ),
+            format!("{}  until {until}, {state}", certificate.fingerprint),
         );
     }
     out
@@ -286,9 +272,10 @@ fn show(one: &Known) -> String {
 fn waiting(config: &ServerConfig, name: &str, key: Option<&Fingerprint>) -> Result<(Fingerprint, String), Failure> {
     let clients = source::clients(config)?;
     let named = clients.into_iter().filter(|one| one.name == name);
-    let waits = |one: ClientLine| Some((one.key?.parse::<Fingerprint>().ok()?, one.words?));
-    let mut all: Vec<_> = named.filter_map(waits).collect();
-    all.retain(|(of, _)| key.is_none_or(|key| key == of));
+    let mut all: Vec<_> = named
+        .filter_map(|one| Some((one.key?.parse::<Fingerprint>().ok()?, one.words?)))
+        .filter(|(of, _)| key.is_none_or(|key| key == of))
+        .collect();
     match all.len() {
         1 => Ok(all.remove(0)),
         0 => Err(

@@ -1,7 +1,7 @@
 //! `fl-server enroll NAME`: opens a token and prints the line that enrolls a device.
 
 use std::io::IsTerminal as _;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::admin::socket::Answer;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::issued::Issued;
-use crate::cli::source;
+use crate::cli::issued::IssuedList;
+use crate::cli::source::{self, Certificates};
 use crate::config::server::ServerConfig;
 use crate::registry::NamePattern;
 use crate::registry::ask::{NewToken, RegistryAsk};
@@ -58,9 +58,8 @@ pub(super) struct Args {
     format: Format,
 }
 
-/// The result with `--format json`.
 #[derive(Debug, Serialize)]
-struct Opened<'a> {
+struct OpenToken<'a> {
     line: &'a str,
     token: &'a str,
     /// Where the device connects.
@@ -96,14 +95,14 @@ pub(super) fn run(args: &Args) -> Outcome {
 fn open(args: &Args, serves: bool) -> Outcome {
     let (folder, config) = source::federation(&args.fed)?;
     if let (NamePattern::One(name), false) = (&args.name, args.again) {
-        let issued = Issued::of(&folder).fingerprints(name)?;
+        let issued = IssuedList::of(&folder).fingerprints(name)?;
         if let Some(fingerprint) = issued.last() {
             return Err(Failure::usage(anyhow!(
                 "`{name}` has a certificate already, {fingerprint}; `--again` enrolls a device under this name all the same"
             )));
         }
     }
-    let (authority, own) = source::certificates(&config)?;
+    let Certificates { authority, own } = source::certificates(&config)?;
     // During a rotation there are two: a device must trust the one of this server.
     let authority = source::issuer(&authority, &own.certificate)?;
     drop(own);
@@ -136,7 +135,7 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 
 fn print(args: &Args, line: &str, id: &str, address: &str, problem: Option<&str>) -> Outcome {
-    let opened = Opened {
+    let opened = OpenToken {
         line,
         token: id,
         address,
@@ -220,20 +219,17 @@ fn has_port(host: &str) -> bool {
 /// chooses its route.
 fn own_address(unspecified: IpAddr) -> IpAddr {
     // Documentation addresses (RFC 5737, RFC 3849).
-    let (any, far, loopback) = match unspecified {
-        IpAddr::V4(any) => (IpAddr::V4(any), "192.0.2.1:9", IpAddr::from([127, 0, 0, 1])),
-        IpAddr::V6(any) => (
-            IpAddr::V6(any),
-            "[2001:db8::1]:9",
-            IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-        ),
-    };
-    let chosen = || {
-        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-        socket.connect(far).ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    };
-    chosen().unwrap_or(loopback)
+    let chosen = UdpSocket::bind(SocketAddr::new(unspecified, 0)).and_then(|socket| {
+        socket.connect(match unspecified {
+            IpAddr::V4(_) => "192.0.2.1:9",
+            IpAddr::V6(_) => "[2001:db8::1]:9",
+        })?;
+        Ok(socket.local_addr()?.ip())
+    });
+    chosen.unwrap_or(match unspecified {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    })
 }
 
 /// The line as a QR code of half blocks, for terminals.

@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     let ask = Ask::Model {
         run: args.run.clone(),
         version: args.version,
@@ -43,15 +43,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         Some(base) => Some(TensorFile::parse(base).context("the frozen tensors of the run")?),
         None => None,
     };
-    let of = |role| {
-        parts
-            .aside
-            .iter()
-            .map(|tensor| &tensor.0)
-            .filter(move |tensor| tensor.role == role)
-    };
+    let aside = parts.aside.iter().map(|tensor| &tensor.0);
     // Of a run with `train.space`, the frozen tensors are part of the values already.
-    let frozen: Vec<TensorSpec> = of(Role::Frozen).filter(|_| base.is_some()).cloned().collect();
+    let frozen = aside
+        .clone()
+        .filter(|tensor| tensor.role == Role::Frozen && base.is_some());
+    let frozen: Vec<TensorSpec> = frozen.cloned().collect();
     let raw = frozen.iter().map(|tensor| match &file {
         Some(file) => file.raw(tensor),
         None => Err(fl_compress::Error::Mismatch(format!(
@@ -70,7 +67,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         .context("the model cannot be written as safetensors")?;
     write::replace(&args.output, &bytes)?;
     let file = args.output.display();
-    let (run, version) = (&parts.run, parts.version);
+    let run = &parts.run;
+    let version = parts.version;
     match &args.average {
         None => out::line(format_args!(
             "{file}: run `{run}`, version {version}, digest {}",
@@ -87,7 +85,8 @@ pub(super) fn run(args: &Args) -> Outcome {
              clients with PyTorch do before they evaluate (torch.optim.swa_utils.update_bn)"
         ))?;
     }
-    let local: Vec<&str> = of(Role::Local).map(|tensor| tensor.name.as_str()).collect();
+    let local = aside.filter(|tensor| tensor.role == Role::Local);
+    let local: Vec<&str> = local.map(|tensor| tensor.name.as_str()).collect();
     if !local.is_empty() {
         out::line(format_args!(
             "  left out, because each client has its own: {}",

@@ -23,7 +23,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     let Health { run, listen, clients } = ask(&config.data, args.timeout)?;
     out::line(format_args!(
         "healthy: serving `{run}` on {listen}; {clients} clients connected"
@@ -46,7 +46,6 @@ pub(super) async fn feed_watchdog(data: PathBuf, interval: Duration) {
     }
 }
 
-/// Asks the server of the data folder.
 pub(super) fn ask(data: &Path, timeout: Duration) -> anyhow::Result<Health> {
     let (sender, answer) = mpsc::channel();
     let folder = data.to_owned();
@@ -55,7 +54,8 @@ pub(super) fn ask(data: &Path, timeout: Duration) -> anyhow::Result<Health> {
         // The caller may have given up.
         let _ = sender.send(ask_server(&folder, &Ask::Health));
     });
-    let (data, seconds) = (data.display(), timeout.as_secs_f64());
+    let data = data.display();
+    let seconds = timeout.as_secs_f64();
     let Ok(answered) = answer.recv_timeout(timeout) else {
         anyhow::bail!(
             "the server of {data} does not answer within {seconds} s: the process hangs or is overloaded; a restart loses nothing"

@@ -46,58 +46,43 @@ const ENROLL_PORT: u16 = 7072;
 const TEMPLATE: &str = include_str!("../../../configs/server.toml");
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let folder_name = || {
-        args.dir
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("federation")
-            .to_owned()
-    };
-    let name = args.name.clone().unwrap_or_else(folder_name);
-    let config = match args.listen {
-        None => TEMPLATE.to_owned(),
-        Some(listen) => {
-            let enroll = SocketAddr::new(listen.ip(), ENROLL_PORT);
-            TEMPLATE
-                .replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\""))
-                .replace("#enroll = \"127.0.0.1:7072\"", &format!("enroll = \"{enroll}\""))
+    let folder_name = args.dir.file_name().and_then(|name| name.to_str());
+    let name = args.name.as_deref().or(folder_name).unwrap_or("federation");
+    let mut config = TEMPLATE.to_owned();
+    if let Some(listen) = args.listen {
+        let enroll = SocketAddr::new(listen.ip(), ENROLL_PORT);
+        config = config
+            .replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\""))
+            .replace("#enroll = \"127.0.0.1:7072\"", &format!("enroll = \"{enroll}\""));
+    }
+    if let Some(admin) = &args.admin {
+        config = config.replace("#admin = \"127.0.0.1:7071\"", &format!("admin = {admin:?}"));
+    }
+    if let Some(data) = &args.data {
+        config = config.replace("#data = \"data\"", &format!("data = {data:?}"));
+    }
+    if let Some(identity) = &args.identity {
+        let folder = identity.trim_end_matches('/');
+        for (name, file) in [
+            ("certificate", "server.pem"),
+            ("key", "server.key"),
+            ("admin_certificate", "server.pem"),
+            ("admin_key", "server.key"),
+        ] {
+            let path = format!("{folder}/{file}");
+            config = config.replace(&format!("#{name} = \"{file}\""), &format!("{name} = {path:?}"));
         }
-    };
-    let config = match &args.admin {
-        None => config,
-        Some(admin) => config.replace("#admin = \"127.0.0.1:7071\"", &format!("admin = {admin:?}")),
-    };
-    let config = match &args.data {
-        None => config,
-        Some(data) => config.replace("#data = \"data\"", &format!("data = {data:?}")),
-    };
-    let config = match &args.identity {
-        None => config,
-        Some(identity) => {
-            ["certificate", "key", "admin_certificate", "admin_key"]
-                .iter()
-                .fold(config, |config, name| {
-                    let file = if name.ends_with("key") {
-                        "server.key"
-                    } else {
-                        "server.pem"
-                    };
-                    let path = format!("{}/{file}", identity.trim_end_matches('/'));
-                    config.replace(&format!("#{name} = \"{file}\""), &format!("{name} = {path:?}"))
-                })
-        }
-    };
-    let config = match args.audit {
-        false => config,
-        true => config.replace("#keep_updates = false", "keep_updates = true"),
-    };
+    }
+    if args.audit {
+        config = config.replace("#keep_updates = false", "keep_updates = true");
+    }
     ServerConfig::from_toml(&config, &args.dir).map_err(Failure::usage)?;
     let mut token = [0; 32];
     getrandom::fill(&mut token).map_err(|e| anyhow::anyhow!("the system has no random bytes: {e}"))?;
     let token = format!("{}\n", Digest(token));
 
     let now = OffsetDateTime::now_utc();
-    let (authority, root) = Authority::create(&name, now, Duration::days(AUTHORITY_DAYS))?;
+    let (authority, root) = Authority::create(name, now, Duration::days(AUTHORITY_DAYS))?;
     let server = authority.issue_server(now, Duration::days(LIFETIME_DAYS.into()))?;
     let mut files = vec![
         ("authority.pem", root.certificate.as_str(), PUBLIC),

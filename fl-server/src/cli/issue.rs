@@ -1,7 +1,7 @@
 //! `fl-server issue NAME --out DIR`: creates the certificate and the folder of a client.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use fl_cli::out;
@@ -11,7 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::init::{PUBLIC, SECRET, expect_new, write_new};
-use crate::cli::issued::Issued;
+use crate::cli::issued::IssuedList;
 use crate::cli::source;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let clients = clients(args)?;
     let (folder, config) = source::federation(&args.fed)?;
-    let list = Issued::of(&folder);
+    let list = IssuedList::of(&folder);
     let revoked = config.revoked.display();
     for Client { name, .. } in &clients {
         let before = list.fingerprints(name)?;
@@ -66,16 +66,8 @@ pub(super) fn run(args: &Args) -> Outcome {
             return Err(Failure::usage(anyhow::anyhow!(text)));
         }
     }
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).with_context(|| {
-            format!(
-                "cannot read {}; was `fl-server init` run in this folder?",
-                path.display()
-            )
-        })
-    };
-    let certificate = read(config.authority.clone())?;
-    let key = read(config.authority.with_extension("key"))?;
+    let certificate = read(&config.authority)?;
+    let key = read(&config.authority.with_extension("key"))?;
     let authority = Authority::from_pem(&fl_proto::Issued {
         certificate: certificate.clone(),
         key,
@@ -94,8 +86,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         let before = list.fingerprints(&client.name)?;
         let (fingerprint, until) = issue(client, args.days, &authority, &certificate, &server)?;
         list.add(&client.name, &fingerprint, until)?;
-        let (name, dir) = (&client.name, client.folder.display());
-        out::line(format_args!("issued `{name}`, valid for {} days, in {dir}", args.days))?;
+        out::line(format_args!(
+            "issued `{}`, valid for {} days, in {}",
+            client.name,
+            args.days,
+            client.folder.display()
+        ))?;
         out::line(format_args!("certificate {fingerprint}"))?;
         for before in &before {
             out::line(format_args!("still valid {before}"))?;
@@ -108,7 +104,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     next(args, &clients)
 }
 
-/// A client to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
     name: ClientId,
@@ -117,28 +112,35 @@ struct Client {
     task: Option<String>,
 }
 
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read {}; was `fl-server init` run in this folder?",
+            path.display()
+        )
+    })
+}
+
 /// The clients to create, with names and task checked.
 fn clients(args: &Args) -> Result<Vec<Client>, Failure> {
     let width = args.count.map_or(0, |count| (count - 1).to_string().len().max(2));
-    let one = |at: u32| {
-        let (name, folder) = match args.count {
-            None => {
-                let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(&args.name));
-                (args.name.clone(), folder)
-            }
-            Some(_) => {
-                let name = format!("{}-{at:0width$}", args.name);
-                let folder = args.out.clone().unwrap_or_default().join(&name);
-                (name, folder)
-            }
+    let mut clients = Vec::new();
+    for at in 0..args.count.unwrap_or(1) {
+        let name = match args.count {
+            None => args.name.clone(),
+            Some(_) => format!("{}-{at:0width$}", args.name),
         };
-        Ok(Client {
+        clients.push(Client {
             name: name.parse().map_err(Failure::usage)?,
-            folder,
+            folder: match (&args.out, args.count) {
+                (None, _) => name.into(),
+                (Some(out), None) => out.clone(),
+                (Some(out), Some(_)) => out.join(name),
+            },
             task: task(args, at)?,
-        })
-    };
-    (0..args.count.unwrap_or(1)).map(one).collect()
+        });
+    }
+    Ok(clients)
 }
 
 /// The table that binds a task for client number `at`.
@@ -151,7 +153,6 @@ fn task(args: &Args, at: u32) -> Result<Option<String>, Failure> {
     table.map(Some).map_err(|why| Failure::usage(anyhow::anyhow!(why)))
 }
 
-/// Files of a client's folder.
 const FILES: [&str; 4] = ["authority.pem", "client.pem", "client.key", "client.toml"];
 
 /// Creates the folder of one client. Returns the fingerprint and the end of its certificate.
@@ -162,7 +163,8 @@ fn issue(
     certificate: &str,
     server: &str,
 ) -> Result<(Fingerprint, OffsetDateTime), Failure> {
-    let (now, valid) = (OffsetDateTime::now_utc(), Duration::days(days.into()));
+    let now = OffsetDateTime::now_utc();
+    let valid = Duration::days(days.into());
     let issued = authority.issue_client(&client.name, now, valid)?;
     let fingerprint = Fingerprint::of_pem(&issued.certificate)?;
     let name = client.name.as_str();
@@ -187,10 +189,10 @@ fn issue(
     Ok((fingerprint, now + valid))
 }
 
-/// Prints the next steps.
 fn next(args: &Args, clients: &[Client]) -> Outcome {
     let Some(first) = clients.first() else { return Ok(()) };
-    let (dir, config) = (first.folder.display(), first.folder.join("client.toml"));
+    let dir = first.folder.display();
+    let config = first.folder.join("client.toml");
     let config = config.display();
     let copy = match clients {
         [_] => format!("copy {dir} to the client"),
@@ -240,8 +242,6 @@ key         = "client.key"
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn args(name: &str) -> Args {

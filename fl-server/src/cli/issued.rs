@@ -13,20 +13,16 @@ use time::OffsetDateTime;
 
 use crate::cli::failure::{Failure, Outcome};
 
-/// The list of one federation.
 #[derive(Debug)]
-pub(super) struct Issued(PathBuf);
+pub(super) struct IssuedList(PathBuf);
 
-impl Issued {
+impl IssuedList {
     /// The list in the federation's folder. May be missing.
     pub(super) fn of(folder: &Path) -> Self {
         Self(folder.join("issued"))
     }
 
     /// Fingerprints of the certificates that `name` has, the oldest first.
-    ///
-    /// # Errors
-    /// If the list cannot be read or has a malformed line.
     pub(super) fn fingerprints(&self, name: &ClientId) -> Result<Vec<Fingerprint>, Failure> {
         let path = self.0.display();
         let text = match std::fs::read_to_string(&self.0) {
@@ -37,8 +33,7 @@ impl Issued {
         let mut found = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let mut words = line.split_whitespace();
-            let (client, fingerprint) = (words.next(), words.next().and_then(|word| word.parse().ok()));
-            match (client, fingerprint) {
+            match (words.next(), words.next().and_then(|word| word.parse().ok())) {
                 (Some(client), Some(fingerprint)) if client == name.as_str() => found.push(fingerprint),
                 (Some(_), Some(_)) | (None, _) => {}
                 (Some(_), None) => {
@@ -53,14 +48,11 @@ impl Issued {
     /// Names that have a certificate; `None` if the list cannot be read.
     pub(super) fn names(&self) -> Option<BTreeSet<String>> {
         let text = std::fs::read_to_string(&self.0).ok()?;
-        let name = |line: &str| line.split_whitespace().next().map(str::to_owned);
-        Some(text.lines().filter_map(name).collect())
+        let names = text.lines().filter_map(|line| line.split_whitespace().next());
+        Some(names.map(str::to_owned).collect())
     }
 
     /// Adds a certificate.
-    ///
-    /// # Errors
-    /// If the list cannot be written.
     pub(super) fn add(&self, name: &ClientId, fingerprint: &Fingerprint, until: OffsetDateTime) -> Outcome {
         let line = format!("{name} {fingerprint} {}\n", until.date());
         let open = OpenOptions::new().append(true).create(true).mode(0o644).open(&self.0);

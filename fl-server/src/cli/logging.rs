@@ -9,9 +9,10 @@ use crate::telemetry::events::REFUSED;
 
 /// The filter without RUST_LOG. `are_shown`: whether the command prints rounds on the same terminal.
 fn default_filter(are_shown: bool) -> String {
-    match are_shown {
-        true => format!("info,{ROUNDS}=error,{REFUSED}=error"),
-        false => "info".to_owned(),
+    if are_shown {
+        format!("info,{ROUNDS}=error,{REFUSED}=error")
+    } else {
+        "info".to_owned()
     }
 }
 

@@ -44,11 +44,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         out::text(format_args!("{text}"))?;
         return Ok(());
     };
-    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
-    let name = name.and_then(|name| name.to_str());
+    let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is not a file name", path.display())))?;
-    write_new(folder, &[(name, &text, PUBLIC)])?;
-    let (path, model) = (path.display(), base.join(&args.model));
+    write_new(base, &[(name, &text, PUBLIC)])?;
+    let path = path.display();
+    let model = base.join(&args.model);
     out::text(format_args!(
         "{path}: run `{}` of task `{}`, {} rounds; every other key has its default\n\
          next: fl-client init --learner NAME -o {}     # initial weights, if there are none yet\n      \
@@ -63,7 +63,6 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// The lines of required keys in the template, and their replacements.
 fn keys(args: &Args) -> [(&'static str, String); 6] {
-    let text = |key: &str, text: &str| format!("{key} = {}", toml::Value::from(text));
     [
         ("name = \"example\"", text("name", &args.name)),
         ("task = \"fashion-mlp\"", text("task", &args.task)),
@@ -72,6 +71,10 @@ fn keys(args: &Args) -> [(&'static str, String); 6] {
         ("min = 2", format!("min = {}", args.min.unwrap_or(args.target.min(2)))),
         ("target = 8", format!("target = {}", args.target)),
     ]
+}
+
+fn text(key: &str, text: &str) -> String {
+    format!("{key} = {}", toml::Value::from(text))
 }
 
 fn filled(args: &Args) -> String {

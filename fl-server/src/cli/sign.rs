@@ -5,18 +5,18 @@ use fl_report::Report;
 use fl_report::signed::{Signer, write};
 
 use crate::cli::failure::Failure;
-use crate::cli::source;
+use crate::cli::source::{self, Certificates};
 use crate::config::server::ServerConfig;
 
 /// The signed report, by the key and certificates that `config` names.
-///
-/// # Errors
-/// If one of the files cannot be read or used; the text names them.
 pub(super) fn signed(config: &ServerConfig, report: &Report) -> Result<String, Failure> {
-    let (authority, own) = source::certificates(config)?;
+    let Certificates { authority, own } = source::certificates(config)?;
     let signer = Signer::from_pem(&authority, &own.certificate, &own.key).with_context(|| {
-        let (certificate, key) = (config.certificate.display(), config.key.display());
-        format!("{certificate} and {key} cannot sign a report")
+        format!(
+            "{} and {} cannot sign a report",
+            config.certificate.display(),
+            config.key.display()
+        )
     });
     let signer = signer.map_err(Failure::usage)?;
     Ok(write(report, &signer)?)

@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::init::{PUBLIC, write_new};
-use crate::cli::issued::Issued;
+use crate::cli::issued::IssuedList;
 use crate::cli::source;
 use crate::clock;
 
@@ -40,11 +40,10 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let (folder, config) = source::federation(&args.fed)?;
     let text = source::text(&args.request)?;
-    let named = || args.request.display().to_string();
     let request = SigningRequest::from_pem(&text)
-        .with_context(named)
+        .with_context(|| args.request.display().to_string())
         .map_err(Failure::usage)?;
-    let list = Issued::of(&folder);
+    let list = IssuedList::of(&folder);
     if let (Some(last), false) = (list.fingerprints(&args.name)?.last(), args.again) {
         return Err(Failure::usage(anyhow!(
             "`{}` has a certificate already, {last}; `--again` signs another, and the earlier one stays valid until it expires or is \

@@ -24,8 +24,8 @@ use crate::registry::signer::Signer;
 use crate::storage::disk::Disk;
 use crate::storage::store::Store;
 
-/// Text of a configuration file and the folder that its paths are relative to. An empty file is an error.
-pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
+/// Text of a configuration file. An empty file is an error.
+pub(super) fn read(file: &Path) -> Result<String, Failure> {
     let text = text(file)?;
     if text.trim().is_empty() {
         let why = format!(
@@ -34,11 +34,14 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
         );
         return Err(Failure::usage(anyhow!(why)));
     }
-    let base = file.parent().unwrap_or(Path::new("")).to_owned();
-    Ok((text, base))
+    Ok(text)
 }
 
-/// Largest configuration file in bytes.
+/// The folder that the paths in a configuration file are relative to.
+pub(super) fn base(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new(""))
+}
+
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Text of a file that may be empty.
@@ -46,9 +49,10 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// If the file is not a regular one, is too large or is not UTF-8.
 pub(super) fn text(file: &Path) -> Result<String, Failure> {
-    let text = open_regular(File::options().read(true), file).and_then(|file| fl_compress::text::read(file, MAX_BYTES));
-    let named = || format!("cannot read {}", file.display());
-    text.with_context(named).map_err(Failure::usage)
+    open_regular(File::options().read(true), file)
+        .and_then(|file| fl_compress::text::read(file, MAX_BYTES))
+        .with_context(|| format!("cannot read {}", file.display()))
+        .map_err(Failure::usage)
 }
 
 /// Content of a file of at most `max` bytes.
@@ -56,8 +60,9 @@ pub(super) fn text(file: &Path) -> Result<String, Failure> {
 /// # Errors
 /// If the file is not a regular one or is too large.
 pub(super) fn bytes(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
-    let named = || format!("cannot read {}", file.display());
-    content(file, max).with_context(named).map_err(Failure::usage)
+    content(file, max)
+        .with_context(|| format!("cannot read {}", file.display()))
+        .map_err(Failure::usage)
 }
 
 fn content(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
@@ -68,24 +73,33 @@ fn content(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The plan of a run.toml.
 pub(super) fn plan(file: &Path) -> Result<RunPlan, Failure> {
-    let (text, base) = read(file)?;
-    let plan = RunPlan::load(&text, &base).with_context(|| file.display().to_string());
-    plan.map_err(Failure::usage)
+    RunPlan::load(&read(file)?, base(file))
+        .with_context(|| file.display().to_string())
+        .map_err(Failure::usage)
 }
 
-/// The certificates of a server in PEM: the authority's, and its own with the key.
+/// The certificates of a server, PEM.
+pub(super) struct Certificates {
+    pub(super) authority: String,
+    /// Its own, with the key.
+    pub(super) own: Issued,
+}
+
 ///
 /// # Errors
 /// If a file cannot be read or they cannot be used together; the text names them.
-pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Failure> {
+pub(super) fn certificates(config: &ServerConfig) -> Result<Certificates, Failure> {
     let authority = text(&config.authority)?;
     let own = own_files(config).read(text)?;
     server_tls(&authority, &own)
         .with_context(|| {
-            let (certificate, key) = (config.certificate.display(), config.key.display());
-            format!("{certificate}, {key} and {} cannot be used", config.authority.display())
+            format!(
+                "{}, {} and {} cannot be used",
+                config.certificate.display(),
+                config.key.display(),
+                config.authority.display()
+            )
         })
         .map_err(Failure::usage)?;
     issuer(&authority, &own.certificate)
@@ -98,10 +112,9 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
             )
         })
         .map_err(Failure::usage)?;
-    Ok((authority, own))
+    Ok(Certificates { authority, own })
 }
 
-/// The files of the server's certificate and key.
 pub(super) fn own_files(config: &ServerConfig) -> OwnFiles {
     OwnFiles {
         certificate: config.certificate.clone(),
@@ -119,7 +132,6 @@ pub(super) fn renewer(config: &ServerConfig, days: u16) -> Renewer {
     }
 }
 
-/// Where the authority is.
 pub(super) fn signer(config: &ServerConfig) -> Signer {
     Signer {
         authority: config.authority.clone(),
@@ -128,9 +140,6 @@ pub(super) fn signer(config: &ServerConfig) -> Signer {
 }
 
 /// Fingerprint of the authority in `authorities` that issued a certificate, all PEM.
-///
-/// # Errors
-/// If none did.
 pub(super) fn issuer(authorities: &str, certificate: &str) -> anyhow::Result<Fingerprint> {
     Ok(Fingerprint::of(issuer_of(certificate, &certificates_of(authorities)?)?))
 }
@@ -147,20 +156,20 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
         };
         return Ok((None, none));
     }
-    let read = |path: &Path, key: &str| {
+    let needed = |path: &Path, key: &str| {
         text(path).map_err(|failure| {
             let why = format!("`admin` = \"{address}\" can be reached from other machines and needs `{key}`");
             Failure::usage(anyhow!("{why}: {}", fl_cli::exit::chain(failure.error())))
         })
     };
-    let token = read(&config.admin_token, "admin_token")?;
+    let token = needed(&config.admin_token, "admin_token")?;
     let files = OwnFiles {
         certificate: config.admin_certificate.clone(),
         key: config.admin_key.clone(),
     };
     let own = files.read(|path| {
         let is_key = [&config.admin_key, &next_path(&config.admin_key)].contains(&&path.to_owned());
-        read(path, if is_key { "admin_key" } else { "admin_certificate" })
+        needed(path, if is_key { "admin_key" } else { "admin_certificate" })
     })?;
     Live::check(address, Some(&token), &own).map_err(|error| page_failure(config, error))?;
     Ok((Some(token), own))
@@ -168,19 +177,19 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
 
 /// Adds the files that an error of the page comes from.
 pub(super) fn page_failure(config: &ServerConfig, error: LiveError) -> Failure {
-    let (certificate, key) = (config.admin_certificate.display(), config.admin_key.display());
     let context = match &error {
         LiveError::Address { .. } => return error.into(),
         LiveError::Token(_) => format!("{} (`admin_token`)", config.admin_token.display()),
-        LiveError::Certificate(_) => format!("{certificate} (`admin_certificate`) and {key} (`admin_key`)"),
+        LiveError::Certificate(_) => format!(
+            "{} (`admin_certificate`) and {} (`admin_key`)",
+            config.admin_certificate.display(),
+            config.admin_key.display()
+        ),
     };
     Failure::usage(anyhow::Error::from(error).context(context))
 }
 
 /// `path`, or the server.toml in it if it is a folder.
-///
-/// # Errors
-/// If a folder has none.
 pub(super) fn server_toml(path: &Path) -> Result<PathBuf, Failure> {
     if !path.is_dir() {
         return Ok(path.to_owned());
@@ -203,13 +212,17 @@ fn no_federation(file: &Path) -> Failure {
     ))
 }
 
-/// Folder and configuration of a federation, from its folder or its server.toml.
+/// The configuration of a federation, from its folder or its server.toml.
+pub(super) fn config(path: &Path) -> Result<ServerConfig, Failure> {
+    Ok(federation(path)?.1)
+}
+
+/// As [`config`], with the federation's folder.
 pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
     let file = server_toml(path)?;
     expect(&file)?;
-    let (text, base) = read(&file)?;
-    let config = ServerConfig::from_toml(&text, &base).with_context(|| file.display().to_string());
-    Ok((base, config.map_err(Failure::usage)?))
+    let config = ServerConfig::from_toml(&read(&file)?, base(&file)).with_context(|| file.display().to_string());
+    Ok((base(&file).to_owned(), config.map_err(Failure::usage)?))
 }
 
 /// Asks the running server, or the store if there is none.
@@ -288,7 +301,6 @@ pub(super) fn unexpected() -> anyhow::Error {
     anyhow!("the server answered another question; is it of another version?")
 }
 
-/// The report of a run, or of the only run.
 pub(super) fn report(config: &ServerConfig, run: Option<&String>) -> Result<Report, Failure> {
     match ask(config, &Ask::Report { run: run.cloned() })? {
         Answer::Report(report) => Ok(*report),

@@ -1,7 +1,7 @@
 //! `fl-server status FED`: the state of the runs of a federation, and certificates that end soon.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fl_cli::{Format, out};
 use fl_proto::{Lifetime, certificates_of};
@@ -40,14 +40,12 @@ struct Standing {
     rotation: Option<Rotation>,
 }
 
-/// How far a rotation of the authority is.
 #[derive(Debug, Serialize)]
 struct Rotation {
     new: usize,
     old: usize,
 }
 
-/// A certificate of the server.
 #[derive(Debug, Serialize)]
 struct Certificate {
     file: PathBuf,
@@ -61,7 +59,7 @@ struct Certificate {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     let Answer::Status(Status { serving, runs }) = source::ask(&config, &Ask::Status)? else {
         return Err(source::unexpected().into());
     };
@@ -77,8 +75,10 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// The rotation in progress: the server's certificate is of the old authority until the end.
 fn rotation(config: &ServerConfig) -> Result<Option<Rotation>, Failure> {
     // Both files may be missing on the machine of a person who only reads reports.
-    let read = |file: &PathBuf| std::fs::read_to_string(file).ok();
-    let (Some(authorities), Some(own)) = (read(&config.authority), read(&config.certificate)) else {
+    let (Ok(authorities), Ok(own)) = (
+        std::fs::read_to_string(&config.authority),
+        std::fs::read_to_string(&config.certificate),
+    ) else {
         return Ok(None);
     };
     if certificates_of(&authorities).map_or(0, |all| all.len()) < 2 || !Store::is_at(&config.data)? {
@@ -92,39 +92,37 @@ fn rotation(config: &ServerConfig) -> Result<Option<Rotation>, Failure> {
 }
 
 fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> {
-    let read = |file: &Path| std::fs::read_to_string(file);
-    let authority = read(&config.authority).ok();
-    let own = source::own_files(config).read(read).ok();
-    let of = |kind, file: &Path, pem: Option<&str>| {
-        let lifetime = Lifetime::of_pem(pem?).ok()?;
+    let authority = std::fs::read_to_string(&config.authority).ok();
+    let own = source::own_files(config)
+        .read(|file| std::fs::read_to_string(file))
+        .ok();
+    let own = own.as_ref().map(|own| own.certificate.as_str());
+    let mut all = Vec::new();
+    for (kind, file, pem) in [
+        (Kind::Authority, &config.authority, authority.as_deref()),
+        (Kind::Server, &config.certificate, own),
+    ] {
+        let Some(lifetime) = pem.and_then(|pem| Lifetime::of_pem(pem).ok()) else {
+            continue;
+        };
         let ends_soon = ends_soon(kind, &lifetime, now);
-        let ends = lifetime.expires.date();
+        let ends = lifetime.expires.date().to_string();
         let warning = match kind {
             Kind::Server => advice(&lifetime, now, Ownership::of(&config.authority_key))
-                .filter(|_| ends_soon)
                 .map(|(text, todo, _)| format!("{text}; {todo}")),
-            _ => ends_soon.then(|| {
-                format!(
-                    "{} ends on {ends}; `fl-server authority rotate` makes another",
-                    file.display()
-                )
-            }),
+            _ => Some(format!(
+                "{} ends on {ends}; `fl-server authority rotate` makes another",
+                file.display()
+            )),
         };
-        Some(Certificate {
-            file: file.to_owned(),
-            ends: ends.to_string(),
+        all.push(Certificate {
+            file: file.clone(),
+            ends,
             ends_soon,
-            warning,
-        })
-    };
-    let own = own.as_ref().map(|own| own.certificate.as_str());
-    [
-        of(Kind::Authority, &config.authority, authority.as_deref()),
-        of(Kind::Server, &config.certificate, own),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+            warning: warning.filter(|_| ends_soon),
+        });
+    }
+    all
 }
 
 fn text(standing: &Standing) -> String {
@@ -156,11 +154,13 @@ fn text(standing: &Standing) -> String {
                     1 => String::new(),
                     n => format!("{n} times, "),
                 };
-                let (client, reason, why) = (&turned.client, &turned.reason, &turned.why);
                 let _ = writeln!(
                     out,
-                    "turned away {client} ({reason}; {times}last {}): {why}",
-                    time(turned.at_ms)
+                    "turned away {} ({}; {times}last {}): {}",
+                    turned.client,
+                    turned.reason,
+                    time(turned.at_ms),
+                    turned.why
                 );
             }
         }
@@ -197,7 +197,6 @@ fn text(standing: &Standing) -> String {
     out
 }
 
-/// One line about the bytes of a run.
 fn moved_text(moved: &Moved) -> String {
     let Moved {
         socket_up,

@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Command::List { fed, .. } => (fed, RegistryAsk::Tokens),
         Command::Revoke { id, fed } => (fed, RegistryAsk::RevokeToken { id: id.clone() }),
     };
-    let (_, config) = source::federation(fed)?;
+    let config = source::config(fed)?;
     match (source::ask_registry(&config, &ask)?, &args.command) {
         (Answer::Registry(RegistryAnswer::Tokens(tokens)), Command::List { format, .. }) => {
             Ok(out::result(&tokens, *format, |tokens| text(tokens))?)

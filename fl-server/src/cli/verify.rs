@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
-    let (_, config) = source::federation(fed)?;
+    let config = source::config(fed)?;
     let plan = plan.map(source::plan).transpose()?;
     if !Store::is_at(&config.data)? {
         return Err(anyhow!("{} holds no run yet", config.data.display()).into());
@@ -75,23 +75,27 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
 
 /// What was not checked, as `aggregation of rounds 1 to 8, checkpoint of version 8`.
 fn unchecked(audit: &Audit) -> String {
-    let what = |(check, first, last): (&str, u64, u64)| match check {
+    let checks = audit.unchecked().into_iter();
+    let checks = checks.map(|(check, first, last)| match check {
         "checkpoint" | "snapshot" => format!("{check} of version {first}"),
         "plan" | "first weights" | "base" => check.to_owned(),
         _ if first == last => format!("{check} of round {first}"),
         _ => format!("{check} of rounds {first} to {last}"),
-    };
-    let all: Vec<String> = audit.unchecked().into_iter().map(what).collect();
-    all.join(", ")
+    });
+    checks.collect::<Vec<_>>().join(", ")
 }
 
-fn audited(audit: &Audit) -> String {
-    let found = |found: &Found| match found {
+fn found(found: &Found) -> String {
+    match found {
         Found::Good => "ok".to_owned(),
         Found::Bad(why) => format!("DIFFERS: {why}"),
         Found::Unknown(why) => format!("not checked: {why}"),
-    };
-    let (plan, initial) = (found(&audit.plan), found(&audit.initial));
+    }
+}
+
+fn audited(audit: &Audit) -> String {
+    let plan = found(&audit.plan);
+    let initial = found(&audit.initial);
     let base = audit.base.as_ref().map(|base| format!("; base {}", found(base)));
     let base = base.unwrap_or_default();
     let mut out = format!("run `{}`: plan {plan}; version 0: {initial}{base}\n", audit.run);
@@ -157,15 +161,14 @@ fn text(verified: &Verified) -> String {
         warnings,
         differences,
     } = verified;
-    let (run, state, chain) = (run.escape_debug(), state.escape_debug(), chain.escape_debug());
     let whose = if *trusted {
         "issued by the one given"
     } else {
         "from the file itself"
     };
     let mut out = format!("intact, {lines} lines signed by `{signer}`\n");
-    let _ = writeln!(out, "  run          `{run}`, {state}");
-    let _ = writeln!(out, "  chain        {chain}");
+    let _ = writeln!(out, "  run          `{}`, {}", run.escape_debug(), state.escape_debug());
+    let _ = writeln!(out, "  chain        {}", chain.escape_debug());
     let _ = writeln!(out, "  certificate  SHA-256 {fingerprint}");
     let _ = writeln!(
         out,

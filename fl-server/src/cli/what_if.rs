@@ -30,10 +30,13 @@ pub(super) fn run(
     let Answer::Frames(stored) = source::ask(config, &ask)? else {
         return Err(source::unexpected().into());
     };
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.map_or_else(cores, usize::from);
+    let threads = match threads {
+        Some(threads) => usize::from(threads),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     allocator::keep_large_buffers();
-    let (began, mut bar) = (Instant::now(), Bar::new());
+    let began = Instant::now();
+    let mut bar = Bar::new();
     let answer = what_if(&config.data, &stored, &spec, threads, |done, total| {
         bar.show(done, total)
     });

@@ -11,7 +11,6 @@ pub(super) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Whether stdout is a terminal.
 pub(super) fn is_terminal() -> bool {
     stdout().is_terminal()
 }
@@ -34,11 +33,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     ensure!(!special, "{} is not a regular file and is not replaced", path.display());
     let side = path.with_extension(format!("tmp-{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        std::fs::write(&side, bytes)?;
-        std::fs::rename(&side, path)
-    };
-    write()
+    std::fs::write(&side, bytes)
+        .and_then(|()| std::fs::rename(&side, path))
         .inspect_err(|_| drop(std::fs::remove_file(&side)))
         .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -15,7 +15,6 @@ use crate::model::budgets::{self, WARNING};
 use crate::model::space::first_weights;
 use crate::storage::weights::FirstWeights;
 
-/// A valid run.toml.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckedRun {
     file: PathBuf,
@@ -49,7 +48,6 @@ struct Model {
     base: Option<Base>,
 }
 
-/// The frozen tensors.
 #[derive(Debug, Serialize)]
 struct Base {
     digest: String,
@@ -76,7 +74,6 @@ struct CheckedBudget {
     table: &'static str,
     /// Target size of a frame.
     bytes: u64,
-    /// Trained values.
     values: u64,
     /// Bytes of buffers and counters, at most.
     aside: u64,
@@ -84,7 +81,6 @@ struct CheckedBudget {
     least: u64,
     /// Bits for each value of the other tensors.
     bits_left: f64,
-    /// Whether the budget can be met.
     is_enough: bool,
     /// Bits for each value that are enough.
     enough_bits: f64,
@@ -92,9 +88,6 @@ struct CheckedBudget {
 
 impl CheckedRun {
     /// Checks the first weights and the compression of a plan.
-    ///
-    /// # Errors
-    /// What is wrong, with the file or the table.
     pub(super) fn new(file: &Path, plan: &RunPlan) -> Result<Self, Failure> {
         let name = file.display();
         let model = first_weights(plan);

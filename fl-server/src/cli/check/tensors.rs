@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::storage::weights::FirstWeights;
 
-/// One tensor.
 #[derive(Debug, Serialize)]
 pub(super) struct TensorLine {
     name: String,
@@ -18,20 +17,18 @@ pub(super) struct TensorLine {
     bytes: usize,
 }
 
-/// The tensors of one role.
 #[derive(Debug, Serialize)]
 pub(super) struct RoleSum {
     role: &'static str,
     tensors: usize,
     values: usize,
     bytes: usize,
-    /// How they travel.
     sent: &'static str,
 }
 
 /// Every tensor of `model`, sorted by name.
 pub(super) fn tensor_lines(model: &FirstWeights) -> Vec<TensorLine> {
-    let line = |tensor: TensorSpec| {
+    let lines = tensors(model).into_iter().map(|tensor| {
         let values = tensor.values().unwrap_or_default();
         TensorLine {
             dtype: tensor.dtype.name(),
@@ -41,24 +38,24 @@ pub(super) fn tensor_lines(model: &FirstWeights) -> Vec<TensorLine> {
             name: tensor.name,
             shape: tensor.shape,
         }
-    };
-    tensors(model).into_iter().map(line).collect()
+    });
+    lines.collect()
 }
 
 /// The roles that tensors of `model` have, with sums.
 pub(super) fn role_sums(model: &FirstWeights) -> Vec<RoleSum> {
     let lines = tensor_lines(model);
-    let sum = |role: Role| {
-        let of = || lines.iter().filter(move |line| line.role == role.name());
+    let sums = Role::ALL.into_iter().map(|role| {
+        let of_role = lines.iter().filter(|line| line.role == role.name());
         RoleSum {
             role: role.name(),
-            tensors: of().count(),
-            values: of().map(|line| line.values).sum(),
-            bytes: of().map(|line| line.bytes).sum(),
+            tensors: of_role.clone().count(),
+            values: of_role.clone().map(|line| line.values).sum(),
+            bytes: of_role.map(|line| line.bytes).sum(),
             sent: sent(role),
         }
-    };
-    Role::ALL.into_iter().map(sum).filter(|sum| sum.tensors > 0).collect()
+    });
+    sums.filter(|sum| sum.tensors > 0).collect()
 }
 
 /// Lines about the tensors of `model`; none if all are trained and of type F32.
@@ -102,7 +99,6 @@ pub(super) fn lines(model: &FirstWeights) -> Vec<String> {
     lines
 }
 
-/// How tensors of a role travel.
 fn sent(role: Role) -> &'static str {
     match role {
         Role::Trained => "compressed",
@@ -113,7 +109,6 @@ fn sent(role: Role) -> &'static str {
     }
 }
 
-/// All tensors, sorted by name.
 fn tensors(model: &FirstWeights) -> Vec<TensorSpec> {
     let travelling = model.layout.tensors().iter().map(TensorSpec::from);
     let mut tensors: Vec<TensorSpec> = travelling.chain(model.aside.iter().cloned()).collect();

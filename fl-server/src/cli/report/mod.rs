@@ -5,7 +5,7 @@ mod args;
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use fl_cli::Format;
 use fl_report::{Answer, Costs, CostsPlan, Output};
 
@@ -16,7 +16,7 @@ pub(super) use args::Args;
 
 pub(super) fn run(args: &Args) -> Outcome {
     args.check().map_err(Failure::usage)?;
-    let (_, config) = source::federation(&args.fed)?;
+    let config = source::config(&args.fed)?;
     let output = args.output.as_deref();
     if let Some(spec) = &args.what_if {
         let format = match args.format.name {
@@ -30,17 +30,18 @@ pub(super) fn run(args: &Args) -> Outcome {
     let costs = args.costs.as_deref().map(read_costs).transpose()?;
     let mut report = source::report(&config, args.run.as_ref())?;
     if args.plan || args.sign {
-        let text = match args.plan {
-            true => report.settings.run_toml,
-            false => sign::signed(&config, &report)?,
+        let text = if args.plan {
+            report.settings.run_toml
+        } else {
+            sign::signed(&config, &report)?
         };
         write::write_to(output, None, text.as_bytes())?;
         return Ok(());
     }
     if let Some(scale) = args.scale {
         let costs = costs.as_ref().or(config.costs.as_ref());
-        let none = || anyhow!("no round has closed yet: there is nothing to estimate from");
-        let scaled = report.scaled(scale, costs).ok_or_else(none)?;
+        let scaled = report.scaled(scale, costs);
+        let scaled = scaled.context("no round has closed yet: there is nothing to estimate from")?;
         write::write_to(output, None, &args.format.write(&Answer::Scaled(&scaled))?)?;
         return Ok(());
     }
@@ -58,7 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn read_costs(path: &Path) -> Result<CostsPlan, Failure> {
-    let (text, _) = source::read(path)?;
-    let plan = CostsPlan::from_toml(&text).with_context(|| path.display().to_string());
-    plan.map_err(Failure::usage)
+    CostsPlan::from_toml(&source::read(path)?)
+        .with_context(|| path.display().to_string())
+        .map_err(Failure::usage)
 }

@@ -5,14 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cli::failure::Failure;
-use crate::cli::source;
+use crate::cli::source::{self, Certificates};
 use crate::config::live::{LiveSettings, OwnPaths, Takes};
 use crate::config::server::ServerConfig;
 use crate::rpc::reload::{Reload, ServerFiles};
 
 /// Reads `server` again, whenever it is asked to. `lifetime`: of renewed certificates in milliseconds, in place of the file's.
 pub(super) fn reload(server: PathBuf, config: &ServerConfig, lifetime: Option<u64>) -> Reload {
-    let (started, last) = (config.clone(), Mutex::new(config.clone()));
+    let started = config.clone();
+    let last = Mutex::new(config.clone());
     Reload::new(move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = read(&server, &started, &last, lifetime);
@@ -28,8 +29,8 @@ fn read(
     last: &ServerConfig,
     lifetime: Option<u64>,
 ) -> Result<(ServerFiles, ServerConfig), Failure> {
-    let (_, config) = source::federation(server)?;
-    let (authority, own) = source::certificates(&config)?;
+    let config = source::config(server)?;
+    let Certificates { authority, own } = source::certificates(&config)?;
     // The page stays where it is.
     let page = started
         .admin
@@ -57,9 +58,10 @@ fn read(
 
 /// Where enrolled devices reach the server.
 pub(super) fn server(config: &ServerConfig) -> String {
-    match config.address.contains(':') {
-        true => config.address.clone(),
-        false => String::new(),
+    if config.address.contains(':') {
+        config.address.clone()
+    } else {
+        String::new()
     }
 }
 

@@ -14,9 +14,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::admin::page::listener::Live;
+use crate::cli::enroll;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::health;
-use crate::cli::{enroll, source};
+use crate::cli::source::{self, Certificates};
 use crate::clock;
 use crate::config::server::ServerConfig;
 use crate::identity::LIFETIME_DAYS;
@@ -58,13 +59,13 @@ const EVENTS: usize = 1024;
 pub(super) fn run(args: &Args) -> Outcome {
     fl_proto::raise_open_files();
     fl_proto::make_new_files_private();
-    let (_, config) = source::federation(&args.server)?;
+    let config = source::config(&args.server)?;
     let plan = source::plan(&args.run)?;
     let renewer = source::renewer(&config, LIFETIME_DAYS);
     if renewer.make_if_missing(clock::system()).map_err(anyhow::Error::from)? {
         tracing::info!(file = %config.certificate.display(), "made the server's certificate and key, which were missing");
     }
-    let (authority, own) = source::certificates(&config)?;
+    let Certificates { authority, own } = source::certificates(&config)?;
     let name = plan.name.to_string();
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);

@@ -31,7 +31,6 @@ const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 const MISSING_AFTER: Duration = Duration::from_secs(10);
 const MISSING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The open round, from its events.
 struct Open {
     round: u64,
     asked: usize,
@@ -39,7 +38,6 @@ struct Open {
     missing: BTreeSet<ClientId>,
     /// Missing clients that are not connected.
     gone: BTreeSet<ClientId>,
-    /// When to print the missing clients.
     due: Instant,
 }
 
@@ -69,11 +67,11 @@ impl Open {
             gone,
             ..
         } = self;
-        let name = |client: &ClientId| match gone.contains(client) {
-            true => format!("{client} (gone)"),
-            false => client.to_string(),
-        };
-        let missing: Vec<_> = missing.iter().map(name).collect();
+        let missing = missing.iter().map(|client| {
+            let note = if gone.contains(client) { " (gone)" } else { "" };
+            format!("{client}{note}")
+        });
+        let missing: Vec<_> = missing.collect();
         format!(
             "round {round:>4}  waits for {} of {asked}: {}",
             missing.len(),
@@ -127,13 +125,14 @@ pub(super) async fn print(
                         Event::RoundOpened { round, cohort, .. } => {
                             // Clients that answered in an earlier attempt are not asked again.
                             let before = open.take().filter(|open| open.round == *round);
-                            let (asked, due) = (cohort.len(), Instant::now() + MISSING_AFTER);
-                            let answered = |client: &&ClientId| {
-                                before.as_ref().is_none_or(|before| before.missing.contains(*client))
-                            };
-                            let missing = cohort.iter().filter(answered).cloned().collect();
-                            let gone = before.as_ref().map(|before| before.gone.clone()).unwrap_or_default();
-                            open = Some(Open { round: *round, asked, missing, gone, due });
+                            let mut missing: BTreeSet<_> = cohort.iter().cloned().collect();
+                            let mut gone = BTreeSet::new();
+                            if let Some(before) = before {
+                                missing.retain(|client| before.missing.contains(client));
+                                gone = before.gone;
+                            }
+                            let due = Instant::now() + MISSING_AFTER;
+                            open = Some(Open { round: *round, asked: cohort.len(), missing, gone, due });
                         }
                         Event::RoundClosed(_) | Event::Done | Event::Failed { .. } => open = None,
                         event => open.iter_mut().for_each(|open| open.note(event)),
@@ -173,14 +172,11 @@ fn line(event: &Event) -> Option<String> {
             bits_down,
             metrics,
         }) => {
-            let (up, down) = (size(flow.socket_up), size(flow.socket_down));
-            let (loss, metrics) = (short(*loss), spaced(metrics));
-            let shown = |bits: f64, unit| format!(" ({bits:.3}{unit})").repeat(usize::from(bits <= MOST_BITS));
-            let (bits_up, bits_down) = (shown(*bits_up, " bits per parameter"), shown(*bits_down, ""));
-            format!(
-                "round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up}{bits_up}  down {down}{bits_down}  \
-                 {seconds:.2} s"
-            )
+            let up = size(flow.socket_up) + &bits(*bits_up, " bits per parameter");
+            let down = size(flow.socket_down) + &bits(*bits_down, "");
+            let loss = short(*loss);
+            let metrics = spaced(metrics);
+            format!("round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up}  down {down}  {seconds:.2} s")
         }
         Event::Evaluated(Evaluated {
             version,
@@ -192,7 +188,8 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             let accuracy = accuracy.map_or(String::new(), |share| format!("  accuracy {share:.4}"));
             let perplexity = perplexity.map_or(String::new(), |value| format!("  perplexity {}", short(value)));
-            let (loss, metrics) = (short(*loss), spaced(metrics));
+            let loss = short(*loss);
+            let metrics = spaced(metrics);
             format!("model {version:>4}{accuracy}{perplexity}  loss {loss}{metrics}  on {examples} examples")
         }
         Event::Limited { round, text } => format!("round {round:>4}  {text}"),
@@ -206,6 +203,15 @@ fn line(event: &Event) -> Option<String> {
         Event::Warning(text) => format!("warning: {text}"),
         _ => return None,
     })
+}
+
+/// Bits of a parameter in parentheses, unless so many that they say nothing.
+fn bits(bits: f64, unit: &str) -> String {
+    if bits <= MOST_BITS {
+        format!(" ({bits:.3}{unit})")
+    } else {
+        String::new()
+    }
 }
 
 /// Metrics as parts of a line, two spaces before each.

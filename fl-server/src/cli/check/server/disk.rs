@@ -46,15 +46,14 @@ pub(super) fn lines(config: &ServerConfig) -> Vec<Line> {
     lines
 }
 
-/// The median and the longest of some flushes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Flushed {
+struct FlushTimes {
     median: Duration,
     longest: Duration,
 }
 
 /// Times writes of a file in `folder`, each with a flush, as the store and the blobs make them. The file is removed.
-fn flushes(folder: &Path) -> io::Result<Flushed> {
+fn flushes(folder: &Path) -> io::Result<FlushTimes> {
     let path = probe(folder);
     let timed = File::options()
         .write(true)
@@ -74,27 +73,23 @@ fn flushes(folder: &Path) -> io::Result<Flushed> {
     let mut times = timed?;
     removed?;
     times.sort_unstable();
-    Ok(Flushed {
+    Ok(FlushTimes {
         median: times[FLUSHES / 2],
         longest: times[FLUSHES - 1],
     })
 }
 
-fn judged(flushed: Flushed) -> Line {
-    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+fn judged(flushed: FlushTimes) -> Line {
     let text = format!(
         "a flush takes {:.1} ms, the longest of {FLUSHES} {:.1} ms",
-        millis(flushed.median),
-        millis(flushed.longest)
+        flushed.median.as_secs_f64() * 1000.0,
+        flushed.longest.as_secs_f64() * 1000.0
     );
-    match flushed.median > SLOW_FLUSH {
-        true => Line::warning(
-            "flush",
-            text,
-            "put `data` on a faster disk: each update waits for flushes",
-        ),
-        false => Line::good("flush", text),
+    if flushed.median > SLOW_FLUSH {
+        let todo = "put `data` on a faster disk: each update waits for flushes";
+        return Line::warning("flush", text, todo);
     }
+    Line::good("flush", text)
 }
 
 #[cfg(test)]
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn slow_flushes_are_a_warning_and_a_single_slow_one_is_none() {
         let of = |median, longest| {
-            judged(Flushed {
+            judged(FlushTimes {
                 median: Duration::from_millis(median),
                 longest: Duration::from_millis(longest),
             })

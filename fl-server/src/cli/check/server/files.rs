@@ -7,7 +7,7 @@ use fl_cli::folder::private;
 use fl_proto::Lifetime;
 use time::OffsetDateTime;
 
-use crate::cli::source;
+use crate::cli::source::{self, Certificates};
 use crate::config::server::ServerConfig;
 use crate::identity::{Kind, Ownership, advice, ends_soon};
 
@@ -35,7 +35,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Vec<Line> {
     if missing.is_empty() {
         lines.push(match source::certificates(config) {
             Err(failure) => Line::failed("certificates", fl_cli::exit::chain(failure.error())),
-            Ok((authority, own)) => {
+            Ok(Certificates { authority, own }) => {
                 let who = Ownership::of(&config.authority_key);
                 lifetimes(&authority, &own.certificate, who, OffsetDateTime::now_utc())
             }

@@ -15,7 +15,6 @@ use serde::Serialize;
 use crate::config::revoked;
 use crate::config::server::ServerConfig;
 
-/// A server.toml and what was found.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckedServer {
     file: PathBuf,
@@ -33,9 +32,6 @@ const GROUPS: [fn(&ServerConfig) -> Vec<Line>; 4] = [files::certificates, files:
 
 impl CheckedServer {
     /// Checks the files that the configuration names, its ports, and this machine. With `format` text, prints each line.
-    ///
-    /// # Errors
-    /// If a line cannot be printed.
     pub(super) fn new(file: &Path, config: &ServerConfig, format: Format) -> anyhow::Result<(Self, Option<String>)> {
         let mut findings = Findings::new(format);
         let listens = format!("{}: valid: listens on {}", file.display(), config.listen);
@@ -45,7 +41,7 @@ impl CheckedServer {
         }
         let issued = file
             .parent()
-            .and_then(|folder| crate::cli::issued::Issued::of(folder).names());
+            .and_then(|folder| crate::cli::issued::IssuedList::of(folder).names());
         let warnings = revoked::faults(&config.revoked, issued.as_ref());
         let revoked = |why: &String| Line::warning("revoked", why, "correct the line, or delete it");
         findings.extend(warnings.iter().map(revoked))?;
