@@ -1,8 +1,5 @@
 //! Recovers a run: begins it, or replays its records and computes its model again from the last checkpoint.
 
-use crate::model::decoded_updates::DecodedUpdates;
-use crate::model::persistence_error::PersistenceError;
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +10,16 @@ use fl_proto::FramePart;
 use crate::accounting::hash_chain::{HashChain, entries};
 use crate::accounting::ledger::{Row, stored_rows, stored_tail};
 use crate::accounting::sample::Booked;
-use crate::clock::{Clock, Wall};
+use crate::clock::{Clock, Millis, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::model_task::ModelTask;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
+use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
+use crate::model::persistence_error::PersistenceError;
 use crate::model::restore::{Restored, restore};
 use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
 use crate::model::space::first_weights;
@@ -72,95 +71,29 @@ pub(crate) fn start(
     disk.make_private(data)?;
     let run = store.run(&plan.name)?;
     let blobs = Blobs::open(data, &plan.name, disk)?;
-    let mut state = State::new();
-    let mut history = History::default();
-    let last = Cell::new(0);
-    let mut note = |state: &mut State, record: &Record| {
-        last.set(record.at().map_or(last.get(), |at| last.get().max(at)));
-        history.add(record);
-        state.apply(record)
-    };
-    let mut noted = Ok(());
-    let records = run
-        .records()
-        .map(|record| record.map_err(ServeError::from))
-        .inspect(|record| {
-            if let (Ok(record), Ok(())) = (record, &noted) {
-                noted = note(&mut state, record);
-            }
-        });
-    let mut booked = Booked::default();
-    let rows = stored_rows(&run)
-        .map(|row| row.map_err(ServeError::from))
-        .inspect(|row| {
-            if let Ok(row) = row {
-                booked.add(row);
-            }
-        });
-    let (_, mut chain) = entries(records, rows)?;
-    noted?;
-    let clock = Clock::new(wall, last.get());
-    let mut damage = None;
-    let mut used = Vec::new();
-    let (mut global, snapshots, facts) = if state.is_started() {
-        let Restored {
-            global,
-            facts,
-            fallback,
-        } = restore(plan, &run, &blobs, &state, clock.now())?;
-        damage = fallback.map(|fallback| fallback.to_string());
-        if run.meta(PLAN)?.is_none() {
-            run.set_meta(PLAN, plan.text.0.as_bytes())?;
-        }
-        // Only after recovery succeeded: the blobs that a damaged store does not name may be all that is left.
-        used = sweep(&run, &blobs, tuning.keep_updates, state.version())?;
-        let mut snapshots = KeptSnapshots::load(&run)?;
-        snapshots.retain_stored(&blobs)?;
-        let initial = digest(&facts.initial)?;
-        if let (true, Some(len)) = (snapshots.is_empty(), blobs.len(&initial)?) {
-            // Clients may be fetching the first one; the list is stored with the second.
-            snapshots.add(FramePart {
-                version: 0,
-                len,
-                digest: initial,
-            });
-        }
-        (global, snapshots, facts)
+    let mut replay = Replay::of(&run)?;
+    let clock = Clock::new(wall, replay.last);
+    let mut model = if replay.state.is_started() {
+        resume(plan, &run, &blobs, &replay.state, clock.now(), tuning.keep_updates)?
     } else {
-        let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;
+        let model = begin(plan, &run, &blobs, instance)?;
         let first = Record::Started {
             plan: plan.digest(),
-            model: global.digest(),
+            model: model.global.digest(),
             at: clock.now(),
         };
-        run.append(std::slice::from_ref(&first), &[])?;
-        chain.record(&first);
-        note(&mut state, &first)?;
-        let mut snapshots = KeptSnapshots::default();
-        snapshots.add(snapshot);
-        (global, snapshots, facts)
+        replay.append(&run, &[first])?;
+        model
     };
-    let tail = stored_tail(&run)?;
-    if !tail.is_empty() {
-        // Bytes after the last row that a killed server had written to the tail.
-        run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;
-        for row in &tail {
-            chain.row(row);
-            booked.add(row);
-        }
-    }
+    replay.take_tail(&run)?;
+    let layout = Arc::clone(model.global.layout());
     if run.len() > 1 {
-        let decision = decide(&state, plan, clock.now(), &Presence::default(), Input::Resume);
-        run.append(&decision.records, &[])?;
-        for record in &decision.records {
-            chain.record(record);
-            note(&mut state, record)?;
-        }
-        tracing::info!(run = %plan.name, version = state.version(), "run continued");
+        let decision = decide(&replay.state, plan, clock.now(), &Presence::default(), Input::Resume);
+        replay.append(&run, &decision.records)?;
+        tracing::info!(run = %plan.name, version = replay.state.version(), "run continued");
     } else {
-        tracing::info!(run = %plan.name, parameters = global.layout().len(), "run begun");
+        tracing::info!(run = %plan.name, parameters = layout.len(), "run begun");
     }
-    let layout = Arc::clone(global.layout());
     for (table, spec) in [("uplink", &plan.uplink), ("downlink", &plan.downlink)] {
         if let Some(estimate) = spec.budget_estimate(&layout).filter(BudgetEstimate::starves) {
             tracing::warn!(
@@ -175,38 +108,149 @@ pub(crate) fn start(
     let keeper = ModelStore {
         blobs: blobs.clone(),
         run: run.clone(),
-        initial: digest(&facts.initial)?,
+        initial: digest(&model.facts.initial)?,
         checkpoint_every: tuning.checkpoint_every,
         keep_updates: tuning.keep_updates,
     };
-    global.set_threads(std::thread::available_parallelism().map_or(1, usize::from));
-    let updates = Arc::clone(global.decoded());
-    let model_task = ModelTask::new(global, snapshots, keeper, used);
+    model
+        .global
+        .set_threads(std::thread::available_parallelism().map_or(1, usize::from));
     Ok(RecoveredRun {
-        state,
+        state: replay.state,
         store,
         run,
         blobs,
-        model_task,
-        updates,
-        chain,
-        history,
+        updates: Arc::clone(model.global.decoded()),
+        model_task: ModelTask::new(model.global, model.snapshots, keeper, model.used),
+        chain: replay.chain,
+        history: replay.history,
         layout,
-        aside: facts.aside()?,
-        instance: digest(&facts.instance)?,
-        damage,
-        booked,
+        aside: model.facts.aside()?,
+        instance: digest(&model.facts.instance)?,
+        damage: model.damage,
+        booked: replay.booked,
         clock,
     })
 }
 
-/// Reads the first weights and stores them as a checkpoint, and as the snapshot that clients fetch.
-fn begin(
+/// What follows from the records and rows of a run.
+struct Replay {
+    state: State,
+    history: History,
+    chain: HashChain,
+    booked: Booked,
+    /// The time of the last record.
+    last: Millis,
+}
+
+impl Replay {
+    fn of(run: &RunStore) -> Result<Self, ServeError> {
+        let mut state = State::new();
+        let mut history = History::default();
+        let mut booked = Booked::default();
+        let mut last = 0;
+        let mut applied = Ok(());
+        let records = run.records().map(|record| record.map_err(ServeError::from));
+        let records = records.inspect(|record| {
+            if let (Ok(record), Ok(())) = (record, &applied) {
+                last = record.at().map_or(last, |at| at.max(last));
+                history.add(record);
+                applied = state.apply(record);
+            }
+        });
+        let rows = stored_rows(run).map(|row| row.map_err(ServeError::from));
+        let rows = rows.inspect(|row| {
+            if let Ok(row) = row {
+                booked.add(row);
+            }
+        });
+        let (_, chain) = entries(records, rows)?;
+        applied?;
+        Ok(Self {
+            state,
+            history,
+            chain,
+            booked,
+            last,
+        })
+    }
+
+    fn append(&mut self, run: &RunStore, records: &[Record]) -> Result<(), ServeError> {
+        run.append(records, &[])?;
+        for record in records {
+            self.chain.record(record);
+            self.history.add(record);
+            self.state.apply(record)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes after the last row that a killed server had written to the tail.
+    fn take_tail(&mut self, run: &RunStore) -> Result<(), ServeError> {
+        let tail = stored_tail(run)?;
+        if tail.is_empty() {
+            return Ok(());
+        }
+        run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;
+        for row in &tail {
+            self.chain.row(row);
+            self.booked.add(row);
+        }
+        Ok(())
+    }
+}
+
+/// The model of a run that begins or goes on.
+struct RunModel {
+    global: GlobalModel,
+    snapshots: KeptSnapshots,
+    facts: RunMetadata,
+    damage: Option<String>,
+    /// Updates of closed rounds to be removed later, with their rounds.
+    used: Vec<(u64, Digest)>,
+}
+
+/// Computes the model again from the last checkpoint.
+fn resume(
     plan: &RunPlan,
     run: &RunStore,
     blobs: &Blobs,
-    instance: Digest,
-) -> Result<(GlobalModel, FramePart, RunMetadata), ServeError> {
+    state: &State,
+    now: Millis,
+    keep_updates: bool,
+) -> Result<RunModel, ServeError> {
+    let Restored {
+        global,
+        facts,
+        fallback,
+    } = restore(plan, run, blobs, state, now)?;
+    if run.meta(PLAN)?.is_none() {
+        run.set_meta(PLAN, plan.text.0.as_bytes())?;
+    }
+    // Only after recovery succeeded: the blobs that a damaged store does not name may be all that is left.
+    let used = sweep(run, blobs, keep_updates, state.version())?;
+    let mut snapshots = KeptSnapshots::load(run)?;
+    snapshots.retain_stored(blobs)?;
+    let initial = digest(&facts.initial)?;
+    if let (true, Some(len)) = (snapshots.is_empty(), blobs.len(&initial)?) {
+        // Clients may be fetching the first one; the list is stored with the second.
+        snapshots.add(FramePart {
+            version: 0,
+            len,
+            digest: initial,
+        });
+    }
+    Ok(RunModel {
+        global,
+        snapshots,
+        facts,
+        damage: fallback.map(|fallback| fallback.to_string()),
+        used,
+    })
+}
+
+/// Reads the first weights and stores them as a checkpoint, and as the snapshot that clients fetch.
+fn begin(plan: &RunPlan, run: &RunStore, blobs: &Blobs, instance: Digest) -> Result<RunModel, ServeError> {
     let first = first_weights(plan)?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
@@ -230,7 +274,15 @@ fn begin(
     };
     facts.store(run)?;
     put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
-    Ok((global, snapshot, facts))
+    let mut snapshots = KeptSnapshots::default();
+    snapshots.add(snapshot);
+    Ok(RunModel {
+        global,
+        snapshots,
+        facts,
+        damage: None,
+        used: Vec::new(),
+    })
 }
 
 /// Removes blobs that the run does not name, which a crash left behind. Returns the updates of closed rounds to be
