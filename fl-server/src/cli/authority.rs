@@ -220,7 +220,6 @@ fn finish(config: &ServerConfig, force: bool) -> Outcome {
     show(config)
 }
 
-/// Has the running server read its certificates again.
 fn reload(config: &ServerConfig) -> Outcome {
     let asked = crate::admin::socket::ask_server(&config.data, &Ask::Reload);
     match asked.context("the server does not answer on its admin socket; send it SIGHUP")? {

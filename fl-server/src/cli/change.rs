@@ -1,22 +1,21 @@
 //! Requests a change from the running server, or makes it in the store of a stopped one, and prints it.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fl_cli::out;
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::source;
+use crate::clock;
 use crate::coordinator::change::Change;
 
 pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {
     let config = source::config(fed)?;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ask = Ask::Change {
         run: run.map(str::to_owned),
         change,
-        at: since.map_or(0, |since| since.as_millis() as u64),
+        at: clock::system(),
     };
     let Answer::Changed(text) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());

@@ -198,24 +198,23 @@ fn text(standing: &Standing) -> String {
 }
 
 fn moved_text(moved: &Moved) -> String {
-    let Moved {
-        socket_up,
-        socket_down,
-        pending_up,
-        pending_down,
-        ratio,
-        through,
-        balanced,
-    } = moved;
-    let mut out = format!("moved {} up and {} down", size(*socket_up), size(*socket_down));
-    let pending = pending_up.saturating_add(*pending_down);
+    let mut out = format!(
+        "moved {} up and {} down",
+        size(moved.socket_up),
+        size(moved.socket_down)
+    );
+    let pending = moved.pending_up.saturating_add(moved.pending_down);
     if pending > 0 {
         let _ = write!(out, ", {} of it not on disk yet", size(pending));
     }
-    if *ratio > 0.0 {
-        let _ = write!(out, "; fp32 averaging: {ratio:.2} times as much by round {through}");
+    if moved.ratio > 0.0 {
+        let _ = write!(
+            out,
+            "; fp32 averaging: {:.2} times as much by round {}",
+            moved.ratio, moved.through
+        );
     }
-    if !balanced {
+    if !moved.balanced {
         out.push_str("; the ledger and the sockets are NOT EQUAL");
     }
     out.push('\n');

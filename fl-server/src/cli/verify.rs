@@ -148,41 +148,32 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
 }
 
 fn text(verified: &Verified) -> String {
-    let Verified {
-        run,
-        state,
-        lines,
-        chain,
-        signer,
-        fingerprint,
-        authority,
-        authority_fingerprint,
-        trusted,
-        warnings,
-        differences,
-    } = verified;
-    let whose = if *trusted {
+    let whose = if verified.trusted {
         "issued by the one given"
     } else {
         "from the file itself"
     };
-    let mut out = format!("intact, {lines} lines signed by `{signer}`\n");
-    let _ = writeln!(out, "  run          `{}`, {}", run.escape_debug(), state.escape_debug());
-    let _ = writeln!(out, "  chain        {}", chain.escape_debug());
-    let _ = writeln!(out, "  certificate  SHA-256 {fingerprint}");
+    let mut out = format!("intact, {} lines signed by `{}`\n", verified.lines, verified.signer);
+    let run = verified.run.escape_debug();
+    let _ = writeln!(out, "  run          `{run}`, {}", verified.state.escape_debug());
+    let _ = writeln!(out, "  chain        {}", verified.chain.escape_debug());
+    let _ = writeln!(out, "  certificate  SHA-256 {}", verified.fingerprint);
+    let fingerprint = &verified.authority_fingerprint;
     let _ = writeln!(
         out,
-        "  authority    `{authority}`, {whose}, SHA-256 {authority_fingerprint}"
+        "  authority    `{}`, {whose}, SHA-256 {fingerprint}",
+        verified.authority
     );
-    if !trusted {
+    if !verified.trusted {
         out.push_str(
             "  note: this proves that nothing was changed since it was signed, and not who signed it; for that give \
              the federation's own authority.pem with --authority\n",
         );
     }
-    for warning in warnings {
+    for warning in &verified.warnings {
         let _ = writeln!(out, "  warning: {warning}");
     }
+    let differences = &verified.differences;
     if differences.is_empty() {
         out.push_str("  figures      agree with each other\n");
     }

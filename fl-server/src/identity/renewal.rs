@@ -80,7 +80,6 @@ fn has_key(authority_key: &Path) -> bool {
     authority_key.exists() || old_path(authority_key).exists()
 }
 
-/// Who renews a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ownership {
     /// The running server, because the authority's key is here.

@@ -169,7 +169,6 @@ impl Task {
     fn handle(&mut self, request: Request) {
         let now = (self.settings.clock)();
         let signer = &self.settings.signer();
-        let mut changed = true;
         // The caller may be gone: what was decided stays, and the caller asks again.
         match request {
             Request::Enroll(asked, reply) => {
@@ -184,7 +183,6 @@ impl Task {
                 }
                 self.publish(now);
                 let _ = reply.send(enrolled);
-                return;
             }
             Request::Renew(shown, request, reply) => {
                 let lifetime = self.settings.lifetime();
@@ -195,34 +193,27 @@ impl Task {
                     Err(error) => tracing::warn!(%client, %error, "a certificate was not renewed"),
                 }
                 let _ = reply.send(renewed);
-                return;
             }
             Request::Ask(ask, reply) => {
                 let answer = self.registry.answer(&ask, signer, now);
                 self.publish(now);
                 let _ = reply.send(answer);
-                return;
             }
             Request::Refresh(reply) => {
                 self.publish(now);
                 let _ = reply.send(());
-                return;
             }
-            Request::Ending(reply) => {
-                let _ = reply.send(self.registry.ending(SHOWN));
-                return;
+            Request::Ending(reply) => drop(reply.send(self.registry.ending(SHOWN))),
+            Request::Joined(joining) => {
+                let joined = self.registry.joined(&joining, now);
+                if let Err(error) = &joined {
+                    tracing::warn!(%error, "the registry cannot be stored");
+                }
+                if joined.unwrap_or(true) {
+                    self.publish(now);
+                }
             }
-            Request::Joined(joining) => match self.registry.joined(&joining, now) {
-                Ok(first) => changed = first,
-                Err(error) => tracing::warn!(%error, "the registry cannot be stored"),
-            },
-            Request::Rejected(client, why) => {
-                self.registry.rejected(&client, &why, now);
-                changed = false;
-            }
-        }
-        if changed {
-            self.publish(now);
+            Request::Rejected(client, why) => self.registry.rejected(&client, &why, now),
         }
     }
 

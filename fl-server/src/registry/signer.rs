@@ -58,7 +58,6 @@ pub(crate) struct NewCertificate {
 }
 
 impl Signer {
-    /// Signs a request.
     pub(crate) fn sign(
         &self,
         request: &SigningRequest,

@@ -15,7 +15,6 @@ use super::turns::Turn;
 use crate::rpc::context::Service;
 use crate::rpc::transfers::{LAPSE, UNWRITTEN_FOR, WRITTEN_AT_ONCE};
 
-/// A stream of the messages of an upload.
 pub(super) trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin {}
 
 impl<S: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin> Chunks for S {}

@@ -99,23 +99,18 @@ impl Reloader {
         };
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let unchanged = |why: String| format!("the settings of before stay in use: {why}");
-        let reloaded = read().map_err(unchanged)?;
-        let ServerFiles {
-            authority,
-            own,
-            page,
-            settings,
-            changed,
-            ignored,
-        } = reloaded;
-        Certificates::new(authority, own, page)
+        let files = read().map_err(unchanged)?;
+        Certificates::new(files.authority, files.own, files.page)
             .and_then(|certificates| self.use_certificates(certificates))
             .map_err(|error| unchanged(error.to_string()))?;
         let before = Arc::clone(&self.settings.borrow());
-        self.settings.send_replace(Arc::new(settings.after(&before)));
+        self.settings.send_replace(Arc::new(files.settings.after(&before)));
         let mut done =
             "the certificates and settings were read again; new connections and transfers use them".to_owned();
-        for (about, keys) in [("changed:", changed), ("restart the server to change", ignored)] {
+        for (about, keys) in [
+            ("changed:", files.changed),
+            ("restart the server to change", files.ignored),
+        ] {
             if !keys.is_empty() {
                 let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
                 done.push_str(&format!("; {about} {}", keys.join(", ")));

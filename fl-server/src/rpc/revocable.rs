@@ -15,7 +15,6 @@ pub(crate) struct Revocable<I, T> {
     end: Option<oneshot::Receiver<()>>,
     kind: io::ErrorKind,
     why: &'static str,
-    /// What ends with the connection.
     held: T,
 }
 

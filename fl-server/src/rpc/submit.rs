@@ -372,7 +372,6 @@ fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFid
     firsts.iter().copied().zip(sections.iter().copied()).collect()
 }
 
-/// The frame of a valid update.
 struct DurableFrame {
     received: CompleteUpload,
     /// The first tensor of each section.

@@ -32,7 +32,6 @@ impl From<BlobError> for VerifyError {
     }
 }
 
-/// The reply to an update with an unusable frame.
 pub(crate) fn unusable(why: &str) -> UpdateReply {
     UpdateReply::Refused {
         why: Refusal::Invalid,

@@ -93,7 +93,6 @@ async fn attend(service: Arc<Service>, peer: Peer, availability: Availability, r
     }
 }
 
-/// What a client says of its availability, if it does.
 fn reported(availability: Option<wire::Availability>) -> Result<Option<Availability>, ProtocolError> {
     availability.map(Availability::try_from).transpose()
 }

@@ -328,7 +328,6 @@ fn coordinator(
     }
 }
 
-/// Recovers the run on a blocking thread.
 async fn recover(options: &Serve) -> Result<RecoveredRun, ServeError> {
     let instance = options.instance.map_or_else(random_instance, Ok)?;
     let data = options.data.clone();

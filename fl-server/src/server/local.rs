@@ -241,7 +241,6 @@ impl LocalRun {
         Ok(matches!(reply, Reply::Evaluation { counted: true }))
     }
 
-    /// Whether an evaluation of the newest version by this client counts.
     pub fn has_evaluation(&self, client: &ClientId) -> bool {
         self.history.has_evaluation(self.version(), client)
     }
@@ -359,7 +358,6 @@ impl LocalRun {
         Some(Event::RoundClosed(summary))
     }
 
-    /// The event of a version's evaluations so far.
     pub fn evaluated(&self, version: u64) -> Option<Event> {
         self.history.evaluated(version).map(Event::Evaluated)
     }

@@ -138,9 +138,7 @@ impl Serve {
             costs: None,
         }
     }
-}
 
-impl Serve {
     /// The settings that a [`Reload`] may change.
     pub fn live_settings(&self) -> LiveSettings {
         LiveSettings {

@@ -55,13 +55,9 @@ impl Server {
         let mut tasks = self.tasks;
         self.stopping.send_replace(true);
         drop(tasks.drain);
-        tasks.reloads.abort().await;
-        if let Some(own) = tasks.own {
-            own.abort().await;
-        }
-        tasks.door.abort().await;
-        if let Some(port) = tasks.port {
-            port.abort().await;
+        let before_calls = [Some(tasks.reloads), tasks.own, Some(tasks.door), tasks.port];
+        for task in before_calls.into_iter().flatten() {
+            task.abort().await;
         }
         let within = self.service.tuning().stop_within;
         if tokio::time::timeout(within, tasks.calls.finished()).await.is_err() {

@@ -276,7 +276,6 @@ impl Disk {
         folder.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
-    /// Removes a file, if it exists.
     pub fn remove(&self, path: &Path) -> Result<(), DiskError> {
         self.point("remove", path)?;
         match std::fs::remove_file(path) {

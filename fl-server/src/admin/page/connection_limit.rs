@@ -25,7 +25,6 @@ struct Table {
     next: u64,
     /// Connections without an allowed request, by number: the oldest first. Dropping the sender closes the connection.
     outside: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Number of connections with an allowed request.
     inside: BTreeMap<u64, oneshot::Sender<()>>,
 }
 

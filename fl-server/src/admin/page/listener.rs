@@ -36,10 +36,8 @@ pub enum LiveError {
     /// The address is in use, not this machine's, or not permitted.
     #[error("cannot listen on {address} for the admin page: {why}")]
     Address { address: SocketAddr, why: String },
-    /// The token is missing or too short.
     #[error("{0}")]
     Token(String),
-    /// The certificate or key cannot be used.
     #[error("the admin page's certificate or key: {0}")]
     Certificate(String),
 }

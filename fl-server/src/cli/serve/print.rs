@@ -60,23 +60,13 @@ impl Open {
     }
 
     fn line(&self) -> String {
-        let Self {
-            round,
-            asked,
-            missing,
-            gone,
-            ..
-        } = self;
-        let missing = missing.iter().map(|client| {
-            let note = if gone.contains(client) { " (gone)" } else { "" };
+        let missing = self.missing.iter().map(|client| {
+            let note = if self.gone.contains(client) { " (gone)" } else { "" };
             format!("{client}{note}")
         });
         let missing: Vec<_> = missing.collect();
-        format!(
-            "round {round:>4}  waits for {} of {asked}: {}",
-            missing.len(),
-            names(&missing)
-        )
+        let of = format!("{} of {}", missing.len(), self.asked);
+        format!("round {:>4}  waits for {of}: {}", self.round, names(&missing))
     }
 }
 

@@ -10,10 +10,8 @@ use crate::storage::store::format::{MAJOR, MINOR};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it open.
     #[error("{} is open in another process; while a server runs, `status`, `report` and `export` ask it; everything else needs it to stop", .0.display())]
     Busy(PathBuf),
-    /// A program of another version wrote it.
     #[error(
         "{} has format {theirs}; this program reads {MAJOR}.{MINOR}: use the program that wrote it, or name another `data` folder \
          in server.toml",
@@ -24,7 +22,6 @@ pub enum StoreError {
         /// The format found, `major.minor`.
         theirs: String,
     },
-    /// Durable commits are lost.
     #[error(
         "the store at {} has only {commits} of its {acknowledged} commits: the disk damaged or lost part of it. Restore the \
          data folder from a backup. Without a backup, copy the data folder, then remove {}: the run continues from what the \
@@ -39,7 +36,6 @@ pub enum StoreError {
         /// The file with the number of durable commits.
         head: PathBuf,
     },
-    /// The number of durable commits cannot be read.
     #[error(
         "{}: bad checksum; the disk damaged this file and possibly the store. Restore the data folder from a backup, or remove \
          this file if you trust the store",
@@ -48,10 +44,8 @@ pub enum StoreError {
     Head(PathBuf),
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The database failed.
     #[error("the store at {} is damaged: {why}. Restore the data folder from a backup", path.display())]
     Broken { path: PathBuf, why: String },
-    /// A value is corrupt or of another version.
     #[error("{table} {number} of run {run}: {why}")]
     Value {
         /// `record`, `ledger row` or `entry`.

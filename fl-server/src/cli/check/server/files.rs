@@ -85,7 +85,6 @@ fn lifetimes(authority: &str, own: &str, who: Ownership, now: OffsetDateTime) ->
     )
 }
 
-/// Whether the keys are for their owner only.
 pub(super) fn keys(config: &ServerConfig) -> Vec<Line> {
     let mut keys = vec![("key", &config.key), ("authority_key", &config.authority_key)];
     if config.admin.is_some_and(|address| !address.ip().is_loopback()) {
