@@ -1,11 +1,12 @@
 //! `model`: a model version that saves a download. Optional: a missing or broken one is fetched again.
 //!
 //! ```text
-//! "FLMD" | major u8 | minor u8 | version u64 | digest 32 | values, f32 each
+//! "FLMD" | major u8 | minor u8 | [`Head`] | values, f32 each
 //! ```
 
 use fl_compress::wire::{Reader, Writer};
 use fl_compress::{Digest, Layout};
+use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
 use super::run_state::RunState;
@@ -13,7 +14,15 @@ use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMD";
 const VERSION: [u8; 2] = [1, 0];
-const HEAD: usize = 4 + 2 + 8 + 32;
+/// Most bytes before the values: a number takes at most 10.
+const FRONT: usize = 4 + 2 + 10 + 32;
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    version: u64,
+    /// Of the values.
+    digest: Digest,
+}
 
 /// A model version with a verified digest.
 #[derive(Debug, PartialEq)]
@@ -27,7 +36,7 @@ impl RunState {
     /// The kept model, if it is complete and of this layout.
     pub(crate) fn load_model(&self, layout: &Layout) -> Option<KeptModel> {
         let path = self.path("model");
-        let max = (HEAD + 4 * layout.len()) as u64;
+        let max = (FRONT + 4 * layout.len()) as u64;
         let read = self.disk.read(&path, max).map_err(|e| e.to_string());
         let parsed = read.and_then(|bytes| {
             bytes
@@ -43,15 +52,11 @@ impl RunState {
 
     /// Keeps a model in place of the one before. Not synced to the medium, and a crash in between leaves none: it can be
     /// fetched again.
-    ///
-    /// # Errors
-    /// `State` if it cannot be written.
     pub(crate) fn save_model(&self, version: u64, digest: Digest, values: &[f32]) -> Result<(), Error> {
-        let mut out = Vec::with_capacity(HEAD + 4 * values.len());
+        let mut out = Vec::with_capacity(FRONT + 4 * values.len());
         let mut writer = Writer::new(&mut out);
         writer.head(MAGIC, VERSION);
-        writer.u64(version);
-        writer.bytes(&digest.0);
+        writer.value(&Head { version, digest });
         writer.f32s(values);
         let path = self.path("model");
         // When a file replaces another, ext4 starts to write it to the medium, and the caller waits.
@@ -63,7 +68,7 @@ impl RunState {
 fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, fl_compress::Error> {
     let mut reader = Reader::new(bytes);
     reader.head(MAGIC, VERSION)?;
-    let (version, digest) = (reader.u64("version")?, reader.array("digest").map(Digest)?);
+    let Head { version, digest } = reader.value("head")?;
     let values: Vec<f32> = reader.f32s(len, "values")?.collect();
     reader.finish("bytes after the values")?;
     if Digest::of_f32(&values) != digest {

@@ -1,8 +1,7 @@
 //! `optimizer` and `optimizer-next`: the moments of the local optimizer, where a run keeps them from round to round.
 //!
 //! ```text
-//! "FLOS" | major u8 | minor u8 | instance of the run 32 | fingerprint of the layout u64 | digest of the update 32 | name of the
-//! optimizer: length u16, UTF-8 | steps u64 | count u64 | moments, f32 each | CRC-32C of all before it u32
+//! "FLOS" | major u8 | minor u8 | [`Head`] | moments, f32 each | CRC-32C of all before it u32
 //! ```
 //!
 //! `optimizer-next` belongs to the frame in `memory` and is written before it; `optimizer` is from before that training. When the
@@ -11,6 +10,7 @@
 
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
 use fl_compress::{Ack, Digest, Layout};
+use serde::{Deserialize, Serialize};
 
 use super::run_state::RunState;
 use crate::error::Error;
@@ -18,11 +18,24 @@ use crate::optimizer_state::OptimizerState;
 
 const MAGIC: &[u8; 4] = b"FLOS";
 const VERSION: [u8; 2] = [1, 0];
-/// Everything but name and moments.
-const FIXED: usize = 4 + 2 + 32 + 8 + 32 + 2 + 8 + 8 + CHECKSUM_BYTES;
+/// Most of a file, but for name and moments: two digests, a length of two bytes, three numbers of at most 10 bytes.
+const FIXED: usize = 4 + 2 + 2 * 32 + 2 + 3 * 10 + CHECKSUM_BYTES;
 
 const SETTLED: &str = "optimizer";
 const NEXT: &str = "optimizer-next";
+
+/// What the moments belong to, and how many follow.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    instance: Digest,
+    /// Fingerprint of the model's layout.
+    layout: u64,
+    /// Digest of the update after whose training the moments are these.
+    update: Digest,
+    optimizer: String,
+    steps: u64,
+    moments: usize,
+}
 
 /// The run, model and optimizer that moments must belong to.
 #[derive(Debug, Clone, Copy)]
@@ -34,18 +47,12 @@ pub(crate) struct Owner<'a> {
 
 impl RunState {
     /// The moments after the last accepted training; `None` before the first.
-    ///
-    /// # Errors
-    /// `State` if the file is broken, or of another version, run, model or optimizer.
     pub(crate) fn load_optimizer(&self, owner: Owner<'_>) -> Result<Option<OptimizerState>, Error> {
         self.read_optimizer(SETTLED, owner)
             .map(|found| found.map(|(state, _)| state))
     }
 
     /// Makes the moments after the training of `update` durable. They do not replace those before it.
-    ///
-    /// # Errors
-    /// `State` if they cannot be written.
     pub(crate) fn save_next_optimizer(
         &self,
         owner: Owner<'_>,
@@ -73,9 +80,6 @@ impl RunState {
     }
 
     /// Completes what a crash interrupted, and checks both files.
-    ///
-    /// # Errors
-    /// As [`RunState::load_optimizer`], [`RunState::settle_optimizer`] and [`RunState::ack`].
     pub(crate) fn recover_optimizer(&self, owner: Owner<'_>) -> Result<(), Error> {
         if let Some((_, update)) = self.read_optimizer(NEXT, owner)? {
             let pending = self.head()?.and_then(|head| head.pending);
@@ -116,12 +120,14 @@ fn write(owner: Owner<'_>, update: Digest, state: &OptimizerState) -> Vec<u8> {
     let mut out = Vec::with_capacity(FIXED + state.optimizer.len() + 4 * state.values.len());
     let mut writer = Writer::new(&mut out);
     writer.head(MAGIC, VERSION);
-    writer.bytes(&owner.instance.0);
-    writer.u64(owner.layout.fingerprint());
-    writer.bytes(&update.0);
-    writer.text(&state.optimizer);
-    writer.u64(state.steps);
-    writer.u64(state.values.len() as u64);
+    writer.value(&Head {
+        instance: owner.instance,
+        layout: owner.layout.fingerprint(),
+        update,
+        optimizer: state.optimizer.clone(),
+        steps: state.steps,
+        moments: state.values.len(),
+    });
     writer.f32s(&state.values);
     seal(0, &mut out);
     out
@@ -131,41 +137,37 @@ fn write(owner: Owner<'_>, update: Digest, state: &OptimizerState) -> Vec<u8> {
 fn read(bytes: &[u8], owner: Owner<'_>) -> Result<(OptimizerState, Digest), String> {
     let text = |e: fl_compress::Error| e.to_string();
     let mut reader = unseal(bytes, MAGIC, VERSION).map_err(text)?;
-    if reader.array("instance").map(Digest).map_err(text)? != owner.instance {
+    let head: Head = reader.value("head").map_err(text)?;
+    if head.instance != owner.instance {
         return Err("instance: the moments are of another run".to_owned());
     }
-    if reader.u64("layout").map_err(text)? != owner.layout.fingerprint() {
+    if head.layout != owner.layout.fingerprint() {
         return Err("layout: the moments are of another model".to_owned());
     }
-    let update = reader.array("update").map(Digest).map_err(text)?;
-    let optimizer = reader.text("optimizer").map_err(text)?.to_owned();
-    if optimizer != owner.optimizer {
+    if head.optimizer != owner.optimizer {
         return Err(format!(
-            "optimizer: the moments are of `{optimizer}`, and the run trains with `{}`",
-            owner.optimizer
+            "optimizer: the moments are of `{}`, and the run trains with `{}`",
+            head.optimizer, owner.optimizer
         ));
     }
-    let steps = reader.u64("steps").map_err(text)?;
-    let count = reader.u64("count").map_err(text)?;
     let most = most_moments(owner.layout);
-    let count = usize::try_from(count).ok().filter(|count| *count <= most);
-    let count = count.ok_or_else(|| {
-        format!(
+    if head.moments > most {
+        return Err(format!(
             "count: a model of {} values has at most {most} moments",
             owner.layout.len()
-        )
-    })?;
-    let values: Vec<f32> = reader.f32s(count, "moments").map_err(text)?.collect();
+        ));
+    }
+    let values: Vec<f32> = reader.f32s(head.moments, "moments").map_err(text)?.collect();
     reader.finish("bytes after the moments").map_err(text)?;
     if !values.iter().all(|value| value.is_finite()) {
         return Err("moments: one is not finite".to_owned());
     }
     let state = OptimizerState {
-        optimizer,
-        steps,
+        optimizer: head.optimizer,
+        steps: head.steps,
         values,
     };
-    Ok((state, update))
+    Ok((state, head.update))
 }
 
 #[cfg(test)]
@@ -207,21 +209,17 @@ mod tests {
         let layout = layout();
         let state = moments(9);
         let bytes = write(owner(&layout), Digest([8; 32]), &state);
-        let fingerprint = layout.fingerprint().to_le_bytes();
-        let head = [
+        let front = [
             b"FLOS\x01\x00".as_slice(),
             &[7; 32],
-            &fingerprint,
+            &fl_compress::wire::bytes_of(&layout.fingerprint()),
             &[8; 32],
-            b"\x05\0adamw",
-        ];
-        let body = [
-            b"\x09\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0".as_slice(),
+            b"\x05adamw\x09\x06",
             &0.5f32.to_le_bytes(),
-        ];
-        let front = [head.concat(), body.concat()].concat();
+        ]
+        .concat();
         assert_eq!(bytes[..front.len()], front);
-        assert_eq!(bytes.len(), FIXED + 5 + 4 * 6);
+        assert_eq!(bytes.len(), front.len() + 4 * 5 + CHECKSUM_BYTES);
         assert_eq!(read(&bytes, owner(&layout)), Ok((state, Digest([8; 32]))));
         for len in 0..bytes.len() {
             assert!(read(&bytes[..len], owner(&layout)).is_err(), "{len}");
@@ -264,11 +262,11 @@ mod tests {
             refused(owner(&layout))
         };
         assert!(spoil(&|bytes| bytes[4] = 2).contains("version"));
-        let last = FIXED - CHECKSUM_BYTES + 5 + 4 * 5;
+        let last = write(owner(&layout), Digest([1; 32]), &moments(1)).len() - CHECKSUM_BYTES - 4;
         assert!(spoil(&|bytes| bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes())).contains("finite"));
         // More moments than the model can have: refused before they are read.
         assert!(spoil(&|bytes| bytes.extend([0; 400])).contains("bytes long"));
-        assert!(spoil(&|bytes| bytes[last - 4 * 5 - 8] = 7).contains("count"));
+        assert!(spoil(&|bytes| bytes[last - 4 * 5 - 1] = 7).contains("count"));
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl RunState {
         let mut head = Vec::with_capacity(HEAD);
         let mut writer = Writer::new(&mut head);
         writer.head(MAGIC, VERSION);
-        writer.bytes(&digest.0);
+        writer.value(digest);
         self.drop_partial_frame();
         match fl_proto::make_private_file(&path) {
             Ok(file) => PartialFile { file, path }.append(&head),
@@ -138,7 +138,7 @@ fn read_into(frame: &mut Assembler, path: &Path, held: u64) -> std::io::Result<F
 fn digest(head: &[u8]) -> Result<Digest, fl_compress::Error> {
     let mut reader = Reader::new(head);
     reader.head(MAGIC, VERSION)?;
-    reader.array("digest").map(Digest)
+    reader.value("digest")
 }
 
 #[cfg(test)]

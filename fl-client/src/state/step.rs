@@ -37,9 +37,6 @@ impl RunState {
     }
 
     /// Keeps the frame that made `model`. Not synced to the medium.
-    ///
-    /// # Errors
-    /// `State` if it cannot be written.
     pub(crate) fn save_step(&self, model: Digest, frame: &[u8]) -> Result<(), Error> {
         Disk { sync: false }.replace_in_turn(&self.path("step"), &[&write(model, frame)])
     }
@@ -49,7 +46,7 @@ fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + frame.len() + CHECKSUM_BYTES);
     let mut writer = Writer::new(&mut out);
     writer.head(MAGIC, VERSION);
-    writer.bytes(&model.0);
+    writer.value(&model);
     writer.bytes(frame);
     seal(0, &mut out);
     out
@@ -58,7 +55,7 @@ fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
 /// The frame; `None` if it made another model.
 fn parse(bytes: &[u8], layout: &Layout, model: Digest) -> Result<Option<Vec<u8>>, fl_compress::Error> {
     let mut reader = unseal(bytes, MAGIC, VERSION)?;
-    if reader.array("digest").map(Digest)? != model {
+    if reader.value::<Digest>("digest")? != model {
         return Ok(None);
     }
     let frame = reader.take(reader.left(), "frame")?;
