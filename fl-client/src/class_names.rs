@@ -17,8 +17,11 @@ const SHOWN: (usize, usize) = (16, 32);
 impl ClassNames {
     /// The `names`, class 0 first.
     pub fn of(names: &[String]) -> Self {
-        let short = |name: &String| format!("`{}`", name.escape_debug().take(SHOWN.1).collect::<String>());
-        let mut shown: Vec<String> = names.iter().take(SHOWN.0).map(short).collect();
+        let mut shown: Vec<String> = names
+            .iter()
+            .take(SHOWN.0)
+            .map(|name| format!("`{}`", name.escape_debug().take(SHOWN.1).collect::<String>()))
+            .collect();
         if names.len() > SHOWN.0 {
             shown.push(format!("and {} more", names.len() - SHOWN.0));
         }

@@ -108,9 +108,6 @@ pub fn check_certificates(config: &ClientConfig) -> Result<OffsetDateTime, Error
 
 impl ClientConfig {
     /// This configuration with the newest certificate and key on disk, and the authorities there.
-    ///
-    /// # Errors
-    /// `State` if a file cannot be read.
     pub(crate) fn with_newest_identity(&self) -> Result<Self, Error> {
         let Some(files) = &self.identity else {
             return Ok(self.clone());
@@ -170,11 +167,11 @@ impl ClientConfig {
 #[derive(Clone)]
 pub struct Reload(Arc<ReadAgain>);
 
-type ReadAgain = dyn Fn() -> Result<Reloaded, String> + Send + Sync;
+type ReadAgain = dyn Fn() -> Result<ConfigReload, String> + Send + Sync;
 
 /// What was read again.
 #[derive(Debug, Clone)]
-pub struct Reloaded {
+pub struct ConfigReload {
     /// The configuration. What [`ClientConfig::reloaded`] does not take of it stays as it was.
     pub config: ClientConfig,
     /// Keys that changed and cannot change while the client runs.
@@ -183,12 +180,12 @@ pub struct Reloaded {
 
 impl Reload {
     /// `read` may block.
-    pub fn new(read: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Result<ConfigReload, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
     /// Reads the configuration. May block.
-    pub(crate) fn read(&self) -> Result<Reloaded, String> {
+    pub(crate) fn read(&self) -> Result<ConfigReload, String> {
         (self.0)()
     }
 }
@@ -199,10 +196,6 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// Checks that `server` is `host:port`.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence.
 pub(crate) fn check_address(server: &str) -> Result<(), String> {
     let good = server.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && !host.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use fl_compress::{Ack, Digest, FrameKind};
 use fl_proto::{Assembler, EvaluationReport, FramePart, Joined, ModelDigest, UpdateHeader, max_frame};
 
-use crate::client::{Asked, ClientState, PendingUpdate};
+use crate::client::{ClientState, PendingUpdate, RoundRequest};
 use crate::error::Error;
 use crate::event::Sink;
 use crate::learner::Progress;
@@ -16,13 +16,13 @@ use crate::tasks::Tasks;
 
 /// A client without a connection. Every method blocks.
 #[derive(Debug)]
-pub struct Detached {
+pub struct DetachedClient {
     client: ClientState,
     joined: Arc<Joined>,
     max: u64,
 }
 
-impl Detached {
+impl DetachedClient {
     /// A client that has `joined` a run. Its state is in the folder `state` and does not survive a power loss.
     ///
     /// # Errors
@@ -63,7 +63,8 @@ impl Detached {
     /// # Errors
     /// `Protocol` if the frame is broken or not of that version.
     pub fn apply(&mut self, version: u64, kind: FrameKind, bytes: Bytes) -> Result<(), Error> {
-        let (len, digest) = (bytes.len() as u64, Digest::of(&bytes));
+        let len = bytes.len() as u64;
+        let digest = Digest::of(&bytes);
         let mut frame = Assembler::new(len, self.max, digest)?;
         frame.push(bytes);
         self.client.apply(FramePart { version, len, digest }, kind, frame)
@@ -97,7 +98,7 @@ impl Detached {
 
     /// Trains from the held model in `attempt` of `round`. `budget`: bytes of the frame, in place of the run's budget.
     /// `bandwidth`: rate of its link in millionths of the median of the cohort. The update is pending until
-    /// [`Detached::settle`].
+    /// [`DetachedClient::settle`].
     ///
     /// # Errors
     /// `Learner` if training or encoding fails; `State` if the update cannot be stored.
@@ -108,7 +109,7 @@ impl Detached {
         budget: Option<u64>,
         bandwidth: Option<u32>,
     ) -> Result<(UpdateHeader, Bytes), Error> {
-        let asked = Asked::new(attempt, budget, bandwidth);
+        let asked = RoundRequest::new(attempt, budget, bandwidth);
         let update = self.client.train(round, &asked, None, &Arc::default())?;
         let PendingUpdate { header, frame } = update;
         Ok((header, frame))

@@ -13,16 +13,15 @@ use crate::error::Error;
 
 /// Why no connection could be made.
 pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig) -> Error {
-    let found = Found::along(error);
+    let found = Sources::along(error);
     if let Some(tls) = &found.tls {
         return of_tls(tls, config);
     }
-    let hung_up = || hung_up(config);
-    unreachable(&found, &config.server, hung_up)
+    unreachable(&found, &config.server, || hung_up(config))
 }
 
 /// Why no TCP connection to `server` could be made. `hung_up`: what it means that the server ended it.
-pub(crate) fn unreachable(found: &Found, server: &str, hung_up: impl FnOnce() -> Error) -> Error {
+pub(crate) fn unreachable(found: &Sources, server: &str, hung_up: impl FnOnce() -> Error) -> Error {
     let last = &found.last;
     match found.io {
         Some(ErrorKind::ConnectionRefused) => Error::Unreachable(format!(
@@ -54,7 +53,7 @@ pub(crate) fn unreachable(found: &Found, server: &str, hung_up: impl FnOnce() ->
 fn status(status: &Status, config: &ClientConfig) -> Error {
     // A server's text, or that of a proxy in between.
     let text = foreign_text(status.message(), MAX_REASON);
-    let found = status.source().map(Found::along);
+    let found = status.source().map(Sources::along);
     if let Some(tls) = found.as_ref().and_then(|found| found.tls.as_ref()) {
         return of_tls(tls, config);
     }
@@ -208,13 +207,13 @@ pub(crate) fn wrong_time(why: &CertificateError, server: &str) -> String {
 }
 
 /// What is worth knowing along a chain of sources.
-pub(crate) struct Found {
+pub(crate) struct Sources {
     pub(crate) tls: Option<rustls::Error>,
     io: Option<ErrorKind>,
     last: String,
 }
 
-impl Found {
+impl Sources {
     pub(crate) fn along(error: &(dyn StdError + 'static)) -> Self {
         let mut found = Self {
             tls: None,
@@ -237,7 +236,6 @@ impl Found {
         found
     }
 
-    /// Why a connection broke.
     fn reason(&self) -> &str {
         match self.io {
             // The text of rustls explains it with a link to its manual; HTTP/2 keeps the text and not the kind.
@@ -263,7 +261,7 @@ mod tests {
     fn a_broken_connection_is_said_in_words_of_its_own() {
         let reason = |kind| {
             let error = std::io::Error::new(kind, "see https://example.org/manual#unexpected-eof");
-            Found::along(&error).reason().to_owned()
+            Sources::along(&error).reason().to_owned()
         };
         assert_eq!(
             reason(ErrorKind::UnexpectedEof),
@@ -271,7 +269,7 @@ mod tests {
         );
         let text = "peer closed connection without sending TLS close_notify: https://example.org/manual";
         let error = std::io::Error::other(text);
-        assert_eq!(Found::along(&error).reason(), reason(ErrorKind::UnexpectedEof));
+        assert_eq!(Sources::along(&error).reason(), reason(ErrorKind::UnexpectedEof));
         assert_eq!(reason(ErrorKind::ConnectionReset), "the server or the network cut it");
         assert_eq!(
             reason(ErrorKind::Other),

@@ -87,7 +87,7 @@ pub enum Event {
         /// Bytes of the whole frame.
         bytes: u64,
         /// The answer.
-        verdict: Sent,
+        verdict: Verdict,
     },
     /// A model version was evaluated on this client's held-out examples.
     Evaluated {
@@ -144,7 +144,7 @@ pub enum Event {
 
 /// The server's answer to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sent {
+pub enum Verdict {
     /// The update counts in its round.
     Accepted,
     /// The update does not count. With error feedback, its content becomes part of a later update.

@@ -12,7 +12,6 @@ use crate::learner::RunTensors;
 /// If its folder cannot be created.
 pub fn local_path(state: &Path, run: &RunTensors, extension: &str) -> anyhow::Result<PathBuf> {
     let folder = std::path::absolute(state)?.join("local");
-    let context = || format!("cannot create {}", folder.display());
-    fl_proto::make_private_folder(&folder).with_context(context)?;
+    fl_proto::make_private_folder(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder.join(format!("{}-{}.{extension}", run.run, run.instance)))
 }

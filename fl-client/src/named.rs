@@ -57,17 +57,17 @@ pub trait NamedLearner: fmt::Debug + fmt::Display + Send + Sync {
     ///
     /// # Errors
     /// As there.
-    fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Described>;
+    fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Description>;
 
     /// First weights of a run. `asked`: the shape of an example, where the task has no data.
     ///
     /// # Errors
     /// If the shape does not suit the learner.
-    fn first_weights(&self, asked: &Asked, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)>;
+    fn first_weights(&self, asked: &ExampleShape, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)>;
 }
 
 /// What `check` says of a learner and its examples.
-pub struct Described {
+pub struct Description {
     /// The learner.
     pub learner: Box<dyn Learner>,
     /// The learner, its size and its examples in a line.
@@ -80,7 +80,7 @@ pub struct Described {
     pub classes: Option<usize>,
 }
 
-impl fmt::Debug for Described {
+impl fmt::Debug for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Described")
             .field("text", &self.text)
@@ -90,7 +90,7 @@ impl fmt::Debug for Described {
 
 /// The shape of an example that a command line gives; what is missing is what the learner is usually fed.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct ExampleShape {
     /// Channels, height, width.
     pub input: Option<[usize; 3]>,
     /// Number of classes, or of tokens of a vocabulary.

@@ -11,9 +11,6 @@ const NEARLY_NONE: f32 = 2e-6;
 /// Succeeds if the training changed a trained value, or may rightly have changed none; then returns why, for the log. `last`: the
 /// largest change of this client's training before, 0 if there was none; replaced. Shapes: `loaded` and `change`, what training
 /// added to it: `[layout.len()]`.
-///
-/// # Errors
-/// What is wrong and what to do.
 pub(crate) fn expect_change(
     layout: &Layout,
     (loaded, change): (&[f32], &[f32]),

@@ -30,7 +30,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the last reply to `Join` told of its run.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct KnownRun {
     pub(crate) digest: RunDigest,
     pub(crate) joined: Arc<Joined>,
 }
@@ -38,16 +38,11 @@ pub(crate) struct Told {
 /// Where small updates go.
 pub(crate) type Updates = mpsc::Sender<WatchRequest>;
 
-/// The client's side of TLS, for all its connections.
-///
-/// # Errors
-/// `Config`, with what to do.
 pub(crate) fn tls(config: &ClientConfig) -> Result<Arc<TlsConfig>, Error> {
     client_tls(&config.authority, &config.own)
         .map_err(|why| Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}")))
 }
 
-/// One connection to the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Rpc {
     client: FederationClient<Channel>,
@@ -58,9 +53,6 @@ pub(crate) struct Rpc {
 
 impl Rpc {
     /// Connects; `tls` resumes the session of an earlier connection.
-    ///
-    /// # Errors
-    /// `Config`, `Refused` or `Unreachable`, with what to do.
     pub(crate) async fn connect(config: &Arc<ClientConfig>, tls: &Arc<TlsConfig>) -> Result<Self, Error> {
         check_address(&config.server).map_err(Error::Config)?;
         let dial = Dial {
@@ -81,7 +73,6 @@ impl Rpc {
         })
     }
 
-    /// The calls over a channel.
     pub(crate) fn over(channel: Channel, config: &Arc<ClientConfig>) -> Self {
         let client = FederationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
@@ -94,9 +85,6 @@ impl Rpc {
     }
 
     /// Sends `header` and `data`, which the server discards. Completes when the server has read all of it; the replies follow.
-    ///
-    /// # Errors
-    /// `NotNow` if the server measures nothing now; `Protocol` if this is another port; those of any call.
     pub(crate) async fn probe(
         &mut self,
         header: ProbeHeader,
@@ -120,7 +108,7 @@ impl Rpc {
     pub(crate) async fn join(
         &mut self,
         request: JoinRequest,
-        known: Option<&Told>,
+        known: Option<&KnownRun>,
     ) -> Result<(Joined, RunDigest), Error> {
         let reply = self.client.join(with_timeout(request.into())).await;
         let reply = reply.map_err(|status| match status.code() {

@@ -50,9 +50,6 @@ impl Tasks {
     }
 
     /// The learner of `task`, if it is built already.
-    ///
-    /// # Errors
-    /// `Config` if there is no such task.
     pub(crate) fn ready(&mut self, task: &str) -> Result<Option<&mut dyn Learner>, Error> {
         if !self.0.contains_key(task) {
             return Err(self.unknown(task));
@@ -69,9 +66,6 @@ impl Tasks {
     }
 
     /// The learner of `task`, built now if necessary. May take long: never called from an async task.
-    ///
-    /// # Errors
-    /// `Config` if there is no such task, `Learner` if the learner cannot be built.
     pub(crate) fn learner(&mut self, task: &str) -> Result<&mut dyn Learner, Error> {
         if !self.0.contains_key(task) {
             return Err(self.unknown(task));

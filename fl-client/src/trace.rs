@@ -11,11 +11,10 @@ use fl_proto::{ClientId, RunName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::event::{Event, Sent, Sink};
+use crate::event::{Event, Sink, Verdict};
 
 /// Capacity of the queue: a client makes a handful of marks each round.
 const QUEUE: usize = 256;
-/// Time limit of sending the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Passes events on to `events`, and turns them into spans for `collector`, if there is one.
@@ -50,7 +49,6 @@ impl Tracing {
     }
 }
 
-/// A step of the client's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Fetch,
@@ -70,7 +68,6 @@ impl Part {
     }
 }
 
-/// The start or end of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mark {
     Joined {
@@ -83,7 +80,6 @@ enum Mark {
     Begin(Part, u64),
     /// The step is done: bytes of the frame, if there is one, and the server's answer.
     End(Part, Option<u64>, Option<&'static str>),
-    /// The step failed.
     Fail(Part, String),
 }
 
@@ -109,8 +105,8 @@ fn marks_of(event: &Event) -> Vec<Mark> {
         Event::Sending { round, .. } => vec![Mark::Begin(Part::Send, *round)],
         Event::Sent { bytes, verdict, .. } => {
             let verdict = match verdict {
-                Sent::Accepted => "accepted",
-                Sent::Refused { .. } => "refused",
+                Verdict::Accepted => "accepted",
+                Verdict::Refused { .. } => "refused",
             };
             vec![Mark::End(Part::Send, Some(*bytes), Some(verdict))]
         }
@@ -154,16 +150,15 @@ async fn trace(collector: Collector, mut marks: mpsc::Receiver<(Nanos, Mark)>, m
     }
 }
 
-/// The steps in progress.
 #[derive(Debug, Default)]
 struct Tracer {
     spans: Spans,
-    joined: Option<Joined>,
+    joined: Option<JoinedRun>,
     open: BTreeMap<Part, (u64, Nanos)>,
 }
 
 #[derive(Debug)]
-struct Joined {
+struct JoinedRun {
     client: ClientId,
     run: RunName,
     rounds: u64,
@@ -182,7 +177,7 @@ impl Tracer {
                 if self.joined.as_ref().is_some_and(|before| before.instance != instance) {
                     self.open.clear();
                 }
-                self.joined = Some(Joined {
+                self.joined = Some(JoinedRun {
                     client,
                     run,
                     rounds,

@@ -4,10 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use fl_compress::Layout;
 use fl_compress::weights::{FilePlan, Notes, TensorFile, Weights};
-use fl_compress::{Layout, Tensor};
 
-/// Largest model file that is read, in bytes.
 const MAX_BYTES: u64 = 32 << 30;
 
 /// Writes flat `weights` to `path`, each tensor in its own type, atomically. Shapes: `weights: [layout.len()]`.
@@ -82,8 +81,11 @@ pub fn import(path: &Path, layout: &Layout) -> anyhow::Result<Vec<f32>> {
 }
 
 fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
-    let is_plain = |tensor: &Tensor| (tensor.dtype, tensor.role) == Default::default();
-    if !layout.tensors().iter().all(is_plain) {
+    if !layout
+        .tensors()
+        .iter()
+        .all(|tensor| (tensor.dtype, tensor.role) == Default::default())
+    {
         let file = TensorFile::parse(bytes)?;
         let mut values = vec![0.0; layout.len()];
         file.values(layout, &mut values)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use fl_client::{Detached, Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_client::{DetachedClient, Evaluation, Fit, FitPlan, Learner, Tasks};
 use fl_compress::{Ack, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{Joined, Training, max_frame};
 
@@ -149,7 +149,7 @@ fn of_client(len: usize, spec: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let (peak, ()) = most(|| {
         let tasks = Tasks::new().with_lazy("ready", move || Ok(Box::new(Ready(layout, delta)) as Box<dyn Learner>));
-        let mut client = Detached::join(dir.path(), tasks, joined).unwrap();
+        let mut client = DetachedClient::join(dir.path(), tasks, joined).unwrap();
         for (version, (kind, frame, digest)) in (0..).zip(&frames) {
             client.apply(version, *kind, frame.clone()).unwrap();
             assert!(client.holds(version, (*digest).into()).unwrap());

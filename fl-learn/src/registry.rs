@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_nn::{ModuleT, VarBuilder};
-use fl_client::{Asked, Described, DeviceChoice, Error, Learner, Learners, NamedLearner, Wrong};
+use fl_client::{Description, DeviceChoice, Error, ExampleShape, Learner, Learners, NamedLearner, Wrong};
 use fl_compress::Layout;
 use serde::de::DeserializeOwned;
 use toml::Value;
 
 use crate::data::{DATA_SETS, DataSet, DataSetInfo, DataSource, Input, Target, told};
 use crate::described;
-use crate::learners::{self, Given, LEARNERS, LearnerChoice, LearnerInfo};
+use crate::learners::{self, GivenSettings, LEARNERS, LearnerChoice, LearnerInfo};
 
 /// The learners and data sets that a client.toml may name: those of this crate, and a program's own.
 ///
@@ -53,7 +53,10 @@ impl Registry {
     pub fn with(
         mut self,
         name: &str,
-        model: impl Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync + 'static,
+        model: impl Fn(VarBuilder<'static>, Input, &GivenSettings<'_>) -> anyhow::Result<Box<dyn ModuleT>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.learners.push(LearnerInfo::of_graph(name, model));
         self
@@ -113,12 +116,14 @@ impl Task {
     /// # Errors
     /// `Config` if that is not given.
     pub fn data(&self) -> anyhow::Result<&DataSource> {
-        let missing = || Error::Config("give the examples, as `data` in client.toml".to_owned());
-        Ok(self.data.as_ref().ok_or_else(missing)?)
+        Ok(self
+            .data
+            .as_ref()
+            .ok_or_else(|| Error::Config("give the examples, as `data` in client.toml".to_owned()))?)
     }
 
     /// Shape of the examples, or else the one that is asked for.
-    fn input(&self, asked: &Asked) -> anyhow::Result<Input> {
+    fn input(&self, asked: &ExampleShape) -> anyhow::Result<Input> {
         if let Some(data) = &self.data {
             return Ok(data.set().input()?);
         }
@@ -164,12 +169,14 @@ impl NamedLearner for Task {
         self.learner.build_in(device, data.compact(), state)
     }
 
-    fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Described> {
+    fn describe(&self, device: DeviceChoice, task: &str) -> anyhow::Result<Description> {
         let data = self.data()?.load().map_err(|error| told(error.into()))?;
         let learner = self.learner.build(device, data.clone())?;
-        let (parameters, train, test) = (learner.layout().len(), data.train.len(), data.test.len());
+        let parameters = learner.layout().len();
+        let train = data.train.len();
+        let test = data.test.len();
         let input = data.train.input();
-        Ok(Described {
+        Ok(Description {
             learner,
             text: format!(
                 "{}, {parameters} parameters; {train} examples to train on, {test} held out",
@@ -181,7 +188,7 @@ impl NamedLearner for Task {
         })
     }
 
-    fn first_weights(&self, asked: &Asked, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
+    fn first_weights(&self, asked: &ExampleShape, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
         let input = self.input(asked).map_err(told)?;
         let made = self.learner.initial_weights_for(input, seed);
         made.map_err(|error| Error::Config(format!("{error:#}")).into())
@@ -268,12 +275,15 @@ mod tests {
         let net = toml("name = 'net'\nhidden = 2");
         let named = registry.named(&net, None, Path::new("")).unwrap();
         assert_eq!(named.to_string(), "{ name = \"net\", hidden = 2 }");
-        let error = named.first_weights(&Asked::default(), 1).unwrap_err().to_string();
+        let error = named
+            .first_weights(&ExampleShape::default(), 1)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("learner `net` has no usual input: give --data, or --input"),
             "{error}"
         );
-        let asked = Asked {
+        let asked = ExampleShape {
             input: Some([1, 2, 2]),
             classes: Some(3),
             numbers: None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fl_cli::out;
-use fl_client::{Event, Progress, Sent};
+use fl_client::{Event, Progress, Verdict};
 use fl_proto::ClientId;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -70,7 +70,7 @@ impl Display {
             Event::Sending { bytes, .. } => Doing::Sending(*bytes),
             Event::Sent {
                 bytes,
-                verdict: Sent::Accepted,
+                verdict: Verdict::Accepted,
                 ..
             } => Doing::Sent(*bytes),
             Event::Sent { .. } | Event::LeftRound { .. } => Doing::Waiting,

@@ -13,7 +13,6 @@ use crate::state::Disk;
 
 const FILE: &str = "index.json";
 const VERSION: u32 = 1;
-/// Longest index that is read, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// Most files in the index; it is emptied beyond.
 const MAX_FILES: usize = 4_096;
@@ -36,7 +35,6 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     stamp: Stamp,
@@ -45,12 +43,11 @@ struct Known {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Stored {
+struct IndexFile {
     version: u32,
     files: BTreeMap<PathBuf, Known>,
 }
 
-/// The index of a store.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     files: BTreeMap<PathBuf, Known>,
@@ -62,7 +59,7 @@ impl Index {
     pub(super) fn load(folder: &Path) -> Self {
         let disk = Disk { sync: false };
         let bytes = disk.read(&folder.join(FILE), MAX_BYTES).ok().flatten();
-        let stored = bytes.and_then(|bytes| serde_json::from_slice::<Stored>(&bytes).ok());
+        let stored = bytes.and_then(|bytes| serde_json::from_slice::<IndexFile>(&bytes).ok());
         let stored = stored.filter(|stored| stored.version == VERSION);
         Self {
             files: stored.map(|stored| stored.files).unwrap_or_default(),
@@ -76,7 +73,6 @@ impl Index {
         known.bases.get(&base.to_string()).copied()
     }
 
-    /// Notes a comparison.
     pub(super) fn add(&mut self, path: &Path, base: &Digest, stamp: Stamp, is_base: bool) {
         if self.files.len() >= MAX_FILES && !self.files.contains_key(path) {
             self.files.clear();
@@ -98,7 +94,7 @@ impl Index {
         if !self.is_changed {
             return;
         }
-        let stored = Stored {
+        let stored = IndexFile {
             version: VERSION,
             files: self.files.clone(),
         };

@@ -14,6 +14,6 @@ mod search;
 mod store;
 mod wanted;
 
-pub(crate) use part::{Part, Received};
+pub(crate) use part::{Arrival, Part};
 pub(crate) use store::{BaseStore, prune};
-pub(crate) use wanted::Wanted;
+pub(crate) use wanted::RunBase;

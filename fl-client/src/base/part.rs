@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fl_compress::Digest;
 
-use super::wanted::Wanted;
+use super::wanted::RunBase;
 use crate::error::Error;
 use crate::state::Disk;
 
@@ -19,7 +19,6 @@ pub(crate) struct Part {
     whole: PathBuf,
     file: File,
     digest: Digest,
-    /// Bytes that have arrived.
     len: u64,
     /// Bytes of the base.
     of: u64,
@@ -28,7 +27,7 @@ pub(crate) struct Part {
 
 /// A base of which every byte has arrived.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum Arrival {
     /// It is the base, and durable in this file.
     Base(PathBuf),
     /// It is not: it has this digest. The file is deleted.
@@ -37,10 +36,7 @@ pub(crate) enum Received {
 
 impl Part {
     /// Opens what has arrived before; nothing if that is longer than the base.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be opened or the disk has no room for the rest.
-    pub(super) fn open(folder: &Path, wanted: &Wanted, whole: PathBuf, disk: Disk) -> Result<Self, Error> {
+    pub(super) fn open(folder: &Path, wanted: &RunBase, whole: PathBuf, disk: Disk) -> Result<Self, Error> {
         let path = folder.join(format!("{}.part", wanted.digest));
         let failed = |e| Error::io(&path, "open", &e);
         let mut options = OpenOptions::new();
@@ -80,12 +76,10 @@ impl Part {
         })
     }
 
-    /// Bytes that have arrived.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes that are missing.
     pub(crate) fn missing(&self) -> u64 {
         self.of - self.len
     }
@@ -108,10 +102,7 @@ impl Part {
     }
 
     /// Makes the whole file durable, checks its bytes on the disk and gives it its name.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be read, written or renamed.
-    pub(crate) fn finish(self) -> Result<Received, Error> {
+    pub(crate) fn finish(self) -> Result<Arrival, Error> {
         let failed = |doing: &str, e: &std::io::Error| Error::io(&self.path, doing, e);
         if self.disk.sync {
             self.file.sync_all().map_err(|e| failed("write", &e))?;
@@ -120,14 +111,14 @@ impl Part {
         let found = found.map_err(|e| failed("read", &e))?;
         if found != self.digest {
             std::fs::remove_file(&self.path).map_err(|e| failed("delete", &e))?;
-            return Ok(Received::Other(found));
+            return Ok(Arrival::Other(found));
         }
         std::fs::rename(&self.path, &self.whole).map_err(|e| failed("rename", &e))?;
         if let Some(folder) = self.whole.parent().filter(|_| self.disk.sync) {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|e| failed("rename", &e))?;
         }
-        Ok(Received::Base(self.whole))
+        Ok(Arrival::Base(self.whole))
     }
 }
 
@@ -139,15 +130,15 @@ mod tests {
 
     use super::*;
 
-    fn base() -> (Wanted, Vec<u8>) {
+    fn base() -> (RunBase, Vec<u8>) {
         let plan = BasePlan::of(&[TensorSpec::new("w", &[50], Dtype::F32, Role::Frozen)]);
         let plan = plan.unwrap().unwrap();
         let bytes = plan.file(&[(0..200).collect::<Vec<u8>>()]).unwrap();
         let digest = Digest::of(&bytes);
-        (Wanted { digest, plan }, bytes)
+        (RunBase { digest, plan }, bytes)
     }
 
-    fn open(folder: &Path, wanted: &Wanted) -> Part {
+    fn open(folder: &Path, wanted: &RunBase) -> Part {
         Part::open(folder, wanted, folder.join("whole"), Disk { sync: false }).unwrap()
     }
 
@@ -174,7 +165,7 @@ mod tests {
             }
             let mut part = open(dir.path(), &wanted);
             part.append(&bytes[arrived..]).unwrap();
-            let Received::Base(path) = part.finish().unwrap() else { panic!("another digest") };
+            let Arrival::Base(path) = part.finish().unwrap() else { panic!("another digest") };
             prop_assert_eq!(std::fs::read(&path).unwrap(), bytes);
             let part = dir.path().join(format!("{}.part", wanted.digest));
             prop_assert!(!part.exists());
@@ -189,7 +180,7 @@ mod tests {
             bytes[at] ^= by;
             let mut part = open(dir.path(), &wanted);
             part.append(&bytes).unwrap();
-            prop_assert_eq!(part.finish().unwrap(), Received::Other(Digest::of(&bytes)));
+            prop_assert_eq!(part.finish().unwrap(), Arrival::Other(Digest::of(&bytes)));
             prop_assert!(!dir.path().join("whole").exists());
             prop_assert_eq!(open(dir.path(), &wanted).len(), 0);
         }

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Most folders below each other.
 const MAX_DEPTH: usize = 8;
-/// Most files and folders that are looked at.
 const MAX_ENTRIES: usize = 100_000;
 
 /// The safetensors files in a folder and the folders below it, sorted by path. Links are followed.

@@ -10,11 +10,10 @@ use fl_proto::open_regular;
 use super::index::{Index, Stamp};
 use super::part::Part;
 use super::search::model_files;
-use super::wanted::Wanted;
+use super::wanted::RunBase;
 use crate::error::Error;
 use crate::state::Disk;
 
-/// Where bases are kept and looked for.
 #[derive(Debug)]
 pub(crate) struct BaseStore {
     /// `base/` of the state folder.
@@ -41,7 +40,7 @@ impl BaseStore {
 
     /// A file with the base: one that was fetched, or one in the folder of models. Blocks while files are compared that
     /// were not compared before.
-    pub(crate) fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
+    pub(crate) fn find(&self, wanted: &RunBase) -> Option<PathBuf> {
         let mut index = Index::load(&self.folder);
         let own = self.path(wanted);
         let candidates = [own.clone()].into_iter().filter(|own| own.exists());
@@ -59,17 +58,13 @@ impl BaseStore {
     }
 
     /// What has arrived of the base, to be continued.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be opened or the disk has no room for the rest.
-    pub(crate) fn part(&self, wanted: &Wanted) -> Result<Part, Error> {
+    pub(crate) fn part(&self, wanted: &RunBase) -> Result<Part, Error> {
         fl_proto::make_private_folder(&self.folder).map_err(|e| Error::io(&self.folder, "make the folder", &e))?;
         prune(&self.folder, Some(wanted.digest), self.most, || false);
         Part::open(&self.folder, wanted, self.path(wanted), self.disk)
     }
 
-    /// Where a fetched base is kept.
-    fn path(&self, wanted: &Wanted) -> PathBuf {
+    fn path(&self, wanted: &RunBase) -> PathBuf {
         self.folder.join(format!("{}.safetensors", wanted.digest))
     }
 }
@@ -78,15 +73,17 @@ impl BaseStore {
 /// who needs one again fetches it again.
 pub(crate) fn prune(folder: &Path, wanted: Option<Digest>, most: usize, is_full: impl Fn() -> bool) {
     let wanted = wanted.map(|digest| digest.to_string());
-    let fetched = |path: &PathBuf| {
-        let name = path.file_stem().and_then(|name| name.to_str());
-        let is_base = path
-            .extension()
-            .is_some_and(|end| end == "safetensors" || end == "part");
-        is_base && name != wanted.as_deref()
-    };
     let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut others: Vec<_> = found.map(|entry| entry.path()).filter(fetched).collect();
+    let mut others: Vec<_> = found
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_stem().and_then(|name| name.to_str());
+            let is_base = path
+                .extension()
+                .is_some_and(|end| end == "safetensors" || end == "part");
+            is_base && name != wanted.as_deref()
+        })
+        .collect();
     others.sort_by_key(|path| path.metadata().and_then(|about| about.modified()).ok());
     let mut kept = others.len();
     for path in others {
@@ -102,7 +99,7 @@ pub(crate) fn prune(folder: &Path, wanted: Option<Digest>, most: usize, is_full:
 }
 
 /// Whether the frozen tensors in a file are the base.
-fn has_base(path: &Path, wanted: &Wanted, index: &mut Index) -> bool {
+fn has_base(path: &Path, wanted: &RunBase, index: &mut Index) -> bool {
     let mut compared = || -> std::io::Result<bool> {
         let mut file = open_regular(File::options().read(true), path)?;
         let stamp = Stamp::from(&file.metadata()?);
@@ -136,12 +133,12 @@ mod tests {
     const DISK: Disk = Disk { sync: false };
 
     /// A base of two values, and its file.
-    fn base(values: [f32; 2]) -> (Wanted, Vec<u8>) {
+    fn base(values: [f32; 2]) -> (RunBase, Vec<u8>) {
         let plan = BasePlan::of(&[TensorSpec::new("w", &[2], Dtype::F32, Role::Frozen)]);
         let plan = plan.unwrap().unwrap();
         let bytes = plan.file(&[values.map(f32::to_le_bytes).concat()]).unwrap();
         let digest = Digest::of(&bytes);
-        (Wanted { digest, plan }, bytes)
+        (RunBase { digest, plan }, bytes)
     }
 
     #[test]

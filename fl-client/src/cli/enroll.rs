@@ -55,7 +55,6 @@ pub(super) struct TaskArgs {
 }
 
 impl Args {
-    /// Whether the client runs after enrollment.
     pub(super) fn runs(&self) -> bool {
         self.run
     }
@@ -91,16 +90,20 @@ pub(super) fn run(args: &Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) 
         let line = line()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the runtime")?;
-        let told = |progress| match progress {
-            Progress::Held(words) => out::note(format_args!(
-                "waits for the operator's approval; the operator must see the same words: {words}"
-            )),
-            Progress::Again(why, delay) => {
-                out::note(format_args!("{why}; trying again in {:.1} s", delay.as_secs_f64()));
-            }
-        };
-        let settings = |server: &str| client_toml(server, task.as_deref());
-        let enrolled = enroll(&line, &folder, args.name.as_ref(), settings, told);
+        let enrolled = enroll(
+            &line,
+            &folder,
+            args.name.as_ref(),
+            |server| client_toml(server, task.as_deref()),
+            |progress| match progress {
+                Progress::Held(words) => out::note(format_args!(
+                    "waits for the operator's approval; the operator must see the same words: {words}"
+                )),
+                Progress::Again(why, delay) => {
+                    out::note(format_args!("{why}; trying again in {:.1} s", delay.as_secs_f64()));
+                }
+            },
+        );
         let done = runtime.block_on(enrolled)?;
         out::line(format_args!(
             "enrolled as `{}` until {}, in {}",
@@ -171,9 +174,6 @@ impl TaskArgs {
     }
 
     /// The table of the task; `None` without a task.
-    ///
-    /// # Errors
-    /// `Config` if it would not be one.
     pub(super) fn table(&self, learners: &dyn Learners) -> anyhow::Result<Option<String>> {
         let (Some(task), Some(learner)) = (&self.task, &self.learner) else {
             return Ok(None);
@@ -189,11 +189,13 @@ pub(super) fn client_toml(server: &str, task: Option<&str>) -> String {
     let template = include_str!("../../../configs/client.toml");
     let filled = template.replacen("# server = \"127.0.0.1:7070\"", &format!("server = \"{server}\""), 1);
     let (keys, example) = filled.split_at(filled.find("# One table for each task").unwrap_or(filled.len()));
-    let comment = |line: &str| match line.is_empty() || line.starts_with('#') {
-        true => format!("{line}\n"),
-        false => format!("# {line}\n"),
-    };
-    let example: String = example.lines().map(comment).collect();
+    let example: String = example
+        .lines()
+        .map(|line| match line.is_empty() || line.starts_with('#') {
+            true => format!("{line}\n"),
+            false => format!("# {line}\n"),
+        })
+        .collect();
     format!(
         "{keys}{example}{}",
         task.map_or_else(String::new, |task| format!("\n{task}"))

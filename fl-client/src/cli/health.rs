@@ -43,13 +43,13 @@ pub(super) fn run(args: Args, learners: &dyn Learners) -> anyhow::Result<()> {
     out::line(format_args!("healthy: the client {doing}"))
 }
 
-/// Asks the client of the state folder.
 fn ask(state: &Path, timeout: Duration) -> anyhow::Result<Health> {
     let (sender, answer) = mpsc::channel();
     let path = socket(state);
     // A hung client blocks the caller as soon as its queue of connections is full, so that a read timeout is not enough.
     std::thread::spawn(move || sender.send(read(&path)));
-    let (state, seconds) = (state.display(), timeout.as_secs_f64());
+    let state = state.display();
+    let seconds = timeout.as_secs_f64();
     match answer.recv_timeout(timeout) {
         Ok(Ok(Some(health))) => Ok(health),
         Ok(Ok(None)) => bail!(

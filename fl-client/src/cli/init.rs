@@ -8,7 +8,7 @@ use fl_compress::weights::{LEARNER, Notes, SEED};
 
 use crate::client_file::ClientFile;
 use crate::error::Error;
-use crate::named::{Asked, Learners, NamedLearner, of_options};
+use crate::named::{ExampleShape, Learners, NamedLearner, of_options};
 use crate::trainer::{TrainerLearner, check_weights};
 use crate::weights::{export_with, replace};
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, learners: &dyn Learners) -> anyhow::Result<()> {
 }
 
 fn named(args: &Args, learner: &dyn NamedLearner) -> anyhow::Result<()> {
-    let asked = Asked {
+    let asked = ExampleShape {
         input: args.input,
         classes: args.classes,
         numbers: args.numbers,

@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::event::{Event, Sent};
+use crate::event::{Event, Verdict};
 
 /// What a client answers to `fl-client health`: one line of JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -25,17 +25,14 @@ pub(super) struct Health {
     pub(super) doing: String,
 }
 
-/// Longest answer in bytes.
 pub(super) const MAX_ANSWER: u64 = 4096;
 /// Characters of [`Health::doing`], at most: it may quote what a server said.
 const MAX_DOING: usize = 400;
 
-/// The path of the socket.
 pub(super) fn socket(state: &Path) -> PathBuf {
     state.join("health.sock")
 }
 
-/// Follows a client's events.
 #[derive(Debug)]
 pub(super) struct Pulse(watch::Sender<Health>);
 
@@ -44,7 +41,6 @@ impl Pulse {
         Self(watch::Sender::new(Health::default()))
     }
 
-    /// What an event changes.
     pub(super) fn note(&self, event: &Event) {
         let before = self.0.borrow().run.clone();
         let (run, doing) = match event {
@@ -54,7 +50,7 @@ impl Pulse {
             Event::Training { round, .. } => (before, format!("trains in round {round}")),
             Event::Sending { round, .. } => (before, format!("sends its update of round {round}")),
             Event::Sent { round, verdict, .. } => {
-                let answer = if *verdict == Sent::Accepted {
+                let answer = if *verdict == Verdict::Accepted {
                     "accepted"
                 } else {
                     "refused"
@@ -74,7 +70,6 @@ impl Pulse {
         self.0.send_replace(Health { run, doing });
     }
 
-    /// A receiver for [`beside`].
     pub(super) fn subscribe(&self) -> watch::Receiver<Health> {
         self.0.subscribe()
     }
@@ -93,7 +88,8 @@ pub(super) async fn beside<T>(
     if let Some(ticks) = &mut ticks {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
-    let (mut listener, mut begun) = (None, false);
+    let mut listener = None;
+    let mut begun = false;
     loop {
         let tick = async {
             match &mut ticks {

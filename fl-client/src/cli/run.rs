@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use super::pulse::{self, Pulse};
 use super::show::Show;
 use crate::client_file::ClientFile;
-use crate::config::{Reload, Reloaded, check_address};
+use crate::config::{ConfigReload, Reload, check_address};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::named::Learners;
@@ -70,11 +70,12 @@ pub(super) fn run(args: Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -
         return Err(Error::Config(why).into());
     }
 
-    let (before, learners) = (file.clone(), learners.clone());
+    let before = file.clone();
+    let learners = learners.clone();
     file.config.reload = Some(Reload::new(move || {
         let now = read(&args, learners.as_ref()).map_err(|error| error.to_string())?;
         crate::check_certificates(&now.config).map_err(|error| error.to_string())?;
-        Ok(Reloaded {
+        Ok(ConfigReload {
             ignored: before.changed_keys(&now),
             config: now.config,
         })
@@ -99,11 +100,15 @@ pub(super) fn run(args: Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -
         let tasks = file.learners();
         let (pulse, socket) = (Pulse::new(), pulse::socket(&file.config.state));
         let health = pulse.subscribe();
-        let events = move |event| {
-            pulse.note(&event);
-            show.event(event);
-        };
-        let client = crate::run(file.config, tasks, events, shutdown);
+        let client = crate::run(
+            file.config,
+            tasks,
+            move |event| {
+                pulse.note(&event);
+                show.event(event);
+            },
+            shutdown,
+        );
         Ok::<_, anyhow::Error>(pulse::beside(client, health, &socket, service::watchdog_interval()).await?)
     })?;
     // The end of the run was logged when its event came.

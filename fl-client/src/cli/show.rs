@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::event::{Event, Sent};
+use crate::event::{Event, Verdict};
 use crate::learner::Progress;
 
 /// A progress bar appears only after this long.
@@ -20,7 +20,6 @@ const TICK: Duration = Duration::from_millis(200);
 /// What the client is doing, and how far it is if that is known.
 type Doing = Option<(String, Option<Arc<Progress>>)>;
 
-/// Shows events.
 #[derive(Debug)]
 pub(super) struct Show {
     doing: watch::Sender<Doing>,
@@ -50,7 +49,6 @@ impl Show {
         std::mem::replace(&mut *last, why.to_owned()) != why
     }
 
-    /// Shows one event.
     pub(super) fn event(&self, event: Event) {
         let doing = match event {
             Event::Connected {
@@ -83,8 +81,8 @@ impl Show {
             Event::Sending { round, bytes } => Some((format!("round {round}: sending {bytes} bytes"), None)),
             Event::Sent { round, bytes, verdict } => {
                 match verdict {
-                    Sent::Accepted => tracing::info!(round, bytes, "update accepted"),
-                    Sent::Refused { message } => {
+                    Verdict::Accepted => tracing::info!(round, bytes, "update accepted"),
+                    Verdict::Refused { message } => {
                         tracing::warn!(
                             round,
                             message,

@@ -23,9 +23,6 @@ impl ClientActor {
     }
 
     /// Runs `job` and returns its result. A job that has started runs to its end even if the caller is dropped.
-    ///
-    /// # Errors
-    /// `Crashed` if this or an earlier job panicked.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut ClientState) -> T + Send + 'static,

@@ -6,7 +6,7 @@ use fl_proto::RoundState;
 
 /// What the server asks of a client in a round. Shared with the training, because the server may ask anew meanwhile.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RoundRequest {
     attempt: AtomicU32,
     /// 0: none.
     budget: AtomicU64,
@@ -14,7 +14,7 @@ pub(crate) struct Asked {
     bandwidth: AtomicU32,
 }
 
-impl Asked {
+impl RoundRequest {
     pub(crate) fn new(attempt: u32, budget: Option<u64>, bandwidth: Option<u32>) -> Self {
         Self {
             attempt: AtomicU32::new(attempt),

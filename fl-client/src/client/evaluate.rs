@@ -14,9 +14,6 @@ use crate::summary;
 impl ClientState {
     /// Evaluates the held model and returns its version too; `None` if the learner has no held-out examples. Where the run
     /// averages versions and all model updates for it are kept, the metrics named `average_*` are those of the average.
-    ///
-    /// # Errors
-    /// `Learner` if the evaluation fails or its result is impossible; `NotNow` if no model is held.
     pub(crate) fn evaluate(&mut self, progress: &Arc<Progress>) -> Result<Option<(u64, Evaluation)>, Error> {
         let nothing = || Error::NotNow("no model is held".to_owned());
         self.run()?;

@@ -12,8 +12,8 @@ mod state;
 mod train;
 
 pub(crate) use actor::ClientActor;
-pub(crate) use asked::Asked;
+pub(crate) use asked::RoundRequest;
 pub(crate) use pending_update::PendingUpdate;
-pub(crate) use replica::Held;
+pub(crate) use replica::HeldModel;
 pub(crate) use run::{bind, same_run, state_of};
 pub(crate) use state::ClientState;

@@ -13,7 +13,7 @@ use crate::state::PartialFile;
 
 /// How the held model relates to the one that the server names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum HeldModel {
     /// It is that model.
     Wanted,
     /// It is another version; `None` if no model is held.
@@ -30,18 +30,15 @@ impl ClientState {
         version: u64,
         digest: ModelDigest,
         progress: &Arc<Progress>,
-    ) -> Result<Held, Error> {
+    ) -> Result<HeldModel, Error> {
         self.begin(progress)?;
         Ok(match self.holds(version, digest)? {
-            true => Held::Wanted,
-            false => Held::Version(self.held()),
+            true => HeldModel::Wanted,
+            false => HeldModel::Version(self.held()),
         })
     }
 
     /// Whether the held model is `version` with this digest. A model of that version with another digest is dropped.
-    ///
-    /// # Errors
-    /// `NotNow` if no run is joined.
     pub(crate) fn holds(&mut self, version: u64, digest: ModelDigest) -> Result<bool, Error> {
         let keep_every = self.keep_model_every;
         let run = self.run()?;
@@ -64,9 +61,6 @@ impl ClientState {
     }
 
     /// Takes the learner's own first weights as model version 0, if no model is held and they equal the server's to the bit.
-    ///
-    /// # Errors
-    /// `Config` or `Learner` if there is no learner; `NotNow` if no run is joined.
     pub(crate) fn begin(&mut self, progress: &Arc<Progress>) -> Result<(), Error> {
         if self.run()?.model.is_some() {
             return Ok(());
@@ -84,7 +78,6 @@ impl ClientState {
         Ok(())
     }
 
-    /// Version of the held model.
     pub(crate) fn held(&self) -> Option<u64> {
         self.run.as_ref()?.model.as_ref().map(|model| model.version)
     }
@@ -113,25 +106,16 @@ impl ClientState {
     }
 
     /// What an interrupted fetch has left of a frame.
-    ///
-    /// # Errors
-    /// `NotNow` if no run is joined.
     pub(crate) fn partial_frame(&mut self) -> Result<Option<PartialFrame>, Error> {
         Ok(self.run()?.state.partial_frame())
     }
 
     /// Begins to keep a frame of which nothing is held.
-    ///
-    /// # Errors
-    /// `NotNow` if no run is joined.
     pub(crate) fn begin_partial_frame(&mut self, digest: &Digest) -> Result<Option<PartialFile>, Error> {
         Ok(self.run()?.state.begin_partial_frame(digest))
     }
 
     /// Gives what is held of a frame to `frame`.
-    ///
-    /// # Errors
-    /// `NotNow` if no run is joined; `State` if the file cannot be read.
     pub(crate) fn resume_partial_frame(
         &mut self,
         partial: PartialFrame,

@@ -16,7 +16,6 @@ use crate::state::{Owner, RunState, UpdateMetadata};
 /// Most threads that encode an update: beyond these, the largest tensor of a model alone determines how long it takes.
 const MOST_THREADS: usize = 16;
 
-/// Model, encoder and state of one run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) joined: Arc<Joined>,
@@ -189,9 +188,6 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
 }
 
 /// Binds the learner to the run's tensors. `base`: a file with the frozen ones.
-///
-/// # Errors
-/// `Learner` if its model is another.
 pub(crate) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<PathBuf>) -> Result<Arc<Layout>, Error> {
     let layout = Arc::new(joined.layout.clone());
     let tensors = RunTensors {

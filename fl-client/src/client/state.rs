@@ -16,7 +16,6 @@ use crate::event::Sink;
 use crate::state::{Disk, StateDir};
 use crate::tasks::Tasks;
 
-/// A client's learners and its state.
 #[derive(Debug)]
 pub(crate) struct ClientState {
     dir: StateDir,
@@ -25,7 +24,6 @@ pub(crate) struct ClientState {
     pub(super) keep_model_every: u64,
     /// Largest frame of an update; no limit if `None`.
     pub(super) max_update_bytes: Option<u64>,
-    /// The frozen tensors of models.
     pub(crate) bases: BaseStore,
     joined: Option<Arc<Joined>>,
     /// The file with those of the joined run.
@@ -34,10 +32,6 @@ pub(crate) struct ClientState {
 }
 
 impl ClientState {
-    /// Opens and locks the state folder.
-    ///
-    /// # Errors
-    /// `State` if it is in use or cannot be made.
     pub(crate) fn open(config: &ClientConfig, tasks: Tasks, events: Sink) -> Result<Self, Error> {
         let disk = Disk { sync: config.sync };
         Ok(Self {
@@ -55,9 +49,6 @@ impl ClientState {
 
     /// The update that the server has not acknowledged yet: of the joined run, or, before joining, of the run that the
     /// client joined last.
-    ///
-    /// # Errors
-    /// `State` if it cannot be read.
     pub(crate) fn pending(&self) -> Result<Option<UpdateId>, Error> {
         match &self.run {
             Some(run) => Ok(run.pending_update().map(|update| update.header.id)),
@@ -71,9 +62,6 @@ impl ClientState {
     }
 
     /// As [`ClientState::open`], with a state folder alone: a model is kept on disk only at the end.
-    ///
-    /// # Errors
-    /// As [`ClientState::open`].
     pub(crate) fn open_at(state: &Path, sync: bool, tasks: Tasks, events: Sink) -> Result<Self, Error> {
         Ok(Self {
             dir: StateDir::open(state, sync)?,
@@ -89,9 +77,6 @@ impl ClientState {
     }
 
     /// Switches to the run that was joined and returns its unacknowledged update. `base`: a file with its frozen tensors.
-    ///
-    /// # Errors
-    /// `Config` or `Learner` if the client cannot do the task or its model is another; `State` if the state is broken.
     pub(crate) fn join(&mut self, joined: &Arc<Joined>, base: Option<PathBuf>) -> Result<Option<PendingUpdate>, Error> {
         let is_same = self.joined.as_ref().is_some_and(|before| same_run(before, joined));
         if !is_same || self.base != base {
@@ -110,9 +95,6 @@ impl ClientState {
     }
 
     /// The classes of the data of `task`, if its learner knows them. Builds the learner if necessary.
-    ///
-    /// # Errors
-    /// `Config` or `Learner` if the client cannot do the task.
     pub(crate) fn classes(&mut self, task: &str) -> Result<Option<ClassNames>, Error> {
         Ok(self.tasks.learner(task)?.classes())
     }

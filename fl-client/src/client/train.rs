@@ -7,7 +7,7 @@ use fl_compress::weights::{handed_out, round_role_to_types};
 use fl_compress::{Digest, EncodeOptions, Frame, FrameHeader, FrameKind, Layout, Role};
 use fl_proto::MAX_EXAMPLES;
 
-use super::asked::Asked;
+use super::asked::RoundRequest;
 use super::pending_update::PendingUpdate;
 use super::run::state_of;
 use super::state::ClientState;
@@ -30,7 +30,7 @@ impl ClientState {
     pub(crate) fn train(
         &mut self,
         round: u64,
-        asked: &Asked,
+        asked: &RoundRequest,
         deadline: Option<Instant>,
         progress: &Arc<Progress>,
     ) -> Result<PendingUpdate, Error> {
@@ -81,7 +81,9 @@ impl ClientState {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
-        let (attempt, budget, bandwidth) = (asked.attempt(), asked.budget(), asked.bandwidth());
+        let attempt = asked.attempt();
+        let budget = asked.budget();
+        let bandwidth = asked.bandwidth();
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
@@ -212,7 +214,8 @@ fn checked(fit: Fit, layout: &Layout) -> Result<Fit, Error> {
         )));
     }
     if let Some(kept) = &fit.kept {
-        let (count, most) = (kept.values.len(), most_moments(layout));
+        let count = kept.values.len();
+        let most = most_moments(layout);
         if count > most || kept.optimizer.len() > OptimizerState::MAX_NAME {
             return Err(Error::Learner(format!(
                 "it keeps {count} moments of optimizer `{}`; a model of {} values has at most {most}, and a name {} bytes",

@@ -5,7 +5,8 @@ use super::ClientFile;
 impl ClientFile {
     /// Keys whose values differ in `other`, except for those that a running client takes over.
     pub(crate) fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
-        let (config, now) = (&self.config, &other.config);
+        let config = &self.config;
+        let now = &other.config;
         [
             ("state", config.state != now.state),
             ("models", config.models != now.models),

@@ -69,10 +69,6 @@ impl ClientFile {
         Ok((file, task))
     }
 
-    /// The state folder that the file names.
-    ///
-    /// # Errors
-    /// As [`ClientFile::read`].
     pub(crate) fn read_state(path: &Path, learners: &dyn Learners) -> Result<PathBuf, Error> {
         Ok(Self::read_with(path, learners, |_| Ok(String::new()))?.config.state)
     }
@@ -121,7 +117,6 @@ impl ClientFile {
         Ok(file)
     }
 
-    /// The folder of models exists.
     fn check_models(&self) -> Result<(), String> {
         let missing = self.config.models.as_ref().filter(|models| !models.is_dir());
         missing.map_or(Ok(()), |models| {
@@ -132,7 +127,6 @@ impl ClientFile {
         })
     }
 
-    /// The trainers' programs exist.
     fn check_programs(&self) -> Result<(), String> {
         for name in self.tasks.keys() {
             let trainer = self
@@ -170,9 +164,6 @@ impl ClientFile {
     }
 
     /// The trainer of a task for a command that may run beside the client.
-    ///
-    /// # Errors
-    /// If the task has no trainer that can be started.
     pub(crate) fn trainer_aside(&self, task: &str) -> anyhow::Result<TrainerConfig> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
             Some(LearnerEntry::Trainer(entry)) => {
@@ -187,15 +178,16 @@ impl ClientFile {
     /// # Errors
     /// Which names there are.
     pub(crate) fn task(&self, asked: Option<&str>) -> Result<&str, String> {
-        let only = || self.tasks.keys().next().filter(|_| self.tasks.len() == 1);
         let found = match asked {
             Some(name) => self.tasks.get_key_value(name).map(|(name, _)| name),
-            None => only(),
+            None => self.tasks.keys().next().filter(|_| self.tasks.len() == 1),
         };
-        let known = || self.tasks.keys().cloned().collect::<Vec<_>>().join(", ");
-        found
-            .map(String::as_str)
-            .ok_or_else(|| format!("`--task` must be one of: {}", known()))
+        found.map(String::as_str).ok_or_else(|| {
+            format!(
+                "`--task` must be one of: {}",
+                self.tasks.keys().cloned().collect::<Vec<_>>().join(", ")
+            )
+        })
     }
 
     /// The learner that a task names; `None` if it has a trainer.
@@ -203,7 +195,6 @@ impl ClientFile {
         self.named.get(task)
     }
 
-    /// Whether a task names a learner.
     pub(crate) fn names_learners(&self) -> bool {
         !self.named.is_empty()
     }
@@ -219,7 +210,9 @@ impl ClientFile {
     /// The learners, each built when a run first needs it.
     pub fn learners(&self) -> Tasks {
         self.tasks.keys().fold(Tasks::new(), |tasks, name| {
-            let (named, device, trainer) = (self.named.get(name).cloned(), self.device, self.trainer(name));
+            let named = self.named.get(name).cloned();
+            let device = self.device;
+            let trainer = self.trainer(name);
             let state = self.config.state.clone();
             tasks.with_lazy(name, move || match (named, trainer?) {
                 (Some(named), _) => named.build(device, Some(&state)),

@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::limits::LimitsTable;
 use crate::named::{Learners, NamedLearner, Wrong};
 
-/// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// The file as written. Keys with a default may be left out; paths are relative to the file.
@@ -65,18 +64,12 @@ impl Default for Raw {
 }
 
 /// Whether a text is a part of a client.toml of a program with these learners.
-///
-/// # Errors
-/// What is wrong with it.
 pub(crate) fn check_text(text: &str, learners: &dyn Learners) -> Result<(), String> {
     parse(text)?.named(learners, Path::new("")).map(drop)
 }
 
 impl Raw {
     /// The named learner of each task that has one.
-    ///
-    /// # Errors
-    /// Which key of which task is wrong, and how.
     pub(super) fn named(
         &self,
         learners: &dyn Learners,

@@ -2,7 +2,6 @@
 
 use super::reading::Reading;
 
-/// Whether the client may train now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
     Available,
@@ -18,7 +17,9 @@ pub(crate) struct Reasons(pub(super) Vec<(&'static str, String)>);
 impl Decision {
     /// What follows from the readings. `strict`: whether a condition without a source counts as not fulfilled.
     pub(crate) fn of(readings: &[(&'static str, Reading)], strict: bool) -> Self {
-        let (mut reasons, mut until, mut open) = (Vec::new(), 0, false);
+        let mut reasons = Vec::new();
+        let mut until = 0;
+        let mut open = false;
         for (key, reading) in readings {
             match reading {
                 Reading::Holds(_) => continue,
@@ -58,7 +59,6 @@ impl Decision {
         }
     }
 
-    /// Whether the condition `key` is one of the reasons.
     pub(crate) fn is_because_of(&self, key: &str) -> bool {
         match self {
             Self::Available => false,

@@ -2,7 +2,6 @@
 
 use super::moment::{DAY, Moment};
 
-/// Longest list of windows.
 const MOST: usize = 24;
 
 /// Windows of the day in local time, such as `22:00-06:00`.
@@ -33,7 +32,6 @@ impl Hours {
         }
     }
 
-    /// Whether `now` is in a window.
     pub(super) fn contain(&self, now: Moment) -> bool {
         let minute = now.minute();
         self.0.iter().any(|&Window { from, to }| match from < to {
@@ -45,18 +43,24 @@ impl Hours {
     /// When the next window begins, in seconds since 1970. A change of local time until then is not taken into account.
     pub(super) fn next(&self, now: Moment) -> u64 {
         let minute = now.minute();
-        let until = |window: &Window| match (window.from + DAY - minute) % DAY {
-            0 => DAY,
-            minutes => minutes,
-        };
-        now.after(self.0.iter().map(until).min().unwrap_or(DAY))
+        now.after(
+            self.0
+                .iter()
+                .map(|window| match (window.from + DAY - minute) % DAY {
+                    0 => DAY,
+                    minutes => minutes,
+                })
+                .min()
+                .unwrap_or(DAY),
+        )
     }
 }
 
 fn window(text: &str) -> Result<Window, String> {
     let wrong = || format!("`hours`: {text:?} is not a window of local time, such as \"22:00-06:00\"");
     let (from, to) = text.split_once('-').ok_or_else(wrong)?;
-    let (from, to) = (minute(from).ok_or_else(wrong)?, minute(to).ok_or_else(wrong)?);
+    let from = minute(from).ok_or_else(wrong)?;
+    let to = minute(to).ok_or_else(wrong)?;
     if from == to || from == DAY {
         return Err(format!(
             "`hours`: {text:?} never comes; a window ends after its begin, and \"00:00-24:00\" is the whole day"
@@ -72,7 +76,8 @@ fn minute(text: &str) -> Option<u32> {
         true => text.parse::<u32>().ok(),
         false => None,
     };
-    let (hours, minutes) = (two(hours)?, two(minutes)?);
+    let hours = two(hours)?;
+    let minutes = two(minutes)?;
     let minute = hours * 60 + minutes;
     (minutes < 60 && minute <= DAY).then_some(minute)
 }

@@ -27,9 +27,6 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Reads the conditions once, then keeps reading them. Blocks until the first readings are there. Without conditions, the
     /// client is always available and there is no thread.
-    ///
-    /// # Errors
-    /// `Crashed` if the thread cannot be started.
     pub(crate) fn start(when: When, extra: Option<Extra>) -> Result<Self, Error> {
         let clock = when.surroundings.clock;
         let mut sampler = Sampler::new(when, extra);
@@ -44,11 +41,12 @@ impl Monitor {
         let begin = Instant::now();
         let first = sampler.decide();
         log(&first);
-        let (every, wait) = (sampler.when().every, sampler.when().settle);
+        let every = sampler.when().every;
+        let wait = sampler.when().settle;
         let (decisions, decision) = watch::channel(first.clone());
         let (wake, woken) = mpsc::channel::<oneshot::Sender<()>>();
         let mut settling = Settling::new(first, begin.elapsed(), wait);
-        let body = move || {
+        let spawned = thread::Builder::new().name("conditions".to_owned()).spawn(move || {
             loop {
                 let asked = match woken.recv_timeout(every) {
                     Ok(asked) => Some(asked),
@@ -64,8 +62,7 @@ impl Monitor {
                     let _ = asked.send(());
                 }
             }
-        };
-        let spawned = thread::Builder::new().name("conditions".to_owned()).spawn(body);
+        });
         spawned.map_err(|e| Error::Crashed(format!("the thread that reads `[when]` cannot be started: {e}")))?;
         Ok(Self {
             decision,
@@ -114,14 +111,12 @@ impl Monitor {
         }
     }
 
-    /// Completes once the client is available.
     pub(crate) async fn available(&mut self) {
         if self.decision.wait_for(Decision::is_available).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Completes once the client is not available.
     pub(crate) async fn unavailable(&mut self) {
         if self
             .decision

@@ -12,15 +12,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const MAX_OUTPUT: u64 = 16 * 1024;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Finished {
+pub(super) struct ProgramEnd {
     /// `None` if a signal ended it.
     pub(super) code: Option<i32>,
     pub(super) output: String,
 }
 
-/// What becomes of a program's output.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Output {
     Read,
@@ -29,10 +27,7 @@ pub(super) enum Output {
 
 /// Runs `command`, and kills it and its children after `limit`. A command whose output is read must leave no child behind that
 /// holds it open.
-///
-/// # Errors
-/// Why it cannot be started, or that it took too long.
-pub(super) fn run(mut command: Command, output: Output, limit: Duration) -> Result<Finished, String> {
+pub(super) fn run(mut command: Command, output: Output, limit: Duration) -> Result<ProgramEnd, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let stdout = match output {
         Output::Read => Stdio::piped(),
@@ -63,7 +58,7 @@ pub(super) fn run(mut command: Command, output: Output, limit: Duration) -> Resu
         // What arrived before an error counts.
         let _ = stdout.take(MAX_OUTPUT).read_to_end(&mut output);
     }
-    Ok(Finished {
+    Ok(ProgramEnd {
         code: status.code(),
         output: String::from_utf8_lossy(&output).into_owned(),
     })
@@ -73,7 +68,7 @@ pub(super) fn run(mut command: Command, output: Output, limit: Duration) -> Resu
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> Result<Finished, String> {
+    fn shell(script: &str, limit: Duration) -> Result<ProgramEnd, String> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         run(command, Output::Read, limit)

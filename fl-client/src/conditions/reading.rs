@@ -1,6 +1,5 @@
 //! What a source says of its condition.
 
-/// What a source says of its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// Fulfilled, and what was read.

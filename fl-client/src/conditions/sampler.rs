@@ -29,7 +29,6 @@ impl Sampler {
         }
     }
 
-    /// Whether there is no condition at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.extra.is_none() && SOURCES.iter().all(|source| !(source.is_set)(&self.when))
     }

@@ -14,7 +14,6 @@ pub(super) struct Settling {
     settled: Decision,
     /// Since when every decision was [`Decision::Available`], while `settled` is not.
     good: Option<Duration>,
-    /// When `settled` changed.
     changed: Duration,
 }
 

@@ -42,18 +42,12 @@ impl Default for Surroundings {
 
 impl Surroundings {
     /// The text of a file of the kernel, without spaces around it.
-    ///
-    /// # Errors
-    /// The path, and why it cannot be read.
     pub(super) fn text(&self, path: &str) -> Result<String, String> {
         let whole = self.root.join(path);
         read(&whole).map_err(|why| format!("{}: {why}", whole.display()))
     }
 
     /// The names in a folder of the kernel, sorted.
-    ///
-    /// # Errors
-    /// The path, and why it cannot be read.
     pub(super) fn names(&self, path: &str) -> Result<Vec<String>, String> {
         let whole = self.root.join(path);
         let entries = whole.read_dir().map_err(|e| format!("{}: {e}", whole.display()))?;

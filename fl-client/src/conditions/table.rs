@@ -37,9 +37,6 @@ pub(crate) struct WhenTable {
 
 impl WhenTable {
     /// The checked table of a client.toml in `folder`.
-    ///
-    /// # Errors
-    /// The key and the allowed values.
     pub(crate) fn checked(self, folder: &Path) -> Result<When, String> {
         let default = When::default();
         within("battery_above", self.battery_above, 0.0, 99.0, "percent")?;
@@ -105,10 +102,13 @@ fn bytes(given: &Value) -> Result<u64, String> {
 /// One window or a list of them.
 fn hours(given: &Value) -> Result<Hours, String> {
     let wrong = || format!("`when.hours` is {given}, but must be \"22:00-06:00\" or a list of such windows");
-    let text = |value: &Value| value.as_str().map(str::to_owned);
     let windows = match given {
         Value::String(window) => vec![window.clone()],
-        Value::Array(windows) => windows.iter().map(text).collect::<Option<_>>().ok_or_else(wrong)?,
+        Value::Array(windows) => windows
+            .iter()
+            .map(|value| value.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?,
         _ => return Err(wrong()),
     };
     Hours::parse(&windows).map_err(|why| why.replacen("`hours`", "`when.hours`", 1))
@@ -121,10 +121,13 @@ fn duration(
     default: Duration,
 ) -> Result<Duration, String> {
     let Some(given) = given else { return Ok(default) };
-    let allowed = |value: &u64| (least..=most).contains(value);
-    let value = given.as_str().and_then(millis).filter(allowed);
+    let value = given
+        .as_str()
+        .and_then(millis)
+        .filter(|value| (least..=most).contains(value));
     value.map(Duration::from_millis).ok_or_else(|| {
-        let (least, most) = (least / 1000, most / 3_600_000);
+        let least = least / 1000;
+        let most = most / 3_600_000;
         format!("`when.{key}` is {given}, but must be a duration of {least}s to {most}h, such as \"1min\"")
     })
 }

@@ -12,7 +12,7 @@ use rustls::CertificateError;
 use tonic::{Code, Request, Status};
 
 use crate::error::Error;
-use crate::error_mapping::{Found, unreachable, wrong_time};
+use crate::error_mapping::{Sources, unreachable, wrong_time};
 
 /// Longest answer: certificates.
 const MAX_MESSAGE: usize = 128 * 1024;
@@ -20,9 +20,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sends the request for `key`. The secret leaves this device only after the server has proved to belong to the line's
 /// authority.
-///
-/// # Errors
-/// `Broken` if the same request may succeed later; others with what to do.
 pub(super) async fn enroll(line: &EnrollmentLine, key: &NewKey, name: Option<&ClientId>) -> Result<Enrolled, Error> {
     let address = &line.address;
     let internal = |error: fl_proto::TlsError| Error::Config(format!("this device's key cannot be used: {error}"));
@@ -45,7 +42,7 @@ pub(super) async fn enroll(line: &EnrollmentLine, key: &NewKey, name: Option<&Cl
 }
 
 fn transport(error: &(dyn std::error::Error + 'static), address: &str) -> Error {
-    let found = Found::along(error);
+    let found = Sources::along(error);
     match &found.tls {
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
             if other.0.downcast_ref::<ForeignAuthority>().is_some() =>
@@ -65,8 +62,9 @@ fn transport(error: &(dyn std::error::Error + 'static), address: &str) -> Error 
             "what answers at {address} is not the enrollment port of a federation: {tls}"
         )),
         None => {
-            let hung_up = || Error::Broken(format!("{address} hung up: the server may be busy with other devices"));
-            match unreachable(&found, address, hung_up) {
+            match unreachable(&found, address, || {
+                Error::Broken(format!("{address} hung up: the server may be busy with other devices"))
+            }) {
                 Error::Unreachable(text) if text.starts_with("nothing listens") => Error::Unreachable(format!(
                     "nothing listens at {address}: the port is open only while the server runs and a line is valid; ask the \
                      operator whether it runs, and for a new line"

@@ -10,7 +10,7 @@ use fl_proto::{
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::signed::{Done, checked};
+use super::signed::{Enrollment, checked};
 use crate::error::Error;
 use crate::identity::{IdentityFiles, own_fault, promote, save_next_certificate, save_next_key};
 
@@ -23,7 +23,6 @@ pub(crate) struct ClientFolder {
     again: bool,
 }
 
-/// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 
 impl ClientFolder {
@@ -54,7 +53,6 @@ impl ClientFolder {
         )))
     }
 
-    /// The path of its client.toml.
     pub(crate) fn config(&self) -> PathBuf {
         self.path.join("client.toml")
     }
@@ -92,9 +90,6 @@ impl ClientFolder {
     }
 
     /// This device's key: that of an attempt before, or a new one, which is on disk when this returns.
-    ///
-    /// # Errors
-    /// `State` if it cannot be written, `Config` if the file is not a key.
     pub(crate) fn key(&self) -> Result<NewKey, Error> {
         let path = self.key_file();
         match self.read(&path)? {
@@ -105,8 +100,7 @@ impl ClientFolder {
                 ))
             }),
             None => {
-                let failed = |error| Error::Config(format!("no key can be made: {error}"));
-                let key = NewKey::generate().map_err(failed)?;
+                let key = NewKey::generate().map_err(|error| Error::Config(format!("no key can be made: {error}")))?;
                 self.files.write(&path, &Zeroizing::new(key.to_pem()))?;
                 Ok(key)
             }
@@ -122,9 +116,6 @@ impl ClientFolder {
     }
 
     /// Writes what the server signed; the certificate last. A client.toml that exists stays as it is.
-    ///
-    /// # Errors
-    /// `State`; a repeated call continues.
     pub(crate) fn write(&self, signed: &SignedCertificate, settings: &str) -> Result<(), Error> {
         let authorities: String = signed.authorities.iter().map(|der| certificate_pem(der)).collect();
         self.files.write(&self.files.authority, &authorities)?;
@@ -158,10 +149,7 @@ impl ClientFolder {
     }
 
     /// Takes the certificate that `fl-server sign` made for this folder's key, in the file `signed`.
-    ///
-    /// # Errors
-    /// `Config` if the file is missing or not for this key; `State` if a file cannot be written.
-    pub(crate) fn install(&self, signed: &Path, settings: &str) -> Result<Done, Error> {
+    pub(crate) fn install(&self, signed: &Path, settings: &str) -> Result<Enrollment, Error> {
         let shown = signed.display();
         let wrong = |why: &dyn std::fmt::Display| {
             Error::Config(format!(

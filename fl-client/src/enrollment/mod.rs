@@ -13,7 +13,7 @@ use fl_proto::{ClientId, Enrolled, EnrollmentLine, approval_words};
 
 use crate::error::Error;
 pub(crate) use folder::ClientFolder;
-pub(crate) use signed::{Done, checked};
+pub(crate) use signed::{Enrollment, checked};
 
 /// What a person is told meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,20 +30,18 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// Enrolls this device with `line` into `folder`. `name`: the name to ask for, if the line allows several. `settings`: the text of
 /// client.toml for a server at `host:port`, written if the folder has none.
-///
-/// # Errors
-/// `Config`, `Refused`, `Unreachable`, `Protocol` or `State`, with what to do. It may be called again after any of them.
 pub(crate) async fn enroll(
     line: &EnrollmentLine,
     folder: &ClientFolder,
     name: Option<&ClientId>,
     settings: impl Fn(&str) -> String,
     progress: impl Fn(Progress),
-) -> Result<Done, Error> {
+) -> Result<Enrollment, Error> {
     folder.create()?;
     let key = folder.key()?;
     let words = approval_words(&key.key(), &line.authority);
-    let (mut told, mut failed) = (false, 0);
+    let mut told = false;
+    let mut failed = 0;
     loop {
         let answer = match call::enroll(line, &key, name).await {
             Err(Error::Broken(why)) if failed + 1 < ATTEMPTS => {

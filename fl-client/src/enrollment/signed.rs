@@ -5,24 +5,25 @@ use time::OffsetDateTime;
 
 use crate::error::Error;
 
-/// A device that is enrolled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct Enrollment {
     /// The name in its certificate.
     pub(crate) name: ClientId,
-    /// When the certificate expires.
     pub(crate) expires: OffsetDateTime,
 }
 
 /// What the server signed is for this key, and by an authority that this device may trust.
-pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Fingerprint) -> Result<Done, Error> {
+pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Fingerprint) -> Result<Enrollment, Error> {
     let wrong = |why: &str| Error::Protocol(format!("the server sent a certificate that cannot be used: {why}"));
     let trusted = signed.authorities.iter().find(|der| Fingerprint::of(der) == authority);
     let trusted = trusted.ok_or_else(|| wrong("the authority that this device trusts is not among its authorities"))?;
     // Whoever holds the server's key must not bring an authority of its own: during a rotation, the old one has signed the new one.
     let signed_by = |der: &[u8], by: &Vec<u8>| issuer_of(&certificate_pem(der), std::slice::from_ref(by)).is_ok();
-    let vouched = |der: &&Vec<u8>| *der == trusted || signed_by(der, trusted) || signed_by(trusted, der);
-    if let Some(foreign) = signed.authorities.iter().find(|der| !vouched(der)) {
+    if let Some(foreign) = signed
+        .authorities
+        .iter()
+        .find(|der| !(*der == trusted || signed_by(der, trusted) || signed_by(trusted, der)))
+    {
         let foreign = Fingerprint::of(foreign);
         return Err(wrong(&format!(
             "it names the authority {foreign}, which the one that this device trusts has not signed"
@@ -37,7 +38,7 @@ pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Finge
     }
     let name = peer_name(&signed.certificate).map_err(|error| wrong(&error.to_string()))?;
     let expires = peer_expiry(&signed.certificate).map_err(|error| wrong(&error.to_string()))?;
-    Ok(Done { name, expires })
+    Ok(Enrollment { name, expires })
 }
 
 #[cfg(test)]

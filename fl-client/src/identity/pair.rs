@@ -9,10 +9,6 @@ use crate::error::Error;
 use crate::identity::files::IdentityFiles;
 
 /// The newest pair at these paths, read by `read`.
-///
-/// # Errors
-/// Those of `read` for the certificate or the key. If no key fits its certificate, they are returned as they are: the
-/// caller reports that.
 pub(crate) fn newest(
     certificate: &Path,
     key: &Path,
@@ -49,9 +45,6 @@ pub(crate) fn is_pending(files: &IdentityFiles) -> bool {
 }
 
 /// Removes a new pair that the server does not accept: the old one is in use again.
-///
-/// # Errors
-/// `State`.
 pub(crate) fn discard(files: &IdentityFiles) -> Result<(), Error> {
     for path in [next_path(&files.certificate), next_path(&files.key)] {
         match std::fs::remove_file(&path) {
@@ -78,7 +71,8 @@ pub(crate) fn is_half_promoted(files: &IdentityFiles) -> bool {
 /// # Errors
 /// `State`; the pair stays readable.
 pub(crate) fn promote(files: &IdentityFiles) -> Result<(), Error> {
-    let (certificate, key) = (next_path(&files.certificate), next_path(&files.key));
+    let certificate = next_path(&files.certificate);
+    let key = next_path(&files.key);
     if certificate.exists() {
         files.rename(&certificate, &files.certificate)?;
     }

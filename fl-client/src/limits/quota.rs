@@ -20,7 +20,6 @@ use crate::state::Disk;
 
 const MAGIC: &[u8; 4] = b"FLTR";
 const VERSION: [u8; 2] = [1, 0];
-/// Most bytes of the file.
 const LEN: u64 = (4 + 2 + 5 + 5 + 10 + 10 + CHECKSUM_BYTES) as u64;
 /// Bytes that are reserved with one write of the file.
 const RESERVE: u64 = 256 * 1024;
@@ -54,9 +53,6 @@ struct Count {
 
 impl Quota {
     /// Continues the count in the state folder.
-    ///
-    /// # Errors
-    /// `State` if the file is broken or cannot be read.
     pub(crate) fn open(
         state: &std::path::Path,
         disk: Disk,
@@ -84,10 +80,6 @@ impl Quota {
         })
     }
 
-    /// Counts `bytes` more.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be written; the count in memory goes on.
     pub(crate) fn count(&self, bytes: u64, now: Moment) -> Result<(), Error> {
         let mut counts = self.counts();
         counts.now.enter(now);
@@ -103,9 +95,6 @@ impl Quota {
     }
 
     /// Makes the exact count durable: called when the client stops.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be written.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let mut counts = self.counts();
         match counts.kept == counts.now {

@@ -83,7 +83,6 @@ impl RoundBudget {
         self.need.store(took.saturating_add(OVERHEAD), Ordering::Relaxed);
     }
 
-    /// Counts bytes on the sockets.
     pub(crate) fn count(&self, bytes: u64, now: Moment) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         let failed = self.quota.count(bytes, now).err().map(|error| error.to_string());
@@ -115,7 +114,8 @@ impl RoundBudget {
     /// Why a round cannot be finished in the time that is `left`, if so: an update of `frame` bytes, after a training that took as
     /// long as the last one.
     pub(crate) fn too_slow(&self, frame: u64, trained: Option<Duration>, left: Option<Duration>) -> Option<String> {
-        let (left, rate) = (left?, self.limits.paces.up.as_ref()?.rate());
+        let left = left?;
+        let rate = self.limits.paces.up.as_ref()?.rate();
         let upload = Duration::from_secs_f64(frame as f64 / rate as f64);
         let training = trained.unwrap_or_default();
         (upload + training > left).then(|| {
@@ -134,7 +134,8 @@ pub(crate) fn unfit(limits: &Limits, values: u64, used: u64) -> Vec<(&'static st
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let check = |key: &'static str, limit: Option<u64>, need: u64| {
         let limit = limit.filter(|limit| need > *limit)?;
-        let (need, limit) = (mib(need), mib(limit));
+        let need = mib(need);
+        let limit = mib(limit);
         Some((
             key,
             format!("the run needs {need} MiB or more, and `limits.{key}` is {limit} MiB: raise it"),

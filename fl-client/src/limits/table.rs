@@ -67,10 +67,6 @@ pub(crate) struct LimitsTable {
 }
 
 impl LimitsTable {
-    /// The checked table.
-    ///
-    /// # Errors
-    /// The key and the allowed values.
     pub(crate) fn checked(&self) -> Result<Limits, String> {
         let cpus = whole("cpus", self.cpus.as_ref(), 1, MAX_CPUS)?;
         let nice = whole("nice", self.nice.as_ref(), 0, MAX_NICE)?;

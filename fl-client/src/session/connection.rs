@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 /// How a connection ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Served {
+pub(super) enum ConnectionEnd {
     /// The run is over; its last round. Nothing is left to do, or the server has ended the watch.
     Over(u64),
     /// The run has failed, and the server has ended the watch.
@@ -55,7 +55,7 @@ impl Connection<'_> {
         mut self,
         asked: Option<UpdateId>,
         known: Option<UpdateReply>,
-    ) -> Result<Served, Error> {
+    ) -> Result<ConnectionEnd, Error> {
         let joined = Arc::clone(&self.joined);
         let before = self.session.joined.as_ref();
         if !before.is_some_and(|before| same_run(before, &joined)) {
@@ -100,7 +100,7 @@ impl Connection<'_> {
         self.follow(watch).await
     }
 
-    async fn follow(mut self, mut watch: RoundWatch) -> Result<Served, Error> {
+    async fn follow(mut self, mut watch: RoundWatch) -> Result<ConnectionEnd, Error> {
         let ended = || Error::Broken("the server ended the watch: it is stopping".to_owned());
         let mut state = watch.next().await?.ok_or_else(ended)?;
         let mut not_before = None;
@@ -109,7 +109,7 @@ impl Connection<'_> {
             if state.phase == Phase::Done {
                 self.session.training = None;
                 if self.config.exit_when_done {
-                    return Ok(Served::Over(state.round));
+                    return Ok(ConnectionEnd::Over(state.round));
                 }
                 // The watch says at once when the server is stopped; the next run is another server's.
             } else {
@@ -120,8 +120,8 @@ impl Connection<'_> {
             tokio::select! {
                 next = watch.next() => match (next?, state.phase) {
                     (Some(next), _) => state = next,
-                    (None, Phase::Done) => return Ok(Served::Over(state.round)),
-                    (None, Phase::Failed) => return Ok(Served::Failed),
+                    (None, Phase::Done) => return Ok(ConnectionEnd::Over(state.round)),
+                    (None, Phase::Failed) => return Ok(ConnectionEnd::Failed),
                     (None, _) => return Err(ended()),
                 },
                 (asked, result) = finished(&mut self.session.training) => {
@@ -136,7 +136,7 @@ impl Connection<'_> {
                 () = self.guest.monitor.changed() => self.report_availability(&watch).await?,
                 () = until(renew_at) => match self.renew().await {
                     // A training in progress goes on: it does not depend on the connection.
-                    Ok(()) => return Ok(Served::Renewed),
+                    Ok(()) => return Ok(ConnectionEnd::Renewed),
                     Err(error) if error.is_connection() => return Err(error),
                     Err(error) => {
                         let wait = renewal::retry(&self.config.own, (self.config.clock)());
@@ -214,11 +214,10 @@ impl Connection<'_> {
         if !train && !evaluate {
             return Ok(());
         }
-        let too_slow = || {
+        if let Some(why) = self.guest.why_not().or_else(|| {
             let frame = state.budget.or(self.session.frame).filter(|_| train)?;
             self.guest.budget.too_slow(frame, self.session.trained, state.left)
-        };
-        if let Some(why) = self.guest.why_not().or_else(too_slow) {
+        }) {
             return self.decline(state, train, why).await;
         }
         let prepared = tokio::select! {
@@ -319,7 +318,8 @@ impl Connection<'_> {
         update: PendingUpdate,
         known: Option<UpdateReply>,
     ) -> Result<(), Error> {
-        let (round, attempt) = (update.header.id.round, update.header.id.attempt);
+        let round = update.header.id.round;
+        let attempt = update.header.id.attempt;
         if self.guest.monitor.decision().is_because_of(METERED) {
             tracing::debug!(round, "the connection is metered: the update stays pending");
             self.session.unsettled = true;

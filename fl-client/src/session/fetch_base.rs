@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fl_proto::{BaseRequest, Joined};
 
-use crate::base::{Part, Received, Wanted};
+use crate::base::{Arrival, Part, RunBase};
 use crate::client::ClientActor;
 use crate::conditions::Monitor;
 use crate::error::Error;
@@ -24,7 +24,7 @@ pub(super) async fn obtain_base(
     joined: &Joined,
     monitor: &mut Monitor,
 ) -> Result<Option<PathBuf>, Error> {
-    let Some(wanted) = Wanted::of(joined)? else {
+    let Some(wanted) = RunBase::of(joined)? else {
         return Ok(None);
     };
     let find = wanted.clone();
@@ -43,17 +43,17 @@ pub(super) async fn obtain_base(
         let begun_before = part.len() > 0;
         let whole = fetch_rest(rpc, actor, events, joined, part).await?;
         match actor.call(|_| whole.finish()).await?? {
-            Received::Base(path) => {
+            Arrival::Base(path) => {
                 events.send(Event::FetchedBase { bytes: wanted.len() });
                 return Ok(Some(path));
             }
             // The fault may be in what an earlier call received, or in this device's disk.
-            Received::Other(found) if begun_before => tracing::warn!(
+            Arrival::Other(found) if begun_before => tracing::warn!(
                 base = %wanted.digest,
                 %found,
                 "what had arrived of the base is not its beginning: it is deleted and fetched again"
             ),
-            Received::Other(found) => {
+            Arrival::Other(found) => {
                 return Err(Error::Protocol(format!(
                     "the server sent a base with the digest {found} instead of {}, which is deleted here: the server's file is \
                      damaged; run `fl-server verify` on the server",
@@ -89,8 +89,7 @@ async fn fetch_rest(
         if chunk.data.is_empty() {
             return Err(Error::Protocol("a base has no empty chunks".to_owned()));
         }
-        let append = move |_: &mut _| part.append(&chunk.data).map(|()| part);
-        part = actor.call(append).await??;
+        part = actor.call(move |_| part.append(&chunk.data).map(|()| part)).await??;
     }
     match part.missing() {
         0 => Ok(part),

@@ -7,7 +7,7 @@ use fl_proto::{Assembler, FetchRequest, FramePart, Joined, ModelHeader, PartialF
 use tonic::Streaming;
 
 use super::stop_on_drop::StopOnDrop;
-use crate::client::{ClientActor, ClientState, Held};
+use crate::client::{ClientActor, ClientState, HeldModel};
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
@@ -25,13 +25,14 @@ pub(super) async fn fetch_model(
     joined: &Joined,
     state: &RoundState,
 ) -> Result<(), Error> {
-    let (version, digest) = (state.version, state.model);
+    let version = state.version;
+    let digest = state.model;
     let stop = StopOnDrop::default();
     let progress = stop.progress();
     let found = actor.call(move |client| client.compare(version, digest, &progress));
     let held = match found.await?? {
-        Held::Wanted => return Ok(()),
-        Held::Version(held) => held.filter(|held| *held < version),
+        HeldModel::Wanted => return Ok(()),
+        HeldModel::Version(held) => held.filter(|held| *held < version),
     };
     events.send(Event::Fetching { version });
     let had_partial = actor.call(ClientState::partial_frame).await??.is_some();
@@ -77,8 +78,10 @@ pub(super) async fn fetch_model(
 
 /// Applies the model update that came with the state of the round. Whether the model is that of `state` then.
 async fn apply_step(actor: &ClientActor, joined: &Joined, state: &RoundState) -> Result<bool, Error> {
-    let (version, model) = (state.version, state.model);
-    let (len, digest) = (state.step.len() as u64, Digest::of(&state.step));
+    let version = state.version;
+    let model = state.model;
+    let len = state.step.len() as u64;
+    let digest = Digest::of(&state.step);
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
     let mut frame = Assembler::new(len, max, digest)?;
     frame.push(state.step.clone());
@@ -98,7 +101,8 @@ async fn fetch_frames(
     held: Option<u64>,
     state: &RoundState,
 ) -> Result<bool, Error> {
-    let (want, model) = (state.version, state.model);
+    let want = state.version;
+    let model = state.model;
     let partial = actor.call(ClientState::partial_frame).await??;
     let mut chunks = Chunks {
         stream: rpc
@@ -126,11 +130,12 @@ async fn fetch_frames(
         let mut frame = Assembler::new(part.len, max, part.digest)?;
         let file;
         if let Some(partial) = partial.take_if(|partial| partial.digest == part.digest) {
-            let resume = move |client: &mut ClientState| {
-                let file = client.resume_partial_frame(partial, &mut frame)?;
-                Ok::<_, Error>((frame, Some(file)))
-            };
-            (frame, file) = actor.call(resume).await??;
+            (frame, file) = actor
+                .call(move |client| {
+                    let file = client.resume_partial_frame(partial, &mut frame)?;
+                    Ok::<_, Error>((frame, Some(file)))
+                })
+                .await??;
             tracing::info!(
                 version = part.version,
                 held = partial.held,

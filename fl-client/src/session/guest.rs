@@ -8,7 +8,7 @@ use fl_proto::{Joined, Meter};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::base::{self, Wanted};
+use crate::base::{self, RunBase};
 use crate::client::state_of;
 use crate::conditions::{Decision, Extra, Moment, Monitor};
 use crate::config::ClientConfig;
@@ -19,47 +19,40 @@ use crate::state::{Disk, bytes_below, make_room};
 /// How often bytes are counted. A kill loses at most the bytes of this time from the count.
 const COUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The conditions and the limits of a client.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) monitor: Monitor,
     pub(super) budget: Arc<RoundBudget>,
     /// Counts bytes, if the client has a limit of them.
     counting: Option<JoinHandle<()>>,
-    counted: Counted,
+    counted: ByteCount,
     /// Whether the limits were compared with the joined run.
     knows_run: AtomicBool,
 }
 
 /// The bytes of a meter that were not counted yet.
 #[derive(Debug, Clone)]
-struct Counted {
+struct ByteCount {
     meter: Arc<Meter>,
     budget: Arc<RoundBudget>,
     clock: fn() -> Moment,
-    /// Bytes that were counted.
     seen: Arc<AtomicU64>,
 }
 
 impl Guest {
     /// Starts reading the conditions and counting bytes. Completes when the first readings are there; the state folder must be locked.
-    ///
-    /// # Errors
-    /// `State` if the count of bytes is broken.
     pub(super) async fn start(config: &Arc<ClientConfig>) -> Result<Self, Error> {
-        let (config, runtime) = (Arc::clone(config), Handle::current());
-        let start = move || {
+        let config = Arc::clone(config);
+        let runtime = Handle::current();
+        let started = tokio::task::spawn_blocking(move || {
             let _entered = runtime.enter();
             Self::start_blocking(&config)
-        };
-        let started = tokio::task::spawn_blocking(start).await;
+        })
+        .await;
         started.map_err(|e| Error::Crashed(format!("reading the conditions: {e}")))?
     }
 
     /// Takes other conditions and limits. On an error, those of before stay.
-    ///
-    /// # Errors
-    /// As [`Guest::start`].
     pub(super) async fn reload(&mut self, config: &Arc<ClientConfig>) -> Result<(), Error> {
         // What was counted is on disk, exactly, before it is read.
         self.settle().await;
@@ -69,7 +62,8 @@ impl Guest {
     }
 
     fn start_blocking(config: &ClientConfig) -> Result<Self, Error> {
-        let (limits, clock) = (config.limits.clone(), config.when.surroundings.clock);
+        let limits = config.limits.clone();
+        let clock = config.when.surroundings.clock;
         let disk = Disk { sync: config.sync };
         let per = (limits.per_day, limits.per_month);
         let counts = per != (None, None);
@@ -79,7 +73,7 @@ impl Guest {
         let own = Arc::clone(&budget);
         let extra = is_limited.then(|| Box::new(move |now| own.readings(now)) as Extra);
         let monitor = Monitor::start(config.when.clone(), extra)?;
-        let counted = Counted {
+        let counted = ByteCount {
             meter: Arc::clone(&config.meter),
             budget: Arc::clone(&budget),
             clock,
@@ -97,18 +91,22 @@ impl Guest {
 
     /// A run was joined whose rounds must fit the limits.
     pub(super) async fn joined(&self, joined: &Arc<Joined>, config: &ClientConfig) {
-        let (budget, joined, state) = (Arc::clone(&self.budget), Arc::clone(joined), config.state.clone());
-        let (disk, runs) = (Disk { sync: config.sync }, config.limits.runs);
+        let budget = Arc::clone(&self.budget);
+        let joined = Arc::clone(joined);
+        let state = config.state.clone();
+        let disk = Disk { sync: config.sync };
+        let runs = config.limits.runs;
         let measured = tokio::task::spawn_blocking(move || {
             budget.joined(&joined, |room| {
                 let own = state.join("runs").join(joined.run.as_str());
                 // What is needed anyway: where it leaves no room, nothing else has to give way.
-                let needed = Wanted::of(&joined).ok().flatten().map_or(0, |base| base.len());
+                let needed = RunBase::of(&joined).ok().flatten().map_or(0, |base| base.len());
                 if needed > room {
                     return needed;
                 }
-                let is_full = || bytes_below(&state, &own) > room;
-                base::prune(&state.join("base"), joined.base, runs, is_full);
+                base::prune(&state.join("base"), joined.base, runs, || {
+                    bytes_below(&state, &own) > room
+                });
                 make_room(&state, &joined.run, state_of(&joined), disk, runs, room)
             });
         });
@@ -131,11 +129,12 @@ impl Guest {
     /// Why the client may not take part in a round that begins now, if so. Limits are compared with the bytes of this moment,
     /// conditions were read a while ago.
     pub(super) fn why_not(&self) -> Option<String> {
-        let limits = || Decision::of(&self.budget.readings((self.counted.clock)()), true).why();
-        self.monitor.decision().why().or_else(limits)
+        self.monitor
+            .decision()
+            .why()
+            .or_else(|| Decision::of(&self.budget.readings((self.counted.clock)()), true).why())
     }
 
-    /// Counts the last bytes.
     pub(super) async fn end(self) {
         self.settle().await;
         self.counting.iter().for_each(JoinHandle::abort);
@@ -147,16 +146,16 @@ impl Guest {
             return;
         }
         let counted = self.counted.clone();
-        let last = move || {
+        // A panic is in the log already.
+        let _ = tokio::task::spawn_blocking(move || {
             counted.count();
             counted.budget.close();
-        };
-        // A panic is in the log already.
-        let _ = tokio::task::spawn_blocking(last).await;
+        })
+        .await;
     }
 }
 
-impl Counted {
+impl ByteCount {
     fn count(&self) {
         let now = self.meter.written() + self.meter.read();
         let before = self.seen.swap(now, Ordering::AcqRel);
@@ -166,7 +165,7 @@ impl Counted {
     }
 }
 
-async fn keep_counting(counted: Counted) {
+async fn keep_counting(counted: ByteCount) {
     let mut every = tokio::time::interval(COUNT_INTERVAL);
     loop {
         every.tick().await;

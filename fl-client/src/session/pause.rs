@@ -16,7 +16,6 @@ const NOTICE: Duration = Duration::from_secs(10);
 pub(super) struct PauseLimits {
     /// Longest pause, `when.max_pause`.
     pub(super) max: Duration,
-    /// When the round closes.
     pub(super) deadline: Option<Instant>,
     /// How long the last training took, without pauses.
     pub(super) last: Option<Duration>,

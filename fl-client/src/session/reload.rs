@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 #[cfg(unix)]
-use crate::config::Reloaded;
+use crate::config::ConfigReload;
 use crate::config::{ClientConfig, Reload};
 use crate::rpc;
 
@@ -61,7 +61,8 @@ fn listen(
         .ok()?;
     Some(tokio::spawn(async move {
         while hang_up.recv().await.is_some() {
-            let (reload, before) = (reload.clone(), Arc::clone(&before));
+            let reload = reload.clone();
+            let before = Arc::clone(&before);
             match tokio::task::spawn_blocking(move || read(&reload, &before)).await {
                 Ok(Ok(config)) => {
                     news.send_replace(Some(Arc::new(config)));
@@ -80,7 +81,7 @@ fn listen(_: Reload, _: Arc<ClientConfig>, _: watch::Sender<Option<Arc<ClientCon
 
 #[cfg(unix)]
 fn read(reload: &Reload, before: &ClientConfig) -> Result<ClientConfig, String> {
-    let Reloaded { config, ignored } = reload.read()?;
+    let ConfigReload { config, ignored } = reload.read()?;
     // A certificate that cannot be used must not end the client.
     rpc::tls(&config).map_err(|error| error.to_string())?;
     if let Some(fault) = config.own_fault() {

@@ -75,8 +75,11 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
 
 /// Those of `authorities` that are trusted already, or signed by one that is: one that was replaced does not come back.
 fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let vouched = |der: &&Vec<u8>| trusted.contains(der) || issuer_of(&certificate_pem(der), trusted).is_ok();
-    authorities.iter().filter(vouched).cloned().collect()
+    authorities
+        .iter()
+        .filter(|der| trusted.contains(der) || issuer_of(&certificate_pem(der), trusted).is_ok())
+        .cloned()
+        .collect()
 }
 
 /// The authorities that are needed after a rotation, PEM; `None` if all are. One is not needed where another that it signed has
@@ -84,19 +87,15 @@ fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> Vec<Vec<u8>> {
 pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Option<String> {
     let trusted = certificates_of(trusted).ok()?;
     let present = issuer_of(server, &trusted).ok()?;
-    let signed_it = |der: &Vec<u8>| issuer_of(&certificate_pem(present), std::slice::from_ref(der)).is_ok();
     let rest: Vec<_> = trusted
         .iter()
-        .filter(|der| *der == present || !signed_it(der))
+        .filter(|der| *der == present || !issuer_of(&certificate_pem(present), std::slice::from_ref(der)).is_ok())
         .cloned()
         .collect();
     (rest.len() < trusted.len() && issuer_of(&own.certificate, &rest).is_ok()).then(|| text(&rest))
 }
 
 /// Writes the authorities, if those in use are still those of the file: somebody may have enrolled the folder elsewhere meanwhile.
-///
-/// # Errors
-/// `State` if it is another file, or cannot be read or written.
 pub(super) fn replace_authority(files: &IdentityFiles, before: &str, after: &str) -> Result<(), Error> {
     let path = &files.authority;
     let found = std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", &error))?;

@@ -14,39 +14,32 @@ use crate::rpc::{Rpc, Updates};
 /// The last message of the watch stream. A task reads the stream, so that the server never waits for a busy client.
 #[derive(Debug)]
 pub(super) struct RoundWatch {
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<WatchState>,
     acted: u64,
-    /// Where small updates go.
     updates: Updates,
-    /// Updates that were sent on the stream.
     sent: AtomicU64,
     reader: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct WatchState {
     state: Option<RoundState>,
-    /// States so far.
     count: u64,
-    /// Answers to updates so far.
     answers: u64,
     /// The last of them; `None` if the server has no answer.
     answer: Option<UpdateReply>,
     end: Option<End>,
 }
 
-/// How the stream ended.
 #[derive(Debug)]
 enum End {
-    /// The server ended it.
     Clean,
     Broken(Error),
 }
 
 impl RoundWatch {
-    /// `updates`: where small updates go.
     pub(super) fn start(stream: Streaming<wire::RoundState>, updates: Updates, rpc: Rpc) -> Self {
-        let (sender, seen) = watch::channel(Seen::default());
+        let (sender, seen) = watch::channel(WatchState::default());
         Self {
             seen,
             acted: 0,
@@ -83,9 +76,6 @@ impl RoundWatch {
 
     /// Sends a whole update on the stream; returns the answer. `None` if the update must be sent by a call of its own. After
     /// an upload that was dropped, the next one does not take its answer.
-    ///
-    /// # Errors
-    /// Why the stream ended.
     pub(super) async fn upload(&self, header: &UpdateHeader, frame: &Bytes) -> Result<Option<UpdateReply>, Error> {
         if header.len > MAX_PUSH || header.offset > 0 {
             return Ok(None);
@@ -118,16 +108,15 @@ impl RoundWatch {
     }
 
     /// Tells the server whether the client is available.
-    ///
-    /// # Errors
-    /// If the stream ended.
     pub(super) async fn report(&self, availability: Availability) -> Result<(), Error> {
         let request = wire::WatchRequest {
             availability: Some(availability.into()),
             ..wire::WatchRequest::default()
         };
-        let closed = |_| Error::Broken("the watch stream ended".to_owned());
-        self.updates.send(request).await.map_err(closed)
+        self.updates
+            .send(request)
+            .await
+            .map_err(|_| Error::Broken("the watch stream ended".to_owned()))
     }
 
     /// Completes when a newer state makes work for `old` useless. Never completes for a stream that has ended: the work may
@@ -155,7 +144,7 @@ fn is_another(old: &RoundState, new: &RoundState) -> bool {
         || matches!(new.phase, Phase::Done | Phase::Failed)
 }
 
-async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Sender<Seen>) {
+async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Sender<WatchState>) {
     let end = loop {
         let state = match stream.message().await {
             Ok(Some(wire::RoundState { reply: Some(reply), .. })) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fl_proto::Meter;
 use tokio::time::Instant;
 
-use super::connection::Served;
+use super::connection::ConnectionEnd;
 use super::guest::Guest;
 use super::reload::Reloads;
 use super::renewal::clock_offset;
@@ -55,9 +55,9 @@ pub async fn run(
     let mut traffic = TrafficLog::new(Arc::clone(&config.meter), events.clone());
     let names = tasks.names();
     let client = {
-        let (config, events) = (Arc::clone(&config), events.clone());
-        let open = move || ClientState::open(&config, tasks, events);
-        let opened = tokio::task::spawn_blocking(open).await;
+        let config = Arc::clone(&config);
+        let events = events.clone();
+        let opened = tokio::task::spawn_blocking(move || ClientState::open(&config, tasks, events)).await;
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };
     // The state folder is locked from here on.
@@ -95,7 +95,8 @@ async fn live(
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut tls = rpc::tls(&config)?;
     let mut session = SessionState::new(tasks);
-    let (mut attempt, mut idle) = (0, 0u32);
+    let mut attempt = 0;
+    let mut idle = 0u32;
     let mut contact = Instant::now();
     loop {
         let serving = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session, guest));
@@ -125,19 +126,19 @@ async fn live(
             tls = rpc::tls(&config)?;
         }
         let is_idle = match &served {
-            Ok(served) => matches!(served, Served::Over(_) | Served::Failed),
+            Ok(served) => matches!(served, ConnectionEnd::Over(_) | ConnectionEnd::Failed),
             Err(error) => error.needs_a_person(),
         };
         idle = if is_idle { idle.saturating_add(1) } else { 0 };
         let (why, wait) = match served {
-            Ok(Served::Over(round)) if config.exit_when_done => return Ok(Outcome::Done { round }),
-            Ok(Served::Renewed) => {
+            Ok(ConnectionEnd::Over(round)) if config.exit_when_done => return Ok(Outcome::Done { round }),
+            Ok(ConnectionEnd::Renewed) => {
                 config = Arc::new(config.with_newest_identity()?);
                 session.clock_offset = clock_offset(&config.own, (config.clock)());
                 tls = rpc::tls(&config)?;
                 continue;
             }
-            Ok(Served::Rotated(authority)) => {
+            Ok(ConnectionEnd::Rotated(authority)) => {
                 config = Arc::new(ClientConfig {
                     authority,
                     ..ClientConfig::clone(&config)
@@ -154,7 +155,7 @@ async fn live(
                     config.backoff.wait(&who, attempt),
                 )
             }
-            Ok(Served::Over(_) | Served::Failed) => (None, config.backoff.idle_wait(&who, idle)),
+            Ok(ConnectionEnd::Over(_) | ConnectionEnd::Failed) => (None, config.backoff.idle_wait(&who, idle)),
             // The caller asked for this run alone: there is nothing to wait for.
             Err(error) if config.exit_when_done && error.needs_a_person() => return Err(error),
             Err(Error::Refused(why)) => (Some(why), config.backoff.refused_wait(&who, idle)),

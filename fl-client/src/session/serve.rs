@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fl_proto::Departure;
 
-use super::connection::{Connection, Served};
+use super::connection::{Connection, ConnectionEnd};
 use super::guest::Guest;
 use super::renewal;
 use super::session_state::SessionState;
@@ -14,12 +14,9 @@ use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::Sink;
 use crate::identity::{is_half_promoted, is_pending, promote};
-use crate::rpc::{Rpc, Told};
+use crate::rpc::{KnownRun, Rpc};
 
 /// Serves one connection until the run is over or the certificate was renewed.
-///
-/// # Errors
-/// Why the connection ended; transient if coming back may help.
 pub(super) async fn serve(
     config: &Arc<ClientConfig>,
     tls: &Arc<rustls::ClientConfig>,
@@ -28,7 +25,7 @@ pub(super) async fn serve(
     traffic: &mut TrafficLog,
     session: &mut SessionState,
     guest: &mut Guest,
-) -> Result<Served, Error> {
+) -> Result<ConnectionEnd, Error> {
     let mut rpc = Rpc::connect(config, tls).await?;
     // During training nothing is pending, and the actor is busy.
     let asked = match &session.training {
@@ -63,18 +60,19 @@ pub(super) async fn serve(
         match renewal::replace_authority(files, &config.authority, &rest) {
             Ok(()) => {
                 tracing::info!("the authority was rotated: the one before is not trusted any more");
-                return Ok(Served::Rotated(rest));
+                return Ok(ConnectionEnd::Rotated(rest));
             }
             Err(error) => tracing::warn!(%error, "the authority from before a rotation stays trusted"),
         }
     }
     let known = joined.pending.take();
     let joined = Arc::new(joined);
-    session.told = Some(Told {
+    session.told = Some(KnownRun {
         digest,
         joined: Arc::clone(&joined),
     });
-    let (run, mut leaving) = (joined.run.clone(), rpc.clone());
+    let run = joined.run.clone();
+    let mut leaving = rpc.clone();
     let connection = Connection {
         config,
         actor,

@@ -10,12 +10,11 @@ use super::training::Training;
 use crate::class_names::ClassNames;
 use crate::config::ClientConfig;
 use crate::error::Error;
-use crate::rpc::Told;
+use crate::rpc::KnownRun;
 
 /// State that outlives a connection.
 #[derive(Debug, Default)]
 pub(super) struct SessionState {
-    /// Names of the tasks that the client can do.
     pub(super) tasks: Vec<String>,
     /// A task whose data was read, and the classes of that data.
     pub(super) classes: Option<(String, Option<ClassNames>)>,
@@ -25,7 +24,7 @@ pub(super) struct SessionState {
     pub(super) answered: bool,
     pub(super) joined: Option<Arc<Joined>>,
     /// What the last reply to `Join` said, so that the next need not say it again.
-    pub(super) told: Option<Told>,
+    pub(super) told: Option<KnownRun>,
     pub(super) training: Option<Training>,
     /// A training was stopped at a moment when it may already have encoded an update.
     pub(super) unsettled: bool,
@@ -57,17 +56,20 @@ impl SessionState {
 
     /// What the client says when it joins. `pending`: the update that it has pending.
     pub(super) fn join_request(&self, config: &ClientConfig, pending: Option<UpdateId>) -> JoinRequest {
-        let digest = |task: &String| match &self.classes {
-            Some((known, Some(classes))) if known == task => classes.digest,
-            _ => 0,
-        };
         JoinRequest {
             tasks: self.tasks.clone(),
             pending,
             software: env!("CARGO_PKG_VERSION").to_owned(),
             device: config.device.clone(),
             known: self.told.as_ref().map(|told| told.digest),
-            classes: self.tasks.iter().map(digest).collect(),
+            classes: self
+                .tasks
+                .iter()
+                .map(|task| match &self.classes {
+                    Some((known, Some(classes))) if known == task => classes.digest,
+                    _ => 0,
+                })
+                .collect(),
         }
     }
 

@@ -9,7 +9,6 @@ use crate::learner::Progress;
 pub(super) struct StopOnDrop(Arc<Progress>);
 
 impl StopOnDrop {
-    /// What the learner is given.
     pub(super) fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.0)
     }

@@ -60,7 +60,8 @@ impl TrafficLog {
 
     fn report(&mut self) {
         let now = (self.meter.written(), self.meter.read());
-        let (sent, received) = (now.0 - self.reported.0, now.1 - self.reported.1);
+        let sent = now.0 - self.reported.0;
+        let received = now.1 - self.reported.1;
         self.reported = now;
         if (sent, received) != (0, 0) {
             self.events.send(Event::Traffic {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::pause::{PauseLimits, pause_and_resume};
-use crate::client::{Asked, ClientActor, ClientState, PendingUpdate};
+use crate::client::{ClientActor, PendingUpdate, RoundRequest};
 use crate::conditions::Monitor;
 use crate::error::Error;
 use crate::learner::Progress;
@@ -19,10 +19,9 @@ use crate::learner::Progress;
 pub(super) struct Training {
     pub(super) round: u64,
     model: ModelDigest,
-    asked: Arc<Asked>,
+    asked: Arc<RoundRequest>,
     progress: Arc<Progress>,
     result: oneshot::Receiver<Result<PendingUpdate, Error>>,
-    /// Why the client gave the training up.
     gave_up: Arc<OnceLock<String>>,
     limits: PauseLimits,
     pauses: JoinHandle<()>,
@@ -39,7 +38,9 @@ impl Training {
         (monitor, max_pause, last): (&Monitor, Duration, Option<Duration>),
     ) -> Self {
         let (reply, result) = oneshot::channel();
-        let (actor, gate, round) = (actor.clone(), Arc::clone(gate), state.round);
+        let actor = actor.clone();
+        let gate = Arc::clone(gate);
+        let round = state.round;
         let deadline = state.left.map(|left| Instant::now() + left);
         let limits = PauseLimits {
             max: max_pause,
@@ -50,7 +51,7 @@ impl Training {
         let pauses = pause_and_resume(monitor.clone(), Arc::clone(&progress), limits, Arc::clone(&gave_up));
         let pauses = tokio::spawn(pauses);
         let shared = Arc::clone(&progress);
-        let asked = Arc::new(Asked::new(state.attempt, state.budget, state.bandwidth));
+        let asked = Arc::new(RoundRequest::new(state.attempt, state.budget, state.bandwidth));
         let latest = Arc::clone(&asked);
         tokio::spawn(async move {
             let mut reply = reply;
@@ -58,11 +59,13 @@ impl Training {
                 permit = gate.acquire_owned() => permit.ok(),
                 () = reply.closed() => return,
             };
-            let job = move |client: &mut ClientState| {
-                let _permit = permit;
-                client.train(round, &latest, deadline.map(Instant::into_std), &shared)
-            };
-            let result = actor.call(job).await.and_then(|result| result);
+            let result = actor
+                .call(move |client| {
+                    let _permit = permit;
+                    client.train(round, &latest, deadline.map(Instant::into_std), &shared)
+                })
+                .await
+                .and_then(|result| result);
             // If the receiver is gone, the next round finds the update pending.
             let _ = reply.send(result);
         });
@@ -85,7 +88,8 @@ impl Training {
         if monitor.decision().is_available() {
             self.progress.resume();
         }
-        let (progress, gave_up) = (Arc::clone(&self.progress), Arc::clone(&self.gave_up));
+        let progress = Arc::clone(&self.progress);
+        let gave_up = Arc::clone(&self.gave_up);
         self.pauses = tokio::spawn(pause_and_resume(monitor.clone(), progress, self.limits, gave_up));
     }
 
@@ -114,12 +118,11 @@ impl Training {
 
     /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.
     pub(super) async fn finished(&mut self) -> Result<PendingUpdate, Error> {
-        let ended = |_| {
+        (&mut self.result).await.unwrap_or_else(|_| {
             Err(Error::Crashed(
                 "the learner panicked; its message is in the log above".to_owned(),
             ))
-        };
-        (&mut self.result).await.unwrap_or_else(ended)
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use fl_proto::{EvaluationReport, UpdateReply};
 use super::round_watch::RoundWatch;
 use crate::client::{ClientActor, PendingUpdate};
 use crate::error::Error;
-use crate::event::{Event, Sent, Sink};
+use crate::event::{Event, Sink, Verdict};
 use crate::rpc::Rpc;
 
 /// Uploads `update` and stores the answer. `known`: an answer that the server gave earlier; with `None` the server is asked
@@ -25,7 +25,9 @@ pub(super) async fn upload(
     evaluation: &mut Option<EvaluationReport>,
 ) -> Result<(), Error> {
     let PendingUpdate { mut header, frame } = update;
-    let (round, bytes, digest) = (header.id.round, header.len, header.id.digest);
+    let round = header.id.round;
+    let bytes = header.len;
+    let digest = header.id.digest;
     let mut reply = match known {
         Some(reply) => reply,
         None => rpc.offer(&header).await?,
@@ -33,8 +35,8 @@ pub(super) async fn upload(
     let mut sent_from = None;
     let (verdict, sent) = loop {
         match reply {
-            UpdateReply::Accepted => break (Ack::Accepted, Sent::Accepted),
-            UpdateReply::Refused { message, .. } => break (Ack::Rejected, Sent::Refused { message }),
+            UpdateReply::Accepted => break (Ack::Accepted, Verdict::Accepted),
+            UpdateReply::Refused { message, .. } => break (Ack::Rejected, Verdict::Refused { message }),
             UpdateReply::Wanted { offset } if offset > bytes || sent_from.is_some_and(|before| offset <= before) => {
                 return Err(Error::Broken(format!(
                     "the upload does not advance: {bytes} bytes sent, {offset} received"

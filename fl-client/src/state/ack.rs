@@ -18,9 +18,6 @@ const LEN: u64 = (4 + 2 + 32 + 1 + CHECKSUM_BYTES) as u64;
 
 impl RunState {
     /// The answer to the frame with this digest, if it is known. A broken file has none: the server is asked again.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be read.
     pub(crate) fn ack(&self, digest: Digest) -> Result<Option<Ack>, Error> {
         let path = self.path("verdict");
         let Some(bytes) = self.disk.read(&path, LEN)? else {
@@ -37,9 +34,6 @@ impl RunState {
 
     /// Writes the answer to the frame with this digest. Not synced to the medium: after a power loss the server is asked
     /// again.
-    ///
-    /// # Errors
-    /// `State` if it cannot be written.
     pub(crate) fn save_ack(&self, digest: Digest, verdict: Ack) -> Result<(), Error> {
         Disk { sync: false }.replace_in_turn(&self.path("verdict"), &[&write(digest, verdict)])
     }

@@ -69,7 +69,8 @@ pub(super) fn prune(
     let others = folders
         .map(|entry| entry.path())
         .filter(|folder| *folder != current.folder && Some(folder) != kept_aside);
-    let (mut kept, mut settled) = (0, Vec::new());
+    let mut kept = 0;
+    let mut settled = Vec::new();
     for folder in others {
         kept += 1;
         let state = RunState { folder, disk };

@@ -37,7 +37,8 @@ impl Disk {
     /// # Errors
     /// `State` with the system's error; the file is the old one or the new one then, whole.
     pub(crate) fn replace_in_turn(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
-        let (aside, before) = (path.with_extension("new"), path.with_extension("before"));
+        let aside = path.with_extension("new");
+        let before = path.with_extension("before");
         let failed = |e| Error::io(path, "write", &e);
         let written = self.write_over(&aside, parts);
         if written.is_err() {
@@ -68,9 +69,6 @@ impl Disk {
     }
 
     /// Makes changed names in a folder durable.
-    ///
-    /// # Errors
-    /// `State` with the system's error.
     pub(crate) fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
         if !self.sync {
             return Ok(());
@@ -99,10 +97,6 @@ impl Disk {
         if self.sync { file.sync_all() } else { Ok(()) }
     }
 
-    /// The whole file; `None` if there is none.
-    ///
-    /// # Errors
-    /// `State` if it is longer than `max` or cannot be read.
     pub(crate) fn read(&self, path: &Path, max: u64) -> Result<Option<Vec<u8>>, Error> {
         let Some((bytes, len)) = self.read_front(path, max)? else {
             return Ok(None);
@@ -117,9 +111,6 @@ impl Disk {
     }
 
     /// The first `max` bytes of the file, and its length; `None` if there is none.
-    ///
-    /// # Errors
-    /// `State` if it cannot be read.
     pub(crate) fn read_front(&self, path: &Path, max: u64) -> Result<Option<(Vec<u8>, u64)>, Error> {
         let failed = |e| Error::io(path, "read", &e);
         let file = match File::open(path) {

@@ -21,11 +21,9 @@ const VERSION: [u8; 2] = [1, 0];
 const BEGIN: usize = 4 + 1 + 1 + 2;
 /// Most of the rest of a head, but for the metrics: two digests, seven numbers of at most 10 bytes, an option, a count.
 const FIXED: usize = 2 * 32 + 7 * 10 + 1 + 1 + CHECKSUM_BYTES;
-/// Longest metrics of an update.
 const METRICS: usize = MAX_METRICS * (1 + MAX_METRIC_NAME + 8 + 8);
 /// What a memory has beside residual, factors and frame, about.
 const BESIDE: usize = 16 * 1024;
-/// Longest head.
 const LONGEST: usize = BEGIN + FIXED + METRICS;
 
 /// The header of the pending update, so that a retry sends the same header.
@@ -42,7 +40,6 @@ pub(crate) struct UpdateMetadata {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Head of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Head {
     /// The instance of the run that the memory belongs to.
@@ -83,9 +80,6 @@ impl Head {
 
 impl RunState {
     /// The head of the run's memory; `None` without a file.
-    ///
-    /// # Errors
-    /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
         let Some((bytes, len)) = self.disk.read_front(&path, LONGEST as u64)? else {
@@ -101,9 +95,6 @@ impl RunState {
 
     /// The run's encoder, and the pending update that the server has not acknowledged. An update with a known answer is
     /// settled. Without a file, the encoder is new.
-    ///
-    /// # Errors
-    /// `State` if a file is broken or of another model; `Config` if the run's compression cannot be met.
     pub(crate) fn load_memory(
         &self,
         layout: &Arc<Layout>,

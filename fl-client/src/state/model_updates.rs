@@ -36,9 +36,6 @@ impl RunState {
 
     /// Keeps the model update that made `version`, and of those before it the newest, `count` in all. Not synced to the
     /// medium.
-    ///
-    /// # Errors
-    /// `State` if it cannot be written.
     pub(crate) fn save_model_update(&self, version: u64, frame: &[u8], count: usize) -> Result<(), Error> {
         let folder = self.path(FOLDER);
         fl_proto::make_private_folder(&folder).map_err(|e| Error::io(&folder, "make the folder", &e))?;

@@ -111,7 +111,6 @@ impl RunState {
     }
 }
 
-/// Most moments of a model.
 pub(crate) fn most_moments(layout: &Layout) -> usize {
     OptimizerState::PER_VALUE.saturating_mul(layout.len())
 }
@@ -133,7 +132,6 @@ fn write(owner: Owner<'_>, update: Digest, state: &OptimizerState) -> Vec<u8> {
     out
 }
 
-/// The moments and the digest of their update.
 fn read(bytes: &[u8], owner: Owner<'_>) -> Result<(OptimizerState, Digest), String> {
     let text = |e: fl_compress::Error| e.to_string();
     let mut reader = unseal(bytes, MAGIC, VERSION).map_err(text)?;

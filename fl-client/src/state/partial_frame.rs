@@ -114,7 +114,6 @@ impl RunState {
         })
     }
 
-    /// Removes the file, if there is one.
     pub(crate) fn drop_partial_frame(&self) {
         // One that stays is refused by its digest.
         let _ = std::fs::remove_file(self.path(FILE));

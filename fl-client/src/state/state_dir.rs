@@ -26,9 +26,6 @@ pub(crate) struct StateDir {
 
 impl StateDir {
     /// Makes the folder if it is missing and locks it.
-    ///
-    /// # Errors
-    /// `State` if that fails or another process uses it.
     pub(crate) fn open(root: &Path, sync: bool) -> Result<Self, Error> {
         fl_proto::make_private_folder(root).map_err(|e| Error::io(root, "make the state folder", &e))?;
         Ok(Self {
@@ -46,9 +43,6 @@ impl StateDir {
     }
 
     /// The update that the server has not acknowledged, of the run that the client joined last.
-    ///
-    /// # Errors
-    /// `State` if a file is broken or cannot be read.
     pub(crate) fn pending(&self) -> Result<Option<UpdateId>, Error> {
         let path = self.root.join("current");
         let Some(bytes) = self.disk.read(&path, MAX_NAME)? else {

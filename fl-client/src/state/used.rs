@@ -4,7 +4,8 @@ use std::path::Path;
 
 /// Bytes of the files below `folder` without those below `without`; what cannot be read counts as 0.
 pub(crate) fn bytes_below(folder: &Path, without: &Path) -> u64 {
-    let (mut open, mut bytes) = (vec![folder.to_owned()], 0u64);
+    let mut open = vec![folder.to_owned()];
+    let mut bytes = 0u64;
     while let Some(folder) = open.pop() {
         for entry in folder.read_dir().into_iter().flatten().flatten() {
             match entry.metadata() {

@@ -193,7 +193,6 @@ impl Actor {
         self.end(CLOSE_TIMEOUT);
     }
 
-    /// Begins to end the trainer.
     pub(super) fn end(&mut self, patience: Duration) {
         if let Some(trainer) = self.trainer.take() {
             self.ending.spawn(trainer.end(patience));

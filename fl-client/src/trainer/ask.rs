@@ -8,7 +8,7 @@ use super::difference::difference;
 use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE, ToTrainer, VERSION};
 use super::own_base::has_base;
 use super::process::Process;
-use super::request::{Answer, Request, Trained};
+use super::request::{Answer, FitResult, Request};
 use super::running::Happening;
 use super::tensors::Marks;
 use crate::learner::Progress;
@@ -47,7 +47,8 @@ impl Actor {
                 weights: MODEL_FILE,
             },
         };
-        let (mut result, mut squared) = (Marks::default(), None);
+        let mut result = Marks::default();
+        let mut squared = None;
         if let Request::Fit(plan) = request {
             // Only now: an earlier trainer may have written the files until its end, which `ready` waits for.
             let mark = |name| Marks::new(&self.folder.join(name)).map_err(|e| format!("{e:#}"));
@@ -58,7 +59,7 @@ impl Actor {
             trainer.link.send(&message);
         }
         match (request, self.answer(progress, true).await?) {
-            (Request::Fit(_), FromTrainer::Fitted { fit, squared_gradients }) => Ok(Some(Answer::Fitted(Trained {
+            (Request::Fit(_), FromTrainer::Fitted { fit, squared_gradients }) => Ok(Some(Answer::Fitted(FitResult {
                 fit,
                 result,
                 squared_gradients: squared.filter(|_| squared_gradients),
@@ -139,7 +140,8 @@ impl Actor {
     /// The next message that is not progress; `Bye` also if an attached trainer disconnects. `stops`: whether the trainer is
     /// told if the learner is asked to stop.
     async fn answer(&mut self, progress: &Progress, stops: bool) -> Result<FromTrainer, String> {
-        let (clock, silence) = (self.config.clock.clone(), self.config.no_progress);
+        let clock = self.config.clock.clone();
+        let silence = self.config.no_progress;
         let mut limit = clock.now() + silence;
         let mut stopping = false;
         let attached = self.is_attached();

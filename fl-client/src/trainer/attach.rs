@@ -20,9 +20,6 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Listens at `path`, in place of a socket that a killed client has left.
-    ///
-    /// # Errors
-    /// If there is another file at `path`, or it cannot be created.
     pub(super) fn listen(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot listen on {}", path.display());
         if let Ok(found) = fs::symlink_metadata(path) {
@@ -73,7 +70,6 @@ impl Drop for Socket {
     }
 }
 
-/// The messages of a connection.
 pub(super) fn link(stream: UnixStream) -> Link {
     let (reader, writer) = stream.into_split();
     Link::new(reader, writer)

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Time since some moment.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
     start: Instant,

@@ -8,9 +8,6 @@ use super::message::Hello;
 use crate::learner::RunTensors;
 
 /// A run of one round with the trainer's own tensors, for commands that have no server.
-///
-/// # Errors
-/// If the tensors that travel are no layout.
 pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| TensorSpec {
         role: Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false),

@@ -9,7 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use fl_compress::Digest;
 
-/// Work folders of this process so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// Distinguishes this process from every other, also from one that had its number.
 static PROCESS: LazyLock<String> = LazyLock::new(|| {

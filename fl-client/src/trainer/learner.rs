@@ -77,16 +77,14 @@ impl TrainerLearner {
     /// If the file cannot be read or is longer.
     pub fn own_weights_file(&self, hello: &Hello, max: u64) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(name) = &hello.weights else { return Ok(None) };
-        let (path, mut bytes) = (self.file(name)?, Vec::new());
+        let path = self.file(name)?;
+        let mut bytes = Vec::new();
         let read = read_into(&path, max, &mut bytes);
         read.with_context(|| format!("the trainer's first weights, {}", path.display()))?;
         Ok(Some(bytes))
     }
 
     /// The trainer's own first weights of the tensors of `layout`. Returns `[layout.len()]`.
-    ///
-    /// # Errors
-    /// As [`TrainerLearner::own_weights_file`], or if a tensor is missing, of another type or shape, or not finite.
     pub(crate) fn own_weights(
         &self,
         hello: &Hello,
@@ -113,13 +111,11 @@ impl TrainerLearner {
         self.own_weights(&hello, &self.tensors.layout(), self.tensors.max_file())
     }
 
-    /// The path of a file in the work folder.
     pub(crate) fn file(&self, name: &str) -> anyhow::Result<PathBuf> {
         let folder = self.folder.as_ref().context("the trainer was not started")?;
         Ok(folder.path().join(name))
     }
 
-    /// The squared gradients that the trainer has written.
     fn squared_gradients(&self, marks: &Marks) -> anyhow::Result<Vec<f32>> {
         let read = || {
             let mut bytes = Vec::new();
@@ -212,7 +208,8 @@ impl Learner for TrainerLearner {
     /// needs anyway, but not for a trainer that attaches.
     fn initial(&mut self, _: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {
         self.first_weights(progress).unwrap_or_else(|error| {
-            let (task, why) = (&self.config.task, format!("{error:#}"));
+            let task = &self.config.task;
+            let why = format!("{error:#}");
             tracing::info!(task, why, "no first weights from the trainer: the model is downloaded");
             None
         })

@@ -9,7 +9,6 @@ use super::message::{FromTrainer, MAX_MESSAGE, ToTrainer};
 /// Messages that wait for a trainer to read them. At most `start`, `join`, a request, `stop` and `bye` are under way.
 const MAX_QUEUED: usize = 8;
 
-/// Messages to and from one trainer.
 #[derive(Debug)]
 pub(super) struct Link {
     out: Option<mpsc::Sender<Vec<u8>>>,

@@ -33,9 +33,6 @@ impl LocalFile {
     }
 
     /// Succeeds if nothing was stored yet, or what was stored are the run's local tensors.
-    ///
-    /// # Errors
-    /// If the file is not what [`LocalFile::save`] wrote.
     pub(super) fn check(&self, tensors: &Tensors) -> anyhow::Result<()> {
         if !self.path.exists() {
             return Ok(());

@@ -12,14 +12,11 @@ use crate::learner::{Evaluation, Fit, FitPlan, RunTensors};
 
 /// Version of the trainer protocol.
 pub(super) const VERSION: u32 = 1;
-/// Longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = 16 << 20;
-/// Files of the work folder.
 pub(super) const MODEL_FILE: &str = "model.safetensors";
 pub(super) const RESULT_FILE: &str = "update.safetensors";
 pub(super) const SQUARED_FILE: &str = "squared_gradients.safetensors";
 
-/// A message to the trainer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum ToTrainer<'a> {
@@ -34,7 +31,7 @@ pub(super) enum ToTrainer<'a> {
         client: &'a str,
         rounds: u64,
         seed: u64,
-        tensors: Vec<Named<'a>>,
+        tensors: Vec<TensorEntry<'a>>,
         base: Option<&'a Path>,
         local: Option<&'a Path>,
         kept: Option<&'a Path>,
@@ -62,9 +59,8 @@ pub(super) enum ToTrainer<'a> {
     },
 }
 
-/// A tensor of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Named<'a> {
+pub(super) struct TensorEntry<'a> {
     name: &'a str,
     dtype: &'static str,
     shape: &'a [usize],
@@ -98,13 +94,13 @@ impl ToTrainer<'_> {
     }
 
     pub(super) fn join<'a>(run: &'a RunTensors, local: Option<&'a Path>, kept: Option<&'a Path>) -> ToTrainer<'a> {
-        let travels = run.layout.tensors().iter().map(|tensor| Named {
+        let travels = run.layout.tensors().iter().map(|tensor| TensorEntry {
             name: &tensor.name,
             dtype: tensor.dtype.name(),
             shape: &tensor.shape,
             role: tensor.role.name(),
         });
-        let stays = run.aside.iter().map(|tensor| Named {
+        let stays = run.aside.iter().map(|tensor| TensorEntry {
             name: &tensor.name,
             dtype: tensor.dtype.name(),
             shape: &tensor.shape,
@@ -123,7 +119,6 @@ impl ToTrainer<'_> {
     }
 }
 
-/// A message from the trainer.
 #[derive(Debug, PartialEq)]
 pub(super) enum FromTrainer {
     Hello(Hello),
@@ -264,7 +259,6 @@ impl FromTrainer {
         })
     }
 
-    /// Name of the message.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
@@ -320,7 +314,8 @@ fn plain_name(name: String) -> anyhow::Result<String> {
 
 /// The metrics of a message. One that cannot be reported is left out: the training and the other metrics count.
 fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> Metrics {
-    let (mut metrics, mut left_out) = (Metrics::new(), Vec::new());
+    let mut metrics = Metrics::new();
+    let mut left_out = Vec::new();
     for (name, metric) in raw {
         let metric = match metric {
             RawMetric::Value(value) => Metric {
@@ -351,7 +346,9 @@ fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> Metrics {
 /// The line with null in place of the `NaN`, `Infinity` and `-Infinity` that Python and JavaScript write and JSON lacks.
 fn without_nan(line: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
-    let (mut out, mut in_text, mut at) = (Vec::with_capacity(line.len()), false, 0);
+    let mut out = Vec::with_capacity(line.len());
+    let mut in_text = false;
+    let mut at = 0;
     while let Some(&byte) = line.get(at) {
         let word = WORDS.into_iter().find(|word| !in_text && line[at..].starts_with(word));
         // A quotation mark behind a backslash does not end a text.
@@ -365,7 +362,6 @@ fn without_nan(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first characters of a line, for an error.
 fn beginning(line: &[u8]) -> String {
     let line = line.trim_ascii_end();
     let text = String::from_utf8_lossy(&line[..line.len().min(400)]);

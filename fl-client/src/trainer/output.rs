@@ -21,16 +21,15 @@ const LAST_LINES: usize = 5;
 const LAST_BYTES: usize = 700;
 const READ_BUFFER: usize = 64 * 1024;
 
-/// What a trainer has printed.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
     clock: Clock,
     task: Arc<str>,
-    shared: Arc<Mutex<Printed>>,
+    shared: Arc<Mutex<PrintedLines>>,
 }
 
 #[derive(Debug, Default)]
-struct Printed {
+struct PrintedLines {
     rate: Rate,
     last: VecDeque<String>,
 }
@@ -46,7 +45,8 @@ impl Output {
 
     /// Reads a stream to its end. `keep`: whether its last lines are kept for errors.
     pub(super) async fn read(self, mut stream: impl AsyncRead + Unpin, keep: bool) {
-        let (mut lines, mut buffer) = (Lines::default(), vec![0; READ_BUFFER]);
+        let mut lines = Lines::default();
+        let mut buffer = vec![0; READ_BUFFER];
         while let Ok(len @ 1..) = stream.read(&mut buffer).await {
             lines.push(&buffer[..len], |line| self.line(line, keep));
         }
@@ -81,7 +81,8 @@ impl Output {
         drop(printed);
         let Some(left_out) = admitted else { return };
         self.say_left_out(left_out);
-        let (text, cut) = (String::from_utf8_lossy(line.text), if line.cut { "..." } else { "" });
+        let text = String::from_utf8_lossy(line.text);
+        let cut = if line.cut { "..." } else { "" };
         tracing::info!(target: "fl_client::trainer", task = &*self.task, "{text}{cut}");
     }
 
@@ -91,7 +92,7 @@ impl Output {
         }
     }
 
-    fn printed(&self) -> MutexGuard<'_, Printed> {
+    fn printed(&self) -> MutexGuard<'_, PrintedLines> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

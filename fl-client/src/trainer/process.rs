@@ -122,7 +122,6 @@ impl Process {
         self.status
     }
 
-    /// The number of the process group.
     pub(super) fn group(&self) -> i32 {
         self.guard.group.as_raw_pid()
     }

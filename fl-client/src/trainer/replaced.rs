@@ -13,12 +13,10 @@ const MOST: usize = 4096;
 
 /// The tensors of `layout`, other than parameters, in which the trainer's own first weights differ from the loaded ones, and which
 /// training left as they were loaded. `files`: own and loaded weights; `result`: the bytes of the file of those trained.
-///
-/// # Errors
-/// If a file cannot be read or has other tensors.
 pub(super) fn replaced(layout: &Layout, kinds: &Kinds, files: &[PathBuf; 2], result: &[u8]) -> io::Result<Vec<String>> {
     let open = |path| TensorReader::open(open_regular(File::options().read(true), path)?);
-    let (mut own, mut loaded) = (open(&files[0])?, open(&files[1])?);
+    let mut own = open(&files[0])?;
+    let mut loaded = open(&files[1])?;
     let mut result = TensorReader::open(Cursor::new(result))?;
     let short = layout
         .tensors()

@@ -15,28 +15,26 @@ pub(super) enum Request {
     /// What the trainer says about itself.
     Hello,
     Fit(FitPlan),
-    /// Evaluate the model of this round.
     Evaluate(u64),
 }
 
 #[derive(Debug)]
 pub(super) enum Answer {
     Hello(Hello, Option<i32>),
-    Fitted(Trained),
+    Fitted(FitResult),
     /// `None` if the trainer does not evaluate.
     Evaluated(Option<Evaluation>),
 }
 
 /// A training, and the marks in the files that it should have written.
 #[derive(Debug)]
-pub(super) struct Trained {
+pub(super) struct FitResult {
     pub(super) fit: Fit,
     pub(super) result: Marks,
     /// `None` if the trainer has written no squared gradients.
     pub(super) squared_gradients: Option<Marks>,
 }
 
-/// A run that the trainer takes part in.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) run: RunTensors,

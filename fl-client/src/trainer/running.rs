@@ -16,12 +16,10 @@ pub(super) struct Running {
     /// `None` if the trainer attached.
     pub(super) process: Option<Process>,
     pub(super) hello: Option<Hello>,
-    /// Whether `join` of the present run was sent.
     pub(super) joined: bool,
     closed: bool,
 }
 
-/// What a trainer does.
 #[derive(Debug)]
 pub(super) enum Happening {
     Message(FromTrainer),

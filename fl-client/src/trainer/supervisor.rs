@@ -22,9 +22,6 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     /// Starts the thread. `folder`: the work folder.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub(super) fn start(config: TrainerConfig, folder: PathBuf) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -19,7 +19,6 @@ use super::message::Hello;
 const BLOCK: usize = 64 * 1024;
 /// Longest header of a result that is searched for tensors, in bytes.
 const MAX_HEADER: u64 = 16 << 20;
-/// No raw tensors.
 const NONE: &[Vec<u8>] = &[];
 
 /// Reads and writes the tensors of one run, each in its own type.
@@ -36,9 +35,6 @@ pub(super) struct Tensors {
 
 impl Tensors {
     /// Prepares the headers of the files. `aside`: the tensors that do not travel.
-    ///
-    /// # Errors
-    /// If there are too many tensors for a safetensors file.
     pub(super) fn new(layout: Arc<Layout>, aside: &[TensorSpec]) -> anyhow::Result<Self> {
         let local: Vec<TensorSpec> = aside
             .iter()
@@ -73,9 +69,6 @@ impl Tensors {
     }
 
     /// Writes `values` over the file at `path`, whose pages are reused. Shapes: `values: [layout.len()]`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(super) fn write(&self, path: &Path, values: &[f32]) -> anyhow::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -99,9 +92,6 @@ impl Tensors {
 
     /// Checks that a result has the tensors of the run and no others, and returns the bytes of a safetensors file with the local
     /// ones, if the run has any.
-    ///
-    /// # Errors
-    /// As [`Tensors::read`], for the local tensors; and if there is a tensor that is neither travelling nor local.
     pub(super) fn local_of(&self, bytes: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
         let file = TensorFile::parse(bytes)?;
         let travelling = self.layout.tensors().iter().map(|tensor| tensor.name.as_str());
@@ -119,10 +109,6 @@ impl Tensors {
         Ok(Some(bytes))
     }
 
-    /// Checks the values of the tensors that travel.
-    ///
-    /// # Errors
-    /// As [`Tensors::read`].
     pub(super) fn check(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let file = TensorFile::parse(bytes)?;
         for tensor in self.layout.tensors() {
@@ -132,9 +118,6 @@ impl Tensors {
     }
 
     /// Reads a file of squared gradients: the trained tensors and no others, as `F32`. Returns `[layout.trained().len()]`.
-    ///
-    /// # Errors
-    /// As [`Tensors::read`]; and if there is another tensor or a negative value.
     pub(super) fn squared_gradients(&self, bytes: &[u8]) -> anyhow::Result<Vec<f32>> {
         let file = TensorFile::parse(bytes)?;
         file.expect_only(self.squared.tensors().iter().map(|tensor| tensor.name.as_str()))?;
@@ -156,10 +139,6 @@ impl Tensors {
         })
     }
 
-    /// Checks a file of local tensors.
-    ///
-    /// # Errors
-    /// As [`Tensors::local_of`].
     pub(super) fn check_local(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let file = TensorFile::parse(bytes)?;
         file.expect_only(self.local.iter().map(|tensor| tensor.name.as_str()))?;
@@ -197,9 +176,6 @@ pub(super) struct Marks(Vec<(String, Range<u64>)>);
 
 impl Marks {
     /// Marks the file at `path`: a result of an earlier round, also of one whose answer was never read.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
         let marks = Self::of(path);
         marks.write(path)?;
@@ -218,14 +194,18 @@ impl Marks {
             let mut header = Vec::new();
             file.take(len).read_to_end(&mut header).ok()?;
             let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header).ok()?;
-            let mark = |(name, tensor): (String, serde_json::Value)| {
-                let dtype = Dtype::find(tensor["dtype"].as_str()?).filter(|dtype| dtype.is_float())?;
-                let begin = data.checked_add(tensor["data_offsets"][0].as_u64()?)?;
-                let place = begin..begin.checked_add(dtype.width() as u64)?;
-                // A partial file must not grow by its marks.
-                (place.end <= end).then_some((name, place))
-            };
-            Some(header.into_iter().filter_map(mark).collect())
+            Some(
+                header
+                    .into_iter()
+                    .filter_map(|(name, tensor)| {
+                        let dtype = Dtype::find(tensor["dtype"].as_str()?).filter(|dtype| dtype.is_float())?;
+                        let begin = data.checked_add(tensor["data_offsets"][0].as_u64()?)?;
+                        let place = begin..begin.checked_add(dtype.width() as u64)?;
+                        // A partial file must not grow by its marks.
+                        (place.end <= end).then_some((name, place))
+                    })
+                    .collect(),
+            )
         };
         Self(marks().unwrap_or_default())
     }
@@ -244,10 +224,6 @@ impl Marks {
         }
     }
 
-    /// Succeeds if no tensor still has its mark.
-    ///
-    /// # Errors
-    /// Names a tensor that has.
     pub(super) fn expect_overwritten(&self, bytes: &[u8]) -> anyhow::Result<()> {
         match self.untouched(bytes) {
             None => Ok(()),

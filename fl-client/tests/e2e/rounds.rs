@@ -7,7 +7,7 @@ use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
 use fl_client::ClassNames;
-use fl_client::{Evaluation, Event, Outcome, Sent, Tasks};
+use fl_client::{Evaluation, Event, Outcome, Tasks, Verdict};
 use fl_compress::Layout;
 use fl_proto::{Departure, Metric, Refusal};
 
@@ -49,7 +49,7 @@ async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step(
             matches!(
                 e,
                 Event::Sent {
-                    verdict: Sent::Accepted,
+                    verdict: Verdict::Accepted,
                     ..
                 }
             )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use fl_client::{Detached, Tasks};
+use fl_client::{DetachedClient, Tasks};
 use fl_compress::FrameKind;
 use fl_proto::{ClientId, EvaluationReport, FetchRequest, Joined, Phase, RoundState, UpdateHeader};
 use fl_server::LocalRun;
@@ -18,7 +18,7 @@ use super::traffic::Traffic;
 /// One client of the federation.
 pub(super) struct Lane {
     pub(super) name: ClientId,
-    pub(super) client: Option<Detached>,
+    pub(super) client: Option<DetachedClient>,
     /// Its learners, until it holds a model.
     pub(super) tasks: Option<Tasks>,
     pub(super) joined: Joined,
@@ -46,7 +46,7 @@ pub(super) struct Task {
 
 /// What it has done.
 pub(super) struct Done {
-    pub(super) client: Detached,
+    pub(super) client: DetachedClient,
     pub(super) evaluation: Option<EvaluationReport>,
     pub(super) update: Option<(UpdateHeader, Bytes)>,
 }
@@ -67,7 +67,7 @@ pub(super) async fn load(
             let permit = gate.acquire_owned().await;
             let load = move || {
                 let _permit = permit;
-                let mut client = Detached::join(&state, tasks, joined)?;
+                let mut client = DetachedClient::join(&state, tasks, joined)?;
                 let held = client.held()?;
                 Ok::<_, fl_client::Error>((client, held))
             };
@@ -163,7 +163,7 @@ pub(super) fn works(state: &RoundState) -> bool {
     state.evaluate || (state.phase == Phase::Training && state.selected && state.accepted.is_none())
 }
 
-fn do_task(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
+fn do_task(mut client: DetachedClient, task: Task) -> Result<Done, fl_client::Error> {
     let Task {
         state,
         frames,

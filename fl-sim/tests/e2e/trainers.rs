@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fl_client::trainer::{Program, Source, TrainerConfig, TrainerLearner};
-use fl_client::{Evaluation, Event, Fit, FitPlan, Learner, Sent, Tasks};
+use fl_client::{Evaluation, Event, Fit, FitPlan, Learner, Tasks, Verdict};
 use fl_compress::{Digest, Layout};
 use fl_sim::federation::{self, Member, News, Setup};
 
@@ -155,7 +155,7 @@ async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> Kinds {
     let mut asked: BTreeSet<(String, u64)> = BTreeSet::new();
     let run = federation::run(setup, |news| match news {
         News::Client(name, Event::Sent { round, verdict, .. }) => {
-            assert_eq!(verdict, &Sent::Accepted, "{name}");
+            assert_eq!(verdict, &Verdict::Accepted, "{name}");
             accepted.entry(*round).or_default().push(name.to_string());
         }
         News::Client(name, Event::LeftRound { round, why }) => {

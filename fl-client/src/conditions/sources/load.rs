@@ -41,11 +41,14 @@ fn load(surroundings: &Surroundings) -> Result<f64, String> {
 fn processors(surroundings: &Surroundings) -> Result<usize, String> {
     const FILE: &str = "proc/stat";
     let text = surroundings.text(FILE)?;
-    let is_one = |line: &&str| {
-        line.strip_prefix("cpu")
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    match text.lines().filter(is_one).count() {
+    match text
+        .lines()
+        .filter(|line| {
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .count()
+    {
         0 => Err(format!("/{FILE} names no processor")),
         count => Ok(count),
     }

@@ -8,7 +8,6 @@ use super::super::reading::Reading;
 use super::super::surroundings::Surroundings;
 use super::source::{Context, Source};
 
-/// The key in `[when]`.
 pub(crate) const KEY: &str = "unmetered";
 
 pub(super) const SOURCE: Source = Source {
@@ -45,7 +44,10 @@ fn judged(surroundings: &Surroundings) -> Result<Reading, String> {
 fn default_device(routes: &str) -> Option<String> {
     let defaults = routes.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (device, to, metric, mask) = (fields.first()?, fields.get(1)?, fields.get(6)?, fields.get(7)?);
+        let device = fields.first()?;
+        let to = fields.get(1)?;
+        let metric = fields.get(6)?;
+        let mask = fields.get(7)?;
         let is_default = *to == "00000000" && *mask == "00000000";
         // A name that begins with a dash would be an option.
         let is_name = !device.starts_with('-') && device.len() < 16;

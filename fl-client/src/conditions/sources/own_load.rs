@@ -10,10 +10,8 @@ use super::super::surroundings::Surroundings;
 const MEMORY: f64 = 60.0;
 /// Clock ticks a second in `/proc/PID/stat`, on every Linux that Rust runs on.
 const TICKS: f64 = 100.0;
-/// Most processes that are counted.
 const MOST: usize = 256;
 
-/// The load that this client makes.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLoad {
     last: Option<(Instant, f64)>,
@@ -44,7 +42,9 @@ fn averaged(load: f64, used: f64, seconds: f64) -> f64 {
 
 /// Seconds of processor time of this process and those below it; what cannot be read counts as 0.
 fn used(surroundings: &Surroundings) -> f64 {
-    let (mut open, mut seen, mut ticks) = (vec![std::process::id()], BTreeSet::new(), 0);
+    let mut open = vec![std::process::id()];
+    let mut seen = BTreeSet::new();
+    let mut ticks = 0;
     while let Some(process) = open.pop() {
         if seen.len() >= MOST || !seen.insert(process) {
             continue;

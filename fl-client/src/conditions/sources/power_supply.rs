@@ -25,7 +25,8 @@ impl PowerSupplies {
     /// What cannot be read. A folder without entries is a device without a battery.
     pub(super) fn read(surroundings: &Surroundings) -> Result<Self, String> {
         let mut supplies = Self::default();
-        let (mut unreadable, mut known) = (None, false);
+        let mut unreadable = None;
+        let mut known = false;
         for name in surroundings.names(FOLDER)? {
             let text = |file: &str| surroundings.text(&format!("{FOLDER}/{name}/{file}"));
             let kind = match text("type") {

@@ -5,17 +5,14 @@ use super::super::reading::Reading;
 use super::super::when::When;
 use super::own_load::OwnLoad;
 
-/// Where a condition is read.
 pub(crate) struct Source {
     /// The key in `[when]`.
     pub(crate) key: &'static str,
-    /// Whether the table has the condition.
     pub(crate) is_set: fn(&When) -> bool,
     /// Whether the condition is fulfilled. Called only if it is set.
     pub(crate) read: fn(&mut Context<'_>) -> Reading,
 }
 
-/// What a source may use.
 pub(crate) struct Context<'a> {
     pub(crate) now: Moment,
     pub(crate) when: &'a When,

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::ClientConfig;
 use crate::error::Error;
-use crate::error_mapping::{Found, transport, unreachable, wrong_time};
+use crate::error_mapping::{Sources, transport, unreachable, wrong_time};
 use crate::rpc;
 
 /// The addresses of the server's name.
@@ -69,7 +69,7 @@ pub(super) async fn port(server: &str, addresses: Vec<SocketAddr>) -> Result<(Po
         Err(error) => error,
     };
     let hung_up = || Error::Unreachable(format!("{server} hung up"));
-    let why = unreachable(&Found::along(&error), server, hung_up);
+    let why = unreachable(&Sources::along(&error), server, hung_up);
     Err(Line::failed("port", why.to_string()))
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn handshake(
         Ok(connection) => (connection, None),
         Err(error) => {
             let failed = || Line::failed("tls", transport(&error, config).to_string());
-            let found = Found::along(&error).tls;
+            let found = Sources::along(&error).tls;
             let Some((valid, why)) = found.and_then(|tls| valid_time(&tls, &config.server)) else {
                 return Err(failed());
             };

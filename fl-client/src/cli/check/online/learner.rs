@@ -10,10 +10,10 @@ use fl_proto::{Joined, Length, Probed};
 use crate::cli::check::dry_run::judged;
 use crate::client::bind;
 use crate::client_file::{ClientFile, LearnerEntry};
-use crate::detached::Detached;
+use crate::detached::DetachedClient;
 use crate::error::Error;
 use crate::learner::Learner;
-use crate::named::Described;
+use crate::named::Description;
 use crate::tasks::Tasks;
 use crate::trainer::{TrainerLearner, WorkFolder};
 
@@ -63,7 +63,7 @@ pub(super) fn lines(file: &ClientFile, probed: &Probed, steps: Option<u32>) -> L
     }
     let (learner, known) = match (&entry.learner, file.named(&joined.task)) {
         (_, Some(named)) => match named.describe(file.device, "") {
-            Ok(Described {
+            Ok(Description {
                 learner,
                 examples,
                 classes,
@@ -148,7 +148,7 @@ fn train(
     let batch = u64::from(joined.training.batch_size);
     let layout = joined.layout.clone();
     let tasks = Tasks::new().with(joined.task.clone(), learner);
-    let mut client = Detached::join(&folder.path().join("state"), tasks, joined)?;
+    let mut client = DetachedClient::join(&folder.path().join("state"), tasks, joined)?;
     if client.held()?.is_none() {
         let zeros = snapshot(&layout, &vec![0.0; layout.len()], 0);
         let zeros = zeros.map_err(|error| Error::Learner(error.to_string()))?;

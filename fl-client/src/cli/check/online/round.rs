@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::ask::Answer;
 use super::learner::Learned;
 use super::rate::Rate;
-use crate::base::Wanted;
+use crate::base::RunBase;
 
 /// What a round is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -47,7 +47,7 @@ pub(super) fn line(answer: &Answer, learned: &Learned, tried: bool) -> (Line, Ro
         true => 0,
         false => 4 * joined.layout.len() as u64,
     };
-    let base = Wanted::of(joined).ok().flatten().filter(|_| joined.serves_base);
+    let base = RunBase::of(joined).ok().flatten().filter(|_| joined.serves_base);
     let first = model + base.map_or(0, |base| base.len());
     let cost = RoundCost {
         training_s: trained.and_then(|trained| trained.round).map(|time| time.as_secs_f64()),
