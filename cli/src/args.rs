@@ -39,7 +39,6 @@ pub fn parse_as<C: Parser>(
     })
 }
 
-/// Longest time that [`seconds`] accepts.
 const MAX_SECONDS: f64 = 3600.0;
 
 /// Reads a number of seconds above 0, such as `5` or `0.5`.

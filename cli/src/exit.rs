@@ -26,11 +26,14 @@ pub fn failed(program: &str, why: impl Display, code: u8) -> ExitCode {
 
 /// The error and its causes on one line, without the causes that the text before them quotes already.
 pub fn chain(error: &anyhow::Error) -> String {
-    let with = |text: String, cause: String| match text.contains(&cause) {
-        true => text,
-        false => format!("{text}: {cause}"),
-    };
-    error.chain().map(ToString::to_string).reduce(with).unwrap_or_default()
+    error
+        .chain()
+        .map(ToString::to_string)
+        .reduce(|text, cause| match text.contains(&cause) {
+            true => text,
+            false => format!("{text}: {cause}"),
+        })
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -178,11 +178,13 @@ impl Findings {
             Format::Text => ("wrong, as shown above: ", ", "),
             Format::Json => ("", "\n       "),
         };
-        let text = |line: &Line| match self.format {
-            Format::Text => line.check.clone(),
-            Format::Json => line.fault(),
-        };
-        let faults: Vec<_> = wrong.filter(|line| belong(line)).map(text).collect();
+        let faults: Vec<_> = wrong
+            .filter(|line| belong(line))
+            .map(|line| match self.format {
+                Format::Text => line.check.clone(),
+                Format::Json => line.fault(),
+            })
+            .collect();
         (!faults.is_empty()).then(|| format!("{before}{}", faults.join(between)))
     }
 }
@@ -192,17 +194,18 @@ pub fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: &[usize]) -> 
     let widths: Vec<usize> = (0..N)
         .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
         .collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
-            if to_the_right.contains(&at) {
-                format!("{cell:>width$}")
-            } else {
-                format!("{cell:<width$}")
-            }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
+                if to_the_right.contains(&at) {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:<width$}")
+                }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -55,7 +55,8 @@ pub fn advice(path: &Path, kind: io::ErrorKind) -> String {
             use std::os::unix::fs::MetadataExt as _;
             let at = nearest(path);
             let owner = at.metadata().map(|of| of.uid()).ok();
-            let (own, at) = (rustix::process::geteuid().as_raw(), at.display());
+            let own = rustix::process::geteuid().as_raw();
+            let at = at.display();
             match owner.filter(|owner| *owner != own) {
                 Some(owner) => {
                     format!("{at} belongs to user {owner}, and this is user {own}: `sudo chown -R {own} {at}`")

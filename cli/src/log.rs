@@ -60,7 +60,8 @@ pub fn start(format: LogFormat, filter: &str) {
 
 /// As [`start`], but lines go through `writer`, which writes to stderr.
 pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + 'static) {
-    let (dropped, spared) = (Arc::new(OnceLock::new()), Arc::default());
+    let dropped = Arc::new(OnceLock::new());
+    let spared = Arc::default();
     let told = Told {
         writer,
         dropped: Arc::clone(&dropped),

@@ -41,8 +41,9 @@ pub fn table(task: &str, learner: &str, data: Option<&str>) -> Result<String, St
     let tasks = file.remove("tasks").unwrap_or_else(|| false.into());
     let is_alone = file.is_empty() && tasks.as_table().is_some_and(|tasks| tasks.len() == 1);
     let table = tasks.get(task).and_then(toml::Value::as_table);
-    let is_one = |table: &&toml::Table| is_alone && table.len() == 1 + usize::from(data.is_some());
-    let table = table.filter(is_one).ok_or_else(|| wrong("must be one value each"))?;
+    let table = table
+        .filter(|table| is_alone && table.len() == 1 + usize::from(data.is_some()))
+        .ok_or_else(|| wrong("must be one value each"))?;
     let learner = &table["learner"];
     let is_script = learner.get("command").or(learner.get("attach")).is_some();
     match table.get("data") {

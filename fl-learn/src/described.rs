@@ -3,7 +3,6 @@
 use crate::data::{ClientData, Target};
 use crate::learners::LearnerChoice;
 
-/// Most classes that are listed one by one.
 const LISTED: usize = 32;
 
 /// Shape of an example, the command that makes first weights for it, and how many examples of each class there are. `task`: the
@@ -44,7 +43,8 @@ pub(crate) fn details(learner: &LearnerChoice, data: &ClientData, task: &str) ->
     }
     match input.target {
         Target::NextToken => {
-            let (train, test) = (data.train.targets(), data.test.targets());
+            let train = data.train.targets();
+            let test = data.test.targets();
             lines.push(format!("{train} tokens to predict in training, {test} held out"));
         }
         Target::Class => lines.extend(classes(data)),
@@ -71,16 +71,14 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// How many examples of each class there are.
 fn classes(data: &ClientData) -> Vec<String> {
-    let (train, test, names) = (
-        data.train.class_counts(),
-        data.test.class_counts(),
-        data.train.class_names(),
-    );
+    let train = data.train.class_counts();
+    let test = data.test.class_counts();
+    let names = data.train.class_names();
     if train.len() > LISTED {
         let range = |counts: &[u64]| {
-            let (least, most) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
+            let least = counts.iter().min().unwrap_or(&0);
+            let most = counts.iter().max().unwrap_or(&0);
             format!("{least} to {most}")
         };
         let without = train.iter().filter(|&&count| count == 0).count();

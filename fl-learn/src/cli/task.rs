@@ -19,9 +19,6 @@ pub(super) struct TaskArgs {
 
 impl TaskArgs {
     /// Reads the task, and where it computes.
-    ///
-    /// # Errors
-    /// As [`ClientFile::read_offline`]; if the task has a trainer, about which the message says `trainer`.
     pub(super) fn named(&self, registry: &Registry, trainer: &str) -> Result<(Task, DeviceChoice), Error> {
         let (file, task) = ClientFile::read_offline(&self.config, registry, self.task.as_deref())?;
         let config = self.config.display();

@@ -21,7 +21,6 @@ const INPUT: Input = Input::of_classes([1, SIDE, SIDE], 10);
 /// Mean and standard deviation of the pixels over many styles.
 const SCALE: (f32, f32) = (0.13, 0.26);
 
-/// Most examples that are drawn for one client.
 const MAX_DRAWN: u32 = 1_000_000;
 
 /// The built-in set of one client.
@@ -52,7 +51,8 @@ impl Default for Builtin {
 impl DataSet for Builtin {
     fn load(&self) -> Result<ClientData, Error> {
         let hand = Hand::new(self.seed, self.client);
-        let (train, test) = (self.train as usize, self.test as usize);
+        let train = self.train as usize;
+        let test = self.test as usize;
         let set = Arc::new(draw(&hand, train + test)?);
         let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
         Ok(ClientData {
@@ -107,7 +107,8 @@ impl Hand {
         let slant = draw_between(rng, -0.3, 0.5);
         let radius = draw_between(rng, 0.6, 1.7);
         let size = [draw_between(rng, 10.0, 17.0), draw_between(rng, 17.0, 21.0)];
-        let (ink, noise) = (draw_between(rng, 0.65, 1.0), draw_between(rng, 0.0, 0.12));
+        let ink = draw_between(rng, 0.65, 1.0);
+        let noise = draw_between(rng, 0.0, 0.12);
         let bars = [(1, FOOT, rng.unit() < 0.4), (7, DASH, rng.unit() < 0.4)];
         let mut digits: Vec<Vec<Vec<Point>>> = DIGITS
             .iter()
@@ -154,7 +155,8 @@ impl Hand {
 /// # Errors
 /// `Config` if the set would pass the limits of a [`Dataset`].
 pub fn draw(hand: &Hand, count: usize) -> Result<Dataset, Error> {
-    let (mut values, mut labels) = (vec![0; count * INPUT.len()], Vec::with_capacity(count));
+    let mut values = vec![0; count * INPUT.len()];
+    let mut labels = Vec::with_capacity(count);
     for (at, out) in values.chunks_exact_mut(INPUT.len()).enumerate() {
         // Each example has its own sequence: drawing more never changes earlier examples.
         let mut rng = Rng::of(&[hand.seed, at as u64]);

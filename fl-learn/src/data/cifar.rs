@@ -9,7 +9,7 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
-use super::part::{Held, shared_set};
+use super::part::{TestSource, shared_set};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
 
@@ -29,7 +29,8 @@ const HINT: &str = "give the folder of `data_batch_1.bin` to `data_batch_5.bin` 
 /// `Missing`, `Io`; `Size` if a file holds no whole number of records; `Malformed` if it cannot be decompressed, holds
 /// more than 10,000 records or a label above 9.
 pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
-    let (mut values, mut labels) = (Vec::new(), Vec::new());
+    let mut values = Vec::new();
+    let mut labels = Vec::new();
     for path in files {
         let (path, bytes) = read(path)?;
         for (at, record) in bytes.chunks_exact(RECORD).enumerate() {
@@ -101,7 +102,7 @@ impl DataSet for Cifar10 {
             true => batches(&self.dir, 5..=5),
             false => test_batch(&self.dir),
         })?;
-        self.part().of(train, Held::Stretch(test))
+        self.part().of(train, TestSource::Stretch(test))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -28,7 +28,6 @@ const BEFORE_SENSORS: usize = 5;
 const MAX_FILE: u64 = 64 << 20;
 /// Most values of a client's training windows: 512 MiB.
 const MAX_VALUES: usize = 1 << 27;
-/// Most cycles of a window.
 const MAX_WINDOW: u32 = 1024;
 
 const HINT: &str = "give the folder that holds `train_FD001.txt`, `test_FD001.txt` and `RUL_FD001.txt`, or their .gz";
@@ -117,7 +116,8 @@ impl DataSet for Cmapss {
         }
         let train = Examples::all(Arc::new(made.finish()?));
 
-        let (test, lives) = (engines(&file("test"))?, lives(&file("RUL"))?);
+        let test = engines(&file("test"))?;
+        let lives = lives(&file("RUL"))?;
         if test.len() != lives.len() {
             let why = format!(
                 "has {} lives for the {} engines of the test file",
@@ -228,40 +228,40 @@ fn is_number(field: &str) -> bool {
 fn lives(path: &Path) -> Result<Vec<u32>, Error> {
     let (bytes, path) = DataFile::open(path, HINT)?.text(MAX_FILE)?;
     let lines = utf8(&bytes, &path)?.lines().enumerate();
-    let life = |(at, line): (usize, &str)| {
-        let wrong = |_| Error::malformed(&path, format!("line {}: `{line}` is no number of cycles", at + 1));
-        line.trim().parse::<u32>().map_err(wrong)
-    };
-    lines.map(life).collect()
+    lines
+        .map(|(at, line)| {
+            line.trim()
+                .parse::<u32>()
+                .map_err(|_| Error::malformed(&path, format!("line {}: `{line}` is no number of cycles", at + 1)))
+        })
+        .collect()
 }
 
 /// Mean and deviation of each of `sensors` over all training engines.
-///
-/// # Errors
-/// Which sensor does not change.
 fn scales(engines: &[Engine], sensors: &[u8]) -> Result<Vec<(f32, f32)>, String> {
-    let scale = |&sensor: &u8| {
-        let values = || {
-            engines
-                .iter()
-                .flatten()
-                .map(|row| f64::from(row[usize::from(sensor) - 1]))
-        };
-        let count = values().count().max(1) as f64;
-        let mean = values().sum::<f64>() / count;
-        let variance = values()
-            .map(|value| fl_compress::math::square(value - mean))
-            .sum::<f64>()
-            / count;
-        match variance.sqrt() as f32 {
-            deviation if deviation > 1e-6 * (mean.abs() as f32).max(1e-6) => Ok((mean as f32, deviation)),
-            _ => Err(format!("sensor {sensor} does not change; leave it out of `sensors`")),
-        }
-    };
-    sensors.iter().map(scale).collect()
+    sensors
+        .iter()
+        .map(|&sensor| {
+            let values = || {
+                engines
+                    .iter()
+                    .flatten()
+                    .map(|row| f64::from(row[usize::from(sensor) - 1]))
+            };
+            let count = values().count().max(1) as f64;
+            let mean = values().sum::<f64>() / count;
+            let variance = values()
+                .map(|value| fl_compress::math::square(value - mean))
+                .sum::<f64>()
+                / count;
+            match variance.sqrt() as f32 {
+                deviation if deviation > 1e-6 * (mean.abs() as f32).max(1e-6) => Ok((mean as f32, deviation)),
+                _ => Err(format!("sensor {sensor} does not change; leave it out of `sensors`")),
+            }
+        })
+        .collect()
 }
 
-/// Windows in the making.
 struct Windows<'a> {
     cmapss: &'a Cmapss,
     scales: &'a [(f32, f32)],
@@ -284,8 +284,11 @@ impl<'a> Windows<'a> {
     fn add(&mut self, cycles: &[[f32; SENSORS as usize]], life: u32) {
         let window = self.cmapss.window as usize;
         for (sensor, (mean, deviation)) in self.cmapss.sensors.iter().zip(self.scales) {
-            let value = |back| (cycles[cycles.len().saturating_sub(back)][usize::from(*sensor) - 1] - mean) / deviation;
-            self.values.extend((1..=window).rev().map(value));
+            self.values.extend(
+                (1..=window).rev().map(|back| {
+                    (cycles[cycles.len().saturating_sub(back)][usize::from(*sensor) - 1] - mean) / deviation
+                }),
+            );
         }
         self.targets
             .push(life.min(self.cmapss.longest) as f32 / self.cmapss.longest as f32);

@@ -7,21 +7,14 @@ use super::vocabulary::Vocabulary;
 
 /// Turns texts into the tokens of a data set and back.
 pub(crate) enum Coder {
-    /// Tokens are bytes.
     Bytes,
-    /// Tokens are these characters.
     Characters(Vec<String>),
-    /// Tokens are these words.
     Words(Vec<String>),
-    /// Tokens are those of a `tokenizer.json`.
     Tokenizer(Box<Tokenizer>),
 }
 
 impl Coder {
     /// The coder of the texts that `source` names. `names`: [`Dataset::class_names`](super::Dataset::class_names) of its set.
-    ///
-    /// # Errors
-    /// Those of reading a tokenizer.
     pub(crate) fn of(source: &DataSource, names: &[String]) -> Result<Self, Error> {
         Ok(match source.set().vocabulary() {
             Vocabulary::Tokenizer(path) => Self::Tokenizer(Box::new(Tokenizer::read(&path)?)),
@@ -31,13 +24,11 @@ impl Coder {
         })
     }
 
-    /// # Errors
-    /// `Config` if the vocabulary lacks a character or word.
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
         let find = |names: &[String], part: &str| {
             let at = names.iter().position(|name| name == part);
-            let missing = || Error::config("prompt", format!("`{part}` is not in the vocabulary"));
-            at.map(|at| at as u32).ok_or_else(missing)
+            at.map(|at| at as u32)
+                .ok_or_else(|| Error::config("prompt", format!("`{part}` is not in the vocabulary")))
         };
         match self {
             Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
@@ -52,8 +43,6 @@ impl Coder {
         }
     }
 
-    /// # Errors
-    /// Those of a tokenizer.
     pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
         let named = |names: &[String], between: &str| {
             let names = ids.iter().filter_map(|&id| names.get(id as usize).map(String::as_str));

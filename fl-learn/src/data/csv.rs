@@ -16,7 +16,7 @@ use super::error::Error;
 use super::examples::ClientData;
 use super::features::Features;
 use super::input::Input;
-use super::part::{Held, check_share, shared_set};
+use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
@@ -97,7 +97,6 @@ impl Csv {
         self.label.as_deref().or(self.target.as_deref()).unwrap_or_default()
     }
 
-    /// What the column to predict is.
     fn what(&self) -> &'static str {
         if self.target.is_some() { "target" } else { "label" }
     }
@@ -140,9 +139,13 @@ impl DataSet for Csv {
     fn load(&self) -> Result<ClientData, Error> {
         let key = |part: &str| format!("csv {part} {}", self.identity());
         let train = shared(key("train"), || read(self, &self.file, "file", None))?;
-        let test = |file| shared(key("test"), || read(self, file, "test_file", Some(&train)));
-        let held = self.test_file.as_deref().map(test).transpose()?.map(Held::Dealt);
-        let data = self.part().of(train, Held::or_share(held, self.test))?;
+        let held = self
+            .test_file
+            .as_deref()
+            .map(|file| shared(key("test"), || read(self, file, "test_file", Some(&train))))
+            .transpose()?
+            .map(TestSource::Dealt);
+        let data = self.part().of(train, TestSource::or_share(held, self.test))?;
         if self.missing == Some(Missing::Mean) {
             data.filled()
         } else {
@@ -266,7 +269,6 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
     Ok(set)
 }
 
-/// What a column of features holds.
 #[derive(Debug, Clone, Default)]
 struct Range {
     /// `None` without numbers.
@@ -286,17 +288,17 @@ impl Range {
     }
 }
 
-/// What to do about a missing feature.
 const FILL: &str = "fill the cell, or set `missing` to \"mean\", \"drop\" or a number";
 
 /// What `check` shows of `file` after `first`: its columns by role, with least and largest number and missing cells of features.
 fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Range]) -> Vec<String> {
-    /// Columns that are listed one by one.
     const LISTED: usize = 32;
     let shown = |name: &String| format!("`{}`", short(name).escape_debug());
     let known: HashSet<&String> = names.iter().collect();
-    let is_other = |name: &&String| *name != csv.wanted() && !known.contains(name);
-    let others = file.columns().iter().filter(is_other);
+    let others = file
+        .columns()
+        .iter()
+        .filter(|name| *name != csv.wanted() && !known.contains(name));
     let mut ignored = others.take(LISTED).map(shown).collect::<Vec<_>>().join(", ");
     if ignored.is_empty() {
         ignored.push_str("none");
@@ -306,7 +308,8 @@ fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Ran
         let [least, most] = [range.least, range.most].map(|number| number.map_or(String::new(), |n| n.to_string()));
         rows.push([shown(name), least, most, range.missing.to_string()]);
     }
-    let (what, wanted) = (csv.what(), csv.wanted());
+    let what = csv.what();
+    let wanted = csv.wanted();
     let mut lines = vec![format!("{first}; {what}: `{wanted}`; ignored: {ignored}")];
     lines.extend(aligned(&rows, &[1, 2, 3]));
     if names.len() > LISTED {
@@ -355,7 +358,8 @@ impl Truth {
         match self {
             Self::Labels(labels, texts) => labels.push(texts.number_of(text, row.line())?),
             Self::Numbers(numbers) => {
-                let (mean, std) = (csv.target_mean.unwrap_or(0.0), csv.target_std.unwrap_or(1.0));
+                let mean = csv.target_mean.unwrap_or(0.0);
+                let std = csv.target_std.unwrap_or(1.0);
                 let number = (row.number(column)?.unwrap_or_default() - mean) / std;
                 if !number.is_finite() {
                     let what = "the number to predict is too large after `target_mean` and `target_std`";
@@ -420,8 +424,12 @@ fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
     }
     csv.ignore.iter().try_for_each(|name| file.column(name).map(drop))?;
     let left_out: HashSet<&String> = csv.ignore.iter().collect();
-    let kept = |name: &&String| **name != csv.wanted() && !left_out.contains(name);
-    let names: Vec<String> = file.columns().iter().filter(kept).cloned().collect();
+    let names: Vec<String> = file
+        .columns()
+        .iter()
+        .filter(|name| **name != csv.wanted() && !left_out.contains(name))
+        .cloned()
+        .collect();
     // The second is how pandas names the first when it reads such a file.
     match names.iter().find(|name| ["", "Unnamed: 0"].contains(&name.as_str())) {
         None => Ok(names),

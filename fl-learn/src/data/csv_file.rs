@@ -17,13 +17,13 @@ use super::files::DataFile;
 const MAX_ROW: u64 = 16 * 1024 * 1024;
 
 /// A file of which one row at a time is read, and no more than [`MAX_ROW`] for it.
-struct Bounded {
+struct RowLimit {
     file: DataFile,
     /// Bytes that may still be read for the row.
     left: Rc<Cell<u64>>,
 }
 
-impl Read for Bounded {
+impl Read for RowLimit {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(out)?;
         match self.left.get().checked_sub(read as u64) {
@@ -43,7 +43,7 @@ impl Read for Bounded {
 pub(super) struct CsvFile {
     /// The path with the suffix that was found.
     pub(super) path: PathBuf,
-    reader: Reader<Bounded>,
+    reader: Reader<RowLimit>,
     left: Rc<Cell<u64>>,
     columns: Vec<String>,
     places: HashMap<String, usize>,
@@ -53,16 +53,14 @@ pub(super) struct CsvFile {
 
 impl CsvFile {
     /// Opens the file and reads the names of its columns.
-    ///
-    /// # Errors
-    /// `Missing` with `hint`, `Io`; `Malformed` if there is no header row or a column occurs twice.
     pub(super) fn open(path: &Path, delimiter: u8, hint: &str) -> Result<Self, Error> {
         let file = DataFile::open(path, hint)?;
-        let (path, left) = (file.path.clone(), Rc::new(Cell::new(MAX_ROW)));
+        let path = file.path.clone();
+        let left = Rc::new(Cell::new(MAX_ROW));
         let mut reader = ReaderBuilder::new()
             .delimiter(delimiter)
             .trim(Trim::All)
-            .from_reader(Bounded {
+            .from_reader(RowLimit {
                 file,
                 left: Rc::clone(&left),
             });
@@ -95,9 +93,6 @@ impl CsvFile {
     }
 
     /// Succeeds unless the file has one column that another usual delimiter would split; `todo` says what to do about that one.
-    ///
-    /// # Errors
-    /// `Malformed`.
     pub(super) fn expect_delimiter(&self, todo: impl Fn(&str) -> String) -> Result<(), Error> {
         let [only] = &self.columns[..] else { return Ok(()) };
         let count = |other: char| only.matches(other).count();
@@ -108,23 +103,18 @@ impl CsvFile {
         let Some(other) = best.filter(|&other| count(other) > 0) else {
             return Ok(());
         };
-        let (columns, other) = (count(other) + 1, other.to_string());
+        let columns = count(other) + 1;
+        let other = other.to_string();
         let why = format!("has one column, which {other:?} would split into {columns}");
         Err(Error::malformed(&self.path, format!("{why}; {}", todo(&other))))
     }
 
-    /// Names of the columns.
     pub(super) fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Position of the column `name`.
-    ///
-    /// # Errors
-    /// `Malformed`, listing the columns.
     pub(super) fn column(&self, name: &str) -> Result<usize, Error> {
         self.places.get(name).copied().ok_or_else(|| {
-            /// Columns that an error lists.
             const LISTED: usize = 20;
             let mut list = self.columns[..self.columns.len().min(LISTED)].join("`, `");
             if self.columns.len() > LISTED {
@@ -138,9 +128,6 @@ impl CsvFile {
 
     /// Gives each row to `read`. Reading continues after a fault, of `read` or of the row itself, such as another number of
     /// fields than the first line has.
-    ///
-    /// # Errors
-    /// `Io`; `Malformed` if the file cannot be decompressed.
     pub(super) fn each_row(
         &mut self,
         mut read: impl FnMut(Row<'_>, &mut Faults) -> Result<(), Fault>,
@@ -161,7 +148,6 @@ impl CsvFile {
     }
 }
 
-/// What is wrong in a line of a file.
 #[derive(Debug)]
 pub(super) struct Fault {
     line: u64,
@@ -171,7 +157,8 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(line: u64, what: impl Into<String>, todo: impl Into<String>) -> Self {
-        let (what, todo) = (what.into(), todo.into());
+        let what = what.into();
+        let todo = todo.into();
         Self { line, what, todo }
     }
 }
@@ -184,7 +171,6 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Faults that an error lists.
     const LISTED: usize = 10;
 
     pub(super) fn add(&mut self, fault: Fault) {
@@ -227,7 +213,6 @@ impl Faults {
     }
 }
 
-/// The first name that occurs twice.
 pub(super) fn repeated<T: Eq + Hash>(names: &[T]) -> Option<&T> {
     let mut seen = HashSet::with_capacity(names.len());
     names.iter().find(|name| !seen.insert(*name))
@@ -241,7 +226,6 @@ pub(super) fn short(text: &str) -> String {
     }
 }
 
-/// What to do about a column of texts.
 const ENCODE: &str = "encode texts as numbers, or leave the column out with `features` or `ignore`";
 
 /// One row of a file. Columns are given by their positions.
@@ -252,24 +236,16 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The field in `column`.
     pub(super) fn text(&self, column: usize) -> &'a str {
         self.record.get(column).unwrap_or_default()
     }
 
-    /// The integer in `column`.
-    ///
-    /// # Errors
-    /// If it is none, or out of the range of `T`.
     pub(super) fn integer<T: FromStr>(&self, column: usize) -> Result<T, Fault> {
         let parsed = self.text(column).parse();
         parsed.map_err(|_| self.wrong(format!("{}, which is no such integer", self.cell(column)), "correct it"))
     }
 
     /// The number in `column`; `None` if it is missing.
-    ///
-    /// # Errors
-    /// If it is none, or not finite as f32.
     pub(super) fn number(&self, column: usize) -> Result<Option<f32>, Fault> {
         let text = self.text(column);
         if self.is_missing(column) {
@@ -291,7 +267,6 @@ impl<'a> Row<'a> {
             .any(|text| self.text(column).eq_ignore_ascii_case(text))
     }
 
-    /// Name and content of a cell, for a person.
     pub(super) fn cell(&self, column: usize) -> String {
         let name = short(&self.columns[column]);
         match self.text(column) {
@@ -311,10 +286,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The fault of a row that cannot be read.
-///
-/// # Errors
-/// If the rest of the file cannot be read either.
 fn unreadable(path: &Path, error: &csv::Error) -> Result<Fault, Error> {
     let line = error.position().map_or(0, csv::Position::line);
     match error.kind() {

@@ -7,7 +7,6 @@ use super::error::Error;
 use super::features::Features;
 use super::input::{Input, Target};
 
-/// Most classes of a data set.
 pub(super) const MAX_CLASSES: usize = 256;
 
 /// Examples with what is to be predicted for each.
@@ -25,7 +24,6 @@ pub struct Dataset {
 /// What is to be predicted.
 #[derive(Debug, Clone, PartialEq)]
 enum Truth {
-    /// Class of each example.
     Classes(Vec<u8>),
     /// `[examples * count]`.
     Numbers(Vec<f32>),
@@ -203,7 +201,8 @@ impl Dataset {
         }
         let count = indices.len();
         let mut values = Vec::with_capacity(count * self.input.len());
-        let (mut classes, mut numbers) = (Vec::new(), Vec::new());
+        let mut classes = Vec::new();
+        let mut numbers = Vec::new();
         for index in indices {
             self.features.append(index as usize, self.input, &mut values);
             match &self.truth {
@@ -224,13 +223,15 @@ impl Dataset {
 
     /// A batch of texts. A short one is filled up with token 0, whose targets are ignored.
     fn texts(&self, indices: impl ExactSizeIterator<Item = u32>) -> Batch {
-        let (mut given, mut wanted) = (Vec::new(), Vec::new());
+        let mut given = Vec::new();
+        let mut wanted = Vec::new();
         if let Features::Text { tokens, pieces } = &self.features {
             let len = indices.len() * self.input.len();
             (given, wanted) = (Vec::with_capacity(len), Vec::with_capacity(len));
             for index in indices {
                 let piece = &pieces[index as usize];
-                let (from, to) = (piece.start as usize, piece.end as usize);
+                let from = piece.start as usize;
+                let to = piece.end as usize;
                 tokens.append(from - 1..to - 1, &mut given);
                 tokens.append(from..to, &mut wanted);
                 let filled = given.len() + self.input.len() - piece.len();
@@ -250,7 +251,8 @@ impl Dataset {
         match (&self.truth, &self.features) {
             (Truth::Classes(labels), _) => counts[usize::from(labels[index as usize])] += 1,
             (Truth::Text, Features::Text { tokens, pieces }) => {
-                let (piece, mut found) = (&pieces[index as usize], Vec::new());
+                let piece = &pieces[index as usize];
+                let mut found = Vec::new();
                 tokens.append(piece.start as usize..piece.end as usize, &mut found);
                 found.iter().for_each(|&token| counts[token as usize] += 1);
             }

@@ -79,7 +79,8 @@ impl Error {
         let mut reason = reason.into();
         // A cell or a key of the file that the reason quotes may be as long as the file.
         if reason.len() > LONGEST_REASON {
-            let (head, tail) = (LONGEST_REASON / 2, reason.len() - LONGEST_REASON / 2);
+            let head = LONGEST_REASON / 2;
+            let tail = reason.len() - LONGEST_REASON / 2;
             reason.replace_range(
                 reason.floor_char_boundary(head)..reason.ceil_char_boundary(tail),
                 " .. ",

@@ -21,7 +21,8 @@ pub struct Examples {
 /// Nothing of the examples themselves: they must not get into a log.
 impl fmt::Debug for Examples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, input) = (self.len(), self.input());
+        let count = self.len();
+        let input = self.input();
         f.debug_struct("Examples")
             .field("count", &count)
             .field("input", &input)
@@ -155,8 +156,8 @@ impl Examples {
     /// # Panics
     /// If a position is not below [`Examples::len`].
     pub fn batch(&self, positions: &[u32]) -> Batch {
-        let index = |&position: &u32| self.indices[position as usize];
-        self.set.batch(positions.iter().map(index))
+        self.set
+            .batch(positions.iter().map(|&position| self.indices[position as usize]))
     }
 }
 
@@ -180,9 +181,6 @@ impl ClientData {
     }
 
     /// The same examples in sets of their own, with the mean of each value over the training examples in place of NaN in both.
-    ///
-    /// # Errors
-    /// `Config` if no training example has a value.
     pub(super) fn filled(self) -> Result<Self, Error> {
         let mut sums = vec![(0.0f64, 0u32); self.train.input().len()];
         for position in 0..self.train.len() as u32 {
@@ -204,7 +202,8 @@ impl ClientData {
             .map(|&(sum, count)| (sum / f64::from(count)) as f32)
             .collect();
         let filled = |part: Examples| Examples::all(Arc::new(part.set.filled(&part.indices, &means)));
-        let (train, test) = (filled(self.train), filled(self.test));
+        let train = filled(self.train);
+        let test = filled(self.test);
         Ok(Self { train, test })
     }
 }

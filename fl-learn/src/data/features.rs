@@ -40,35 +40,36 @@ pub enum Features {
 
 impl Features {
     /// Number of values of all examples, as a model sees them.
-    ///
-    /// # Errors
-    /// `Config` if a scale is unusable, or a window or a piece of a text is not within what there is.
     pub(super) fn values(&self, input: Input) -> Result<usize, Error> {
         let refused = |why| Err(Error::config("features", why));
         match self {
             Self::Bytes { values, mean, std } => {
-                let usable = |s: &f32| s.is_finite() && *s > 0.0;
-                if mean.len() != input.shape[0] || std.len() != input.shape[0] || !std.iter().all(usable) {
+                if mean.len() != input.shape[0]
+                    || std.len() != input.shape[0]
+                    || !std.iter().all(|s| s.is_finite() && *s > 0.0)
+                {
                     return refused("need one mean and one positive deviation a channel");
                 }
                 Ok(values.len())
             }
             Self::Floats(values) => Ok(values.len()),
             Self::Windows { signals, starts, scale } => {
-                let ([channels, height, samples], rows) = (input.shape, signals.len() / scale.len().max(1));
+                let [channels, height, samples] = input.shape;
+                let rows = signals.len() / scale.len().max(1);
                 if scale.len() != channels || height != 1 || starts.iter().any(|&s| s as usize + samples > rows) {
                     return refused("need windows within the signals and a scale a channel");
                 }
                 Ok(starts.len() * input.len())
             }
             Self::Text { tokens, pieces } => {
-                let fits = |piece: &Range<u32>| {
-                    piece.start >= 1
-                        && !piece.is_empty()
-                        && piece.end as usize <= tokens.len()
-                        && piece.len() <= input.len()
-                };
-                if input.target != Target::NextToken || tokens.vocabulary() != input.classes || !pieces.iter().all(fits)
+                if input.target != Target::NextToken
+                    || tokens.vocabulary() != input.classes
+                    || !pieces.iter().all(|piece| {
+                        piece.start >= 1
+                            && !piece.is_empty()
+                            && piece.end as usize <= tokens.len()
+                            && piece.len() <= input.len()
+                    })
                 {
                     return refused("need pieces of the text, each of 1 token to the length of an example");
                 }
@@ -84,8 +85,10 @@ impl Features {
     pub(super) fn only(&self, indices: &[u32], input: Input) -> Self {
         let len = input.len();
         let ranges = || -> Vec<Range<usize>> {
-            let range = |&index: &u32| index as usize * len..(index as usize + 1) * len;
-            indices.iter().map(range).collect()
+            indices
+                .iter()
+                .map(|&index| index as usize * len..(index as usize + 1) * len)
+                .collect()
         };
         match self {
             Self::Bytes { values, mean, std } => Self::Bytes {
@@ -95,13 +98,19 @@ impl Features {
             },
             Self::Floats(values) => Self::Floats(gathered(values, &ranges())),
             Self::Windows { signals, starts, scale } => {
-                let (channels, samples) = (scale.len(), input.shape[2]);
-                let window = |&index: &u32| starts[index as usize] as usize..starts[index as usize] as usize + samples;
-                let own = Stretches::of(indices.iter().map(window));
-                let moved = |index: &u32| own.moved(starts[*index as usize] as usize) as u32;
+                let channels = scale.len();
+                let samples = input.shape[2];
+                let own = Stretches::of(
+                    indices
+                        .iter()
+                        .map(|&index| starts[index as usize] as usize..starts[index as usize] as usize + samples),
+                );
                 Self::Windows {
                     signals: gathered(signals, &own.scaled(channels)),
-                    starts: indices.iter().map(moved).collect(),
+                    starts: indices
+                        .iter()
+                        .map(|index| own.moved(starts[*index as usize] as usize) as u32)
+                        .collect(),
                     scale: scale.clone(),
                 }
             }
@@ -110,14 +119,16 @@ impl Features {
                 let covered =
                     |&index: &u32| pieces[index as usize].start as usize - 1..pieces[index as usize].end as usize;
                 let own = Stretches::of(indices.iter().map(covered));
-                let moved = |index: &u32| {
-                    let piece = &pieces[*index as usize];
-                    let start = own.moved(piece.start as usize - 1) as u32 + 1;
-                    start..start + piece.len() as u32
-                };
                 Self::Text {
                     tokens: tokens.only(&own.scaled(1)),
-                    pieces: indices.iter().map(moved).collect(),
+                    pieces: indices
+                        .iter()
+                        .map(|index| {
+                            let piece = &pieces[*index as usize];
+                            let start = own.moved(piece.start as usize - 1) as u32 + 1;
+                            start..start + piece.len() as u32
+                        })
+                        .collect(),
                 }
             }
         }
@@ -135,7 +146,8 @@ impl Features {
             Self::Bytes { values, mean, std } => {
                 let plane = len / input.shape[0].max(1);
                 for (bytes, (mean, std)) in values[range].chunks_exact(plane.max(1)).zip(mean.iter().zip(std)) {
-                    let (scale, shift) = (1.0 / (255.0 * std), -mean / std);
+                    let scale = 1.0 / (255.0 * std);
+                    let shift = -mean / std;
                     out.extend(bytes.iter().map(|&b| f32::from(b) * scale + shift));
                 }
             }

@@ -10,7 +10,6 @@ use md5::{Digest as _, Md5};
 use super::error::Error;
 use super::unpack::{Member, unpack, unpacked};
 
-/// Largest file that is fetched, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
 /// Time limit of connecting, and of the wait for a response.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,7 +38,7 @@ pub struct Public {
 
 /// What was done for one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fetched {
+pub enum FetchOutcome {
     /// The file was there with the right digest.
     Present,
     /// The file was downloaded; its length in bytes.
@@ -139,7 +138,7 @@ pub fn fetch(
     set: &Public,
     dir: &Path,
     progress: &mut dyn FnMut(&PublicFile, u64, Option<u64>),
-) -> Result<Vec<Fetched>, Error> {
+) -> Result<Vec<FetchOutcome>, Error> {
     fs::create_dir_all(dir).map_err(|error| Error::io(dir, &error))?;
     set.files.iter().map(|file| one(set, file, dir, progress)).collect()
 }
@@ -149,23 +148,23 @@ fn one(
     file: &PublicFile,
     dir: &Path,
     progress: &mut dyn FnMut(&PublicFile, u64, Option<u64>),
-) -> Result<Fetched, Error> {
+) -> Result<FetchOutcome, Error> {
     let path = dir.join(&file.name);
     let whole = unpacked(&file.holds, dir);
     if !file.holds.is_empty() && whole && !path.exists() {
-        return Ok(Fetched::Present);
+        return Ok(FetchOutcome::Present);
     }
     if File::open(&path).and_then(digest).is_ok_and(|md5| md5 == file.md5) {
         if !whole {
             unpack(&path, &file.holds, dir)?;
         }
-        return Ok(Fetched::Present);
+        return Ok(FetchOutcome::Present);
     }
     let side = dir.join(format!("{}.part", file.name));
     let fetched = download(set, file, dir, &side, progress);
     let done = fetched.and_then(|bytes| {
         fs::rename(&side, &path).map_err(|error| Error::io(&path, &error))?;
-        Ok(Fetched::Downloaded(bytes))
+        Ok(FetchOutcome::Downloaded(bytes))
     });
     if done.is_err() {
         // The side file may not exist.
@@ -196,7 +195,9 @@ fn download(
     let total = response.body().content_length();
     let mut body = response.body_mut().with_config().limit(MAX_BYTES).reader();
     let mut out = File::create(side).map_err(|error| Error::io(side, &error))?;
-    let (mut md5, mut bytes, mut buffer) = (Md5::new(), 0, vec![0; 64 * 1024]);
+    let mut md5 = Md5::new();
+    let mut bytes = 0;
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = body.read(&mut buffer).map_err(|error| failed(error.to_string()))?;
         if count == 0 {
@@ -240,7 +241,8 @@ fn instead(set: &Public, file: &PublicFile, dir: &Path, why: &str) -> String {
 }
 
 fn digest(mut file: File) -> std::io::Result<String> {
-    let (mut md5, mut buffer) = (Md5::new(), vec![0; 64 * 1024]);
+    let mut md5 = Md5::new();
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hex(&md5.finalize())),
@@ -303,9 +305,12 @@ mod tests {
         let set = set(&serve(b"hello", 5, 1), HELLO);
         let mut seen = Vec::new();
         let fetched = fetch(&set, dir.path(), &mut |_, bytes, total| seen.push((bytes, total))).unwrap();
-        assert_eq!(fetched, [Fetched::Downloaded(5)]);
+        assert_eq!(fetched, [FetchOutcome::Downloaded(5)]);
         assert_eq!(seen.last(), Some(&(5, Some(5))));
-        assert_eq!(fetch(&set, dir.path(), &mut |_, _, _| {}).unwrap(), [Fetched::Present]);
+        assert_eq!(
+            fetch(&set, dir.path(), &mut |_, _, _| {}).unwrap(),
+            [FetchOutcome::Present]
+        );
         assert_eq!(fs::read(dir.path().join("file.bin")).unwrap(), b"hello");
     }
 
@@ -351,16 +356,16 @@ mod tests {
         let (len, md5) = (body.len(), md5_of(&body));
         let set = archive(&serve(body, len, 1), &md5);
         let get = || fetch(&set, dir.path(), &mut |_, _, _| {});
-        assert_eq!(get().unwrap(), [Fetched::Downloaded(len as u64)]);
+        assert_eq!(get().unwrap(), [FetchOutcome::Downloaded(len as u64)]);
         assert_eq!(names(dir.path()), ["file.bin", "one.bin", "two.bin"]);
         assert_eq!(fs::read(dir.path().join("one.bin")).unwrap(), b"one");
         // The server answers once: what is missing now comes out of the archive.
         fs::remove_file(dir.path().join("two.bin")).unwrap();
-        assert_eq!(get().unwrap(), [Fetched::Present]);
+        assert_eq!(get().unwrap(), [FetchOutcome::Present]);
         assert_eq!(fs::read(dir.path().join("two.bin")).unwrap(), b"two");
         // And the files do without it.
         fs::remove_file(dir.path().join("file.bin")).unwrap();
-        assert_eq!(get().unwrap(), [Fetched::Present]);
+        assert_eq!(get().unwrap(), [FetchOutcome::Present]);
         assert_eq!(names(dir.path()), ["one.bin", "two.bin"]);
     }
 

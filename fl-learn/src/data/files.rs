@@ -23,10 +23,6 @@ pub(super) struct DataFile {
 
 impl DataFile {
     /// Opens `path`, or else `path` with the suffix `.gz` or `.xz`.
-    ///
-    /// # Errors
-    /// `Missing` with `hint` if there is none of the three, `Io` if a file cannot be opened, `Malformed` if this program cannot
-    /// decompress it.
     pub(super) fn open(path: &Path, hint: &str) -> Result<Self, Error> {
         for ending in ["", ".gz", ".xz"] {
             let mut name = path.as_os_str().to_owned();
@@ -55,9 +51,6 @@ impl DataFile {
     }
 
     /// The next `len` bytes, which are the file's `what`. Allocates as bytes arrive.
-    ///
-    /// # Errors
-    /// `Size` if the file ends before, `Malformed` if it cannot be decompressed, `Io` if it cannot be read.
     pub(super) fn take(&mut self, len: u64, what: &'static str) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         match self.reader.by_ref().take(len).read_to_end(&mut bytes) {
@@ -83,11 +76,9 @@ impl DataFile {
     }
 
     /// Everything up to the file's end, and the path that was found. Allocates as bytes arrive.
-    ///
-    /// # Errors
-    /// `Malformed` if there are more than `most` bytes, or the file cannot be decompressed; `Io` if it cannot be read.
     pub(super) fn all(self, most: u64) -> Result<(Vec<u8>, PathBuf), Error> {
-        let (path, mut bytes) = (self.path, Vec::new());
+        let path = self.path;
+        let mut bytes = Vec::new();
         match self.reader.take(most.saturating_add(1)).read_to_end(&mut bytes) {
             Ok(_) if bytes.len() as u64 <= most => Ok((bytes, path)),
             Ok(_) => Err(Error::malformed(
@@ -104,9 +95,6 @@ impl DataFile {
     }
 
     /// As [`DataFile::all`], without a byte order mark.
-    ///
-    /// # Errors
-    /// As [`DataFile::all`], and `Malformed` if the mark is not that of UTF-8.
     pub(super) fn text(self, most: u64) -> Result<(Vec<u8>, PathBuf), Error> {
         let (bytes, path) = self.all(most)?;
         match unmarked(bytes) {
@@ -117,9 +105,6 @@ impl DataFile {
 
     /// The next `len` bytes in pieces, which `each` converts; all but the last are [`PIECE`] long. Refuses a file that is not
     /// compressed and too short before the first piece.
-    ///
-    /// # Errors
-    /// As [`DataFile::take`], and those of `each`.
     pub(super) fn pieces(
         &mut self,
         len: u64,
@@ -155,9 +140,6 @@ impl DataFile {
     }
 
     /// Checks that the file ends after the `expected` bytes of `what`.
-    ///
-    /// # Errors
-    /// `Size` if bytes follow, `Malformed` if a compressed file's own checksum is missing or wrong.
     pub(super) fn finish(mut self, expected: u64, what: &'static str) -> Result<(), Error> {
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(()),
@@ -183,9 +165,9 @@ impl Read for DataFile {
 }
 
 /// A decompressor, whose panic on a damaged file is an error.
-struct Guarded<R>(R);
+struct PanicGuard<R>(R);
 
-impl<R: Read> Read for Guarded<R> {
+impl<R: Read> Read for PanicGuard<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         caught(|| self.0.read(out)).unwrap_or_else(|why| Err(io::Error::new(io::ErrorKind::InvalidData, why)))
     }
@@ -193,7 +175,7 @@ impl<R: Read> Read for Guarded<R> {
 
 fn decoder(path: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Ok(Box::new(Guarded(flate2::bufread::GzDecoder::new(file)))),
+        Some("gz") => Ok(Box::new(PanicGuard(flate2::bufread::GzDecoder::new(file)))),
         Some("xz") => xz(path, file),
         _ => Ok(Box::new(file)),
     }
@@ -201,7 +183,7 @@ fn decoder(path: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
 
 #[cfg(feature = "xz")]
 fn xz(_: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
-    Ok(Box::new(Guarded(lzma_rust2::XzReader::new(file, false))))
+    Ok(Box::new(PanicGuard(lzma_rust2::XzReader::new(file, false))))
 }
 
 #[cfg(not(feature = "xz"))]

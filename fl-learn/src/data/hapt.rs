@@ -30,7 +30,6 @@ const SCALE: [f32; 6] = [
 /// Most rows of a signal file: nearly six hours for each of 50 people.
 const MAX_ROWS: u64 = 50_000_000;
 
-/// Number of people.
 const PEOPLE: u8 = 30;
 
 const HINT: &str = "give the folder that holds `signals.i16.npy.xz` and `windows.tsv`";
@@ -136,10 +135,12 @@ fn rows(file: &mut DataFile) -> Result<u64, Error> {
 impl DataSet for Hapt {
     fn load(&self) -> Result<ClientData, Error> {
         let windows = read_hapt_windows(&self.dir)?;
-        let (mut train, mut test) = (Vec::new(), Vec::new());
+        let mut train = Vec::new();
+        let mut test = Vec::new();
         for activity in 0..12 {
-            let is_one = |&i: &u32| (windows.users[i as usize], windows.labels[i as usize]) == (self.user, activity);
-            let own: Vec<u32> = (0..windows.users.len() as u32).filter(is_one).collect();
+            let own: Vec<u32> = (0..windows.users.len() as u32)
+                .filter(|&i| (windows.users[i as usize], windows.labels[i as usize]) == (self.user, activity))
+                .collect();
             let (first, last) = own.split_at(own.len() - own.len() / 5);
             train.extend_from_slice(first);
             test.extend_from_slice(last);

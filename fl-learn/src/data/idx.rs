@@ -8,7 +8,7 @@ use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
-use super::part::{Held, shared_set};
+use super::part::{TestSource, shared_set};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
 
@@ -87,10 +87,11 @@ impl DataSet for Idx {
     fn load(&self) -> Result<ClientData, Error> {
         let read = |part: &str| {
             let file = |name: &str| self.dir.join(format!("{part}-{name}-ubyte"));
-            let pair = || read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10);
-            shared(format!("idx {part} {}", self.identity()), pair)
+            shared(format!("idx {part} {}", self.identity()), || {
+                read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10)
+            })
         };
-        self.part().of(read("train")?, Held::Stretch(read("t10k")?))
+        self.part().of(read("train")?, TestSource::Stretch(read("t10k")?))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -57,7 +57,7 @@ pub(crate) use error::told;
 pub use examples::{ClientData, Examples};
 pub use features::Features;
 #[cfg(feature = "download")]
-pub use fetch::{Fetched, Public, PublicFile, fetch};
+pub use fetch::{FetchOutcome, Public, PublicFile, fetch};
 pub use hapt::{Hapt, HaptWindows, read_hapt, read_hapt_windows};
 pub use idx::{Idx, read_idx, read_idx_pair};
 pub use images::Images;

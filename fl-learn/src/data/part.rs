@@ -40,7 +40,6 @@ macro_rules! shared_set {
         }
 
         impl $name {
-            /// What the client takes of the set.
             pub(crate) fn part(&self) -> $crate::data::part::Part<'_> {
                 $crate::data::part::Part {
                     client: self.client,
@@ -88,7 +87,6 @@ pub(crate) fn seed() -> u64 {
     42
 }
 
-/// What one client takes of a set.
 pub(crate) struct Part<'a> {
     pub(crate) client: u32,
     pub(crate) clients: u32,
@@ -99,18 +97,17 @@ pub(crate) struct Part<'a> {
 }
 
 /// Where the held-out examples come from.
-pub(crate) enum Held {
+pub(crate) enum TestSource {
     /// A set of their own, of which each client gets a contiguous stretch.
     Stretch(Arc<Dataset>),
     /// A set of their own, dealt to the clients in turn. Suits a set that is sorted by class.
     Dealt(Arc<Dataset>),
     /// This share of the client's part of the training set, drawn by the seed; of a text, its end.
     Share(f64),
-    /// There are none.
     None,
 }
 
-impl Held {
+impl TestSource {
     /// A `set` of its own, or else the share `test`.
     pub(crate) fn or_share(set: Option<Self>, test: Option<f64>) -> Self {
         set.or(test.map(Self::Share)).unwrap_or(Self::None)
@@ -118,8 +115,6 @@ impl Held {
 }
 
 impl Part<'_> {
-    /// # Errors
-    /// `Config` if a key is out of range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_client(self.client, self.clients)?;
         if self.limit == Some(0) {
@@ -129,10 +124,7 @@ impl Part<'_> {
     }
 
     /// The client's examples out of the whole set.
-    ///
-    /// # Errors
-    /// As [`share`].
-    pub(crate) fn of(&self, train: Arc<Dataset>, held: Held) -> Result<ClientData, Error> {
+    pub(crate) fn of(&self, train: Arc<Dataset>, held: TestSource) -> Result<ClientData, Error> {
         let Self {
             split,
             client,
@@ -147,23 +139,23 @@ impl Part<'_> {
             Target::Numbers => share_unlabelled((train.len(), false), split, client, clients, seed)?,
         };
         let test = match held {
-            Held::Stretch(test) => {
+            TestSource::Stretch(test) => {
                 let stretch: Vec<u32> = slice(test.len(), self.client, self.clients).map(|i| i as u32).collect();
                 Examples::new(test, stretch)?
             }
-            Held::Dealt(test) => {
+            TestSource::Dealt(test) => {
                 let every = self.clients.max(1) as usize;
                 let dealt: Vec<u32> = (self.client..test.len() as u32).step_by(every).collect();
                 Examples::new(test, dealt)?
             }
-            Held::Share(share) => {
+            TestSource::Share(share) => {
                 let held = match target {
                     Target::NextToken => hold_out_end(&mut mine, share),
                     _ => hold_out(&mut mine, share, Rng::of(&[self.seed, 7, u64::from(self.client)])),
                 };
                 Examples::new(train.clone(), held)?
             }
-            Held::None => Examples::new(train.clone(), Vec::new())?,
+            TestSource::None => Examples::new(train.clone(), Vec::new())?,
         };
         let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(ClientData {
@@ -195,9 +187,6 @@ fn hold_out_end(mine: &mut Vec<u32>, share: f64) -> Vec<u32> {
 }
 
 /// Succeeds if `test` is a share that can be held out, and is not given together with a test set, whose key is `files`.
-///
-/// # Errors
-/// `Config`.
 pub(crate) fn check_share(test: Option<f64>, files: Option<&'static str>) -> Result<(), Error> {
     match (test, files) {
         (Some(_), Some(files)) => Err(Error::config(
@@ -243,10 +232,10 @@ mod tests {
                 let split = Split::Dirichlet(0.5);
                 let part = Part { client, clients, split: &split, seed, limit: None, test_limit: None };
                 let held = match kind {
-                    0 => Held::Stretch(test.clone()),
-                    1 => Held::Dealt(test.clone()),
-                    2 => Held::Share(share),
-                    _ => Held::None,
+                    0 => TestSource::Stretch(test.clone()),
+                    1 => TestSource::Dealt(test.clone()),
+                    2 => TestSource::Share(share),
+                    _ => TestSource::None,
                 };
                 let data = part.of(train.clone(), held).unwrap();
                 prop_assert!(!data.train.is_empty());
@@ -293,7 +282,7 @@ mod tests {
                 limit: None,
                 test_limit: None,
             };
-            let data = part.of(sorted.clone(), Held::Dealt(sorted.clone())).unwrap();
+            let data = part.of(sorted.clone(), TestSource::Dealt(sorted.clone())).unwrap();
             assert_eq!(data.test.class_counts(), [5, 5]);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-/// A key that may hold a path.
 pub(super) trait MayBePath {
     fn path(&mut self) -> Option<&mut PathBuf>;
 }

@@ -87,7 +87,8 @@ impl DataSet for Roles {
         let vocabulary = Vocabulary::Characters;
         let names = vocabulary.of(&bytes, &path, None)?.0;
         let mut own = String::new();
-        let (mut train, mut test) = (Vec::new(), Vec::new());
+        let mut train = Vec::new();
+        let mut test = Vec::new();
         let mut begun = 0;
         for ranges in mine {
             let mut count = 0;
@@ -214,9 +215,6 @@ fn speeches(dir: &Path, text: &str) -> Result<BTreeMap<String, Vec<Range<usize>>
 }
 
 /// The speeches of the client's roles. Roles are ranked by their bytes, the largest first, and equal ones by name.
-///
-/// # Errors
-/// `Config` if there are fewer roles than the clients need.
 fn chosen<'a>(
     roles: &Roles,
     speeches: &'a BTreeMap<String, Vec<Range<usize>>>,

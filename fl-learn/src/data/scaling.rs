@@ -41,8 +41,6 @@ pub(super) struct Scaling<'a> {
 }
 
 impl Scaling<'_> {
-    /// # Errors
-    /// `Config` if a number is not finite, or a deviation not above 0.
     pub(super) fn check(self) -> Result<(), Error> {
         let bad = |numbers: Option<&Numbers>, good: fn(f32) -> bool| {
             numbers.is_some_and(|numbers| numbers.list().is_empty() || !numbers.list().iter().all(|&n| good(n)))
@@ -58,9 +56,6 @@ impl Scaling<'_> {
 
     /// Mean and deviation of each of `len` values, 0 and 1 where none are given; lists have `len` numbers, or one for each of
     /// `channels`. Shapes: `[len]` both.
-    ///
-    /// # Errors
-    /// `Config` if there is another number of them.
     pub(super) fn spread(self, channels: usize, len: usize) -> Result<(Vec<f32>, Vec<f32>), Error> {
         let plane = len / channels.max(1);
         let spread = |key, numbers: Option<&Numbers>, default| match numbers.map(Numbers::list) {
@@ -86,9 +81,6 @@ impl Scaling<'_> {
 
     /// Normalizes `values`. A list may have a number for each channel, or for each value of an example.
     /// Shapes: `values: [examples * input.len()]`.
-    ///
-    /// # Errors
-    /// `Config` if a list has another length, or a value is not finite after it.
     pub(super) fn apply(self, values: &mut [f32], input: Input) -> Result<(), Error> {
         if self.mean.is_none() && self.std.is_none() {
             return Ok(());

@@ -10,9 +10,6 @@ static SETS: Mutex<BTreeMap<String, Weak<Dataset>>> = Mutex::new(BTreeMap::new()
 
 /// The set with this `key`: one that another client of this process still holds, otherwise the result of `read`. Concurrent
 /// callers wait for the first. A set is freed with its last holder.
-///
-/// # Errors
-/// Those of `read`.
 pub(super) fn shared(key: String, read: impl FnOnce() -> Result<Dataset, Error>) -> Result<Arc<Dataset>, Error> {
     // A reader that panicked has not changed the table.
     let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,6 @@ impl DataSetInfo {
     }
 }
 
-/// Every data set of this crate.
 pub(crate) static DATA_SETS: &[DataSetInfo] = &[
     DataSetInfo::of::<Builtin>("builtin"),
     DataSetInfo::of::<Idx>("idx"),
@@ -192,7 +191,6 @@ impl PartialEq for DataSource {
     }
 }
 
-/// As it was given.
 impl Serialize for DataSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut table = serializer.serialize_map(Some(1))?;
@@ -201,7 +199,6 @@ impl Serialize for DataSource {
     }
 }
 
-/// One of the sets of this crate.
 impl<'de> Deserialize<'de> for DataSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let table = Value::deserialize(deserializer)?;

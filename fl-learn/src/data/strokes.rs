@@ -100,7 +100,8 @@ pub(super) fn rounded(stroke: &[Point]) -> Vec<Point> {
         return points;
     }
     for _ in 0..2 {
-        let (first, last) = (points[0], points[points.len() - 1]);
+        let first = points[0];
+        let last = points[points.len() - 1];
         let between = |a: Point, b: Point, t: f32| [a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])];
         let cut = points
             .windows(2)
@@ -115,10 +116,8 @@ pub(super) fn ink(image: &mut [f32], side: usize, points: &[Point], radius: f32)
     for pair in points.windows(2) {
         let reach = radius + 1.0;
         let range = |axis: usize| {
-            let (low, high) = (
-                pair[0][axis].min(pair[1][axis]) - reach,
-                pair[0][axis].max(pair[1][axis]) + reach,
-            );
+            let low = pair[0][axis].min(pair[1][axis]) - reach;
+            let high = pair[0][axis].max(pair[1][axis]) + reach;
             (low.max(0.0) as usize).min(side)..(high.max(0.0) as usize + 1).min(side)
         };
         for y in range(1) {
@@ -134,7 +133,8 @@ pub(super) fn ink(image: &mut [f32], side: usize, points: &[Point], radius: f32)
 
 /// Distance of `p` from the segment from `a` to `b`.
 fn distance(p: Point, a: Point, b: Point) -> f32 {
-    let (along, to) = ([b[0] - a[0], b[1] - a[1]], [p[0] - a[0], p[1] - a[1]]);
+    let along = [b[0] - a[0], b[1] - a[1]];
+    let to = [p[0] - a[0], p[1] - a[1]];
     let square = along[0] * along[0] + along[1] * along[1];
     let t = if square > 0.0 {
         ((to[0] * along[0] + to[1] * along[1]) / square).clamp(0.0, 1.0)

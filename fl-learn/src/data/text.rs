@@ -8,7 +8,7 @@ use super::error::Error;
 use super::examples::ClientData;
 use super::features::Features;
 use super::files::DataFile;
-use super::part::{Held, check_share, shared_set};
+use super::part::{TestSource, check_share, shared_set};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
 use super::tokens::{MAX_VOCABULARY, cut};
@@ -16,7 +16,6 @@ use super::vocabulary::Vocabulary;
 
 /// Most bytes of a text. Positions in a text fit 32 bits.
 pub(super) const MAX_TEXT: u64 = 1 << 30;
-/// Most tokens of an example.
 const MAX_LENGTH: u32 = 65_535;
 
 shared_set! {
@@ -46,10 +45,6 @@ fn length() -> u32 {
     64
 }
 
-/// Succeeds if examples can have `length` tokens.
-///
-/// # Errors
-/// `Config`.
 pub(super) fn check_length(length: u32) -> Result<(), Error> {
     if (1..=MAX_LENGTH).contains(&length) {
         return Ok(());
@@ -62,9 +57,13 @@ impl DataSet for Text {
     fn load(&self) -> Result<ClientData, Error> {
         let key = |part: &str| format!("text {part} {}", self.identity());
         let train = shared(key("train"), || read(self, &self.file, "`file` names it", None))?;
-        let test = |file| shared(key("test"), || read(self, file, "`test_file` names it", Some(&train)));
-        let held = self.test_file.as_deref().map(test).transpose()?.map(Held::Stretch);
-        self.part().of(train, Held::or_share(held, self.test))
+        let held = self
+            .test_file
+            .as_deref()
+            .map(|file| shared(key("test"), || read(self, file, "`test_file` names it", Some(&train))))
+            .transpose()?
+            .map(TestSource::Stretch);
+        self.part().of(train, TestSource::or_share(held, self.test))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -11,7 +11,6 @@ use super::error::Error;
 use super::files::DataFile;
 use super::tokens::{MAX_VOCABULARY, Tokens};
 
-/// Most bytes of a `tokenizer.json`.
 const MAX_FILE: u64 = 64 << 20;
 /// Longest `precompiled_charsmap`, in bytes of base64: sixteen characters that each become all of it take less than a gigabyte.
 const MAX_CHARSMAP: usize = 4 << 20;
@@ -20,7 +19,6 @@ const MAX_GROWTH: usize = 64;
 /// Pieces of a text that are tried before the whole, in bytes: where a character becomes a megabyte, few are enough.
 const TRIED: [usize; 2] = [16, 4096];
 
-/// A tokenizer that was read from a file.
 pub(crate) struct Tokenizer {
     inner: tokenizers::Tokenizer,
     path: PathBuf,
@@ -30,9 +28,6 @@ pub(crate) struct Tokenizer {
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, or that in the folder `path`.
-    ///
-    /// # Errors
-    /// `Malformed` if it is none; those of reading a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let path = if path.is_dir() {
             path.join("tokenizer.json")
@@ -41,7 +36,7 @@ impl Tokenizer {
         };
         let (bytes, path) = DataFile::open(&path, "`vocabulary.tokenizer` names it")?.text(MAX_FILE)?;
         let not_one = "not a tokenizer";
-        let trusted: Trusted =
+        let trusted: TextSteps =
             serde_json::from_slice(&bytes).map_err(|error| Error::malformed(&path, format!("{not_one}: {error}")))?;
         if !is_whole(&trusted.normalizer) {
             let why = format!(
@@ -113,7 +108,6 @@ impl Tokenizer {
         Ok(true)
     }
 
-    /// The text of some ids.
     pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
         guarded(&self.path, "cannot write a text", || self.inner.decode(ids, true))
     }
@@ -122,7 +116,7 @@ impl Tokenizer {
 /// The parts of the file whose lengths the library trusts.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Trusted {
+struct TextSteps {
     normalizer: Value,
     pre_tokenizer: Value,
     decoder: Value,

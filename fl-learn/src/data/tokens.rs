@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::error::Error;
 
-/// Most tokens of a vocabulary.
 pub(super) const MAX_VOCABULARY: usize = 1 << 20;
 
 /// Token ids below the size of a vocabulary, each in as few bytes as the vocabulary allows.
@@ -95,7 +94,6 @@ impl Tokens {
     }
 }
 
-/// The values of `ranges`, concatenated.
 pub(super) fn gathered<T: Copy>(values: &[T], ranges: &[Range<usize>]) -> Vec<T> {
     let mut out = Vec::with_capacity(ranges.iter().map(ExactSizeIterator::len).sum());
     ranges
@@ -107,7 +105,8 @@ pub(super) fn gathered<T: Copy>(values: &[T], ranges: &[Range<usize>]) -> Vec<T>
 /// Cuts the tokens of `stretch` into examples of `length` tokens: for each the tokens to predict, which follow the tokens that
 /// it is given. Every token but the first is predicted in exactly one example; the last example may be shorter.
 pub(super) fn cut(stretch: Range<u32>, length: usize) -> impl Iterator<Item = Range<u32>> {
-    let (end, length) = (stretch.end, length.clamp(1, u32::MAX as usize) as u32);
+    let end = stretch.end;
+    let length = length.clamp(1, u32::MAX as usize) as u32;
     let mut from = stretch.start.saturating_add(1);
     std::iter::from_fn(move || {
         let piece = from..from.saturating_add(length).min(end);

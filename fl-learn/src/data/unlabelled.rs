@@ -5,9 +5,6 @@ use super::split::{Split, assigned, check_share_of, drawn, slice};
 
 /// As [`share`](super::split::share), for `len` examples without classes. `is_text`: with [`Split::Iid`], each client gets one
 /// stretch of the text in place of examples drawn from all of it.
-///
-/// # Errors
-/// As [`share`](super::split::share), and `Config` if the split is one of classes.
 pub(super) fn share_unlabelled(
     (len, is_text): (usize, bool),
     split: &Split,
@@ -31,9 +28,6 @@ pub(super) fn share_unlabelled(
 
 impl Split {
     /// Succeeds if examples without classes, which a text has with `is_text`, can be split like this.
-    ///
-    /// # Errors
-    /// `Config` if the split shares out classes.
     pub(super) fn expect_without_classes(&self, is_text: bool) -> Result<(), Error> {
         if matches!(self, Self::Iid | Self::File(_)) {
             return Ok(());

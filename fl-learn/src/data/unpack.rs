@@ -38,11 +38,10 @@ impl Member {
 
 /// Whether all `members` are in `dir` with the right lengths.
 pub(super) fn unpacked(members: &[Member], dir: &Path) -> bool {
-    let is_there = |member: &Member| {
+    members.iter().all(|member| {
         let found = fs::metadata(dir.join(member.name()));
         found.is_ok_and(|found| found.is_file() && found.len() == member.bytes)
-    };
-    members.iter().all(is_there)
+    })
 }
 
 /// Unpacks `members` of the tar.gz `archive` into `dir`: all of them to side files first, then renamed.
@@ -52,11 +51,12 @@ pub(super) fn unpacked(members: &[Member], dir: &Path) -> bool {
 /// archive cannot be read or `dir` cannot be written. No side file remains then.
 pub(super) fn unpack(archive: &Path, members: &[Member], dir: &Path) -> Result<(), Error> {
     let side = |member: &Member| dir.join(format!("{}.part", member.name()));
-    let put = |member: &Member| {
-        let path = dir.join(member.name());
-        fs::rename(side(member), &path).map_err(|error| Error::io(&path, &error))
-    };
-    let done = write(archive, members, &side).and_then(|()| members.iter().try_for_each(put));
+    let done = write(archive, members, &side).and_then(|()| {
+        members.iter().try_for_each(|member| {
+            let path = dir.join(member.name());
+            fs::rename(side(member), &path).map_err(|error| Error::io(&path, &error))
+        })
+    });
     if done.is_err() {
         // Side files that were not written do not exist.
         members.iter().for_each(|member| drop(fs::remove_file(side(member))));

@@ -11,7 +11,6 @@ use super::paths::MayBePath;
 use super::tokenizer;
 use super::tokens::{MAX_VOCABULARY, Tokens};
 
-/// Most bytes of a vocabulary file.
 const MAX_FILE: u64 = 64 << 20;
 
 /// Follows every line of a text that is cut into words.
@@ -48,9 +47,6 @@ impl MayBePath for Vocabulary {
 
 impl Vocabulary {
     /// The tokens of the training file `text` at `path`, at most `size` words.
-    ///
-    /// # Errors
-    /// `Malformed` if the text is not UTF-8 but must be, or there are more than 2^20 tokens; those of reading a file.
     pub(super) fn of(&self, text: &[u8], path: &Path, size: Option<usize>) -> Result<Names, Error> {
         let too_many = |count: usize, what: &str| {
             let why =
@@ -112,7 +108,8 @@ impl Vocabulary {
         }
         // `of` has put both among the names.
         let id = |word: &str| ids.get(word).copied();
-        let (end, unknown) = (id(END_OF_LINE).unwrap_or(0), id(UNKNOWN).unwrap_or(0));
+        let end = id(END_OF_LINE).unwrap_or(0);
+        let unknown = id(UNKNOWN).unwrap_or(0);
         for line in text.lines() {
             for word in line.split_whitespace() {
                 tokens.push(id(word).unwrap_or(unknown))?;
@@ -153,7 +150,6 @@ fn by_frequency(counts: HashMap<&str, u64>, size: Option<usize>) -> Vec<String> 
     words.into_iter().map(|(word, _)| word.to_owned()).collect()
 }
 
-/// The words of the vocabulary file at `path`.
 fn listed(path: &Path) -> Result<Names, Error> {
     let (bytes, path) = DataFile::open(path, "`vocabulary.file` names it")?.text(MAX_FILE)?;
     let mut words: Vec<String> = Vec::new();

@@ -12,9 +12,9 @@ use super::info::{LearnerInfo, Make};
 use super::init;
 use super::opened::Source;
 use super::params::Params;
-use super::settings::Given;
+use super::settings::GivenSettings;
 use super::space::InSpace;
-use super::trained::Trained;
+use super::trained::TrainedModel;
 use crate::data::{ClientData, Input};
 use fl_client::DeviceChoice;
 use fl_client::Learner;
@@ -23,7 +23,10 @@ impl LearnerInfo {
     /// A program's own model.
     pub(crate) fn of_graph(
         name: &str,
-        make: impl Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync + 'static,
+        make: impl Fn(VarBuilder<'static>, Input, &GivenSettings<'_>) -> anyhow::Result<Box<dyn ModuleT>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self {
             name: Cow::Owned(name.to_owned()),
@@ -53,8 +56,8 @@ impl LearnerInfo {
         settings: &Table,
         device: DeviceChoice,
         data: ClientData,
-    ) -> anyhow::Result<Trained> {
-        let trained = Trained::new(self, settings, device, data)?;
+    ) -> anyhow::Result<TrainedModel> {
+        let trained = TrainedModel::new(self, settings, device, data)?;
         trained.try_out().with_context(|| format!("learner `{}`", self.name))?;
         Ok(trained)
     }

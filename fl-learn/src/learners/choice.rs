@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use super::info::LearnerInfo;
 use super::space::InSpace;
-use super::trained::Trained;
+use super::trained::TrainedModel;
 use super::{cnn, har, lenet, lora, lstm, mlp, resnet, transformer};
 use crate::data::{ClientData, Input};
 use fl_cli::task;
@@ -42,10 +42,6 @@ pub fn find(name: &str) -> Result<&'static LearnerInfo, Error> {
     among(LEARNERS, name)
 }
 
-/// The learner called `name` among `learners`.
-///
-/// # Errors
-/// `Config` if there is none, or more than one.
 fn among<'a>(learners: &'a [LearnerInfo], name: &str) -> Result<&'a LearnerInfo, Error> {
     let mut found = learners.iter().filter(|learner| learner.name == name);
     match (found.next(), found.next()) {
@@ -140,7 +136,7 @@ impl LearnerChoice {
     ///
     /// # Errors
     /// As there.
-    pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Trained> {
+    pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<TrainedModel> {
         self.info.build_trained(&self.settings, device, data)
     }
 
@@ -196,7 +192,6 @@ impl TryFrom<Value> for LearnerChoice {
     }
 }
 
-/// What a learner is written as.
 const FORMS: &str = "a learner is a name, or { name = \"transformer\", layers = 4 } with its settings";
 
 impl From<LearnerChoice> for Value {

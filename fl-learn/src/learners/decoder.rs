@@ -9,7 +9,6 @@ use super::init::normal;
 use super::projection::Projection;
 use crate::ops::{self, Angles, Heads, Tape};
 
-/// The kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Style {
@@ -47,16 +46,9 @@ pub(super) struct Shape {
 
 /// Where a decoder's tensors come from.
 pub(super) trait Tensors {
-    /// The tensor `name`.
-    ///
-    /// # Errors
-    /// If there is none of this shape.
     fn tensor(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Tensor>;
 
     /// The linear layer `name`; its weight is `[outputs, inputs]`, or `[inputs, outputs]` if `inputs_first`.
-    ///
-    /// # Errors
-    /// As [`Tensors::tensor`].
     fn projection(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {
         let LayerShape { inputs, outputs, .. } = layer;
         let shape = if layer.inputs_first {
@@ -72,7 +64,6 @@ pub(super) trait Tensors {
     }
 }
 
-/// A linear layer of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LayerShape {
     pub(super) inputs: usize,
@@ -105,8 +96,6 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// # Errors
-    /// As [`Tensors::tensor`].
     pub(super) fn new(shape: Shape, tensors: &mut dyn Tensors) -> Result<Self> {
         let table = [shape.vocabulary, shape.width];
         let init = normal(DEVIATION);
@@ -142,18 +131,12 @@ impl Decoder {
     }
 
     /// Logits. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, vocabulary]`, before softmax.
-    ///
-    /// # Errors
-    /// If a text is longer than there are positions, or a token is not in the vocabulary.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let h = self.states(tape, x)?;
         self.output.forward(tape, &h)
     }
 
     /// Mean loss of `labels`, one for each token.
-    ///
-    /// # Errors
-    /// As [`Decoder::forward`]; if a label is not in the vocabulary.
     pub(super) fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
         let h = self.states(tape, x)?;
         self.output.cross_entropy(tape, &h, labels)
@@ -217,7 +200,6 @@ struct Block {
     feed: FeedForward,
 }
 
-/// The layers that make queries, keys and values.
 #[derive(Debug)]
 enum Queries {
     Packed(Projection),
@@ -242,8 +224,10 @@ impl Block {
         };
         let gpt2 = shape.style == Style::Gpt2;
         let name = |gpt2, llama| format!("{prefix}.{}", shape.style.name(gpt2, llama));
-        let (width, wide) = (shape.width, shape.heads * shape.head);
-        let (narrow, units) = (shape.key_heads * shape.head, shape.feed_forward);
+        let width = shape.width;
+        let wide = shape.heads * shape.head;
+        let narrow = shape.key_heads * shape.head;
+        let units = shape.feed_forward;
         // What is added to the residual stream starts smaller in the style of GPT-2, as there are 2 such layers a block.
         let residual = match gpt2 {
             true => DEVIATION / (2.0 * shape.layers as f64).sqrt(),
@@ -296,7 +280,8 @@ impl Block {
     }
 
     fn forward(&self, tape: &mut Tape, x: &Tensor, place: Place<'_>) -> Result<Tensor> {
-        let (eps, dropout) = (place.shape.eps, place.shape.dropout);
+        let eps = place.shape.eps;
+        let dropout = place.shape.dropout;
         let h = self.attention_norm.forward(tape, x, eps)?;
         let h = self.queries.attend(tape, &h, place)?;
         let h = self.attention_out.forward(tape, &h)?;
@@ -324,7 +309,9 @@ impl Queries {
                 ops::attention_packed(tape, &packed, heads)
             }
             Self::Separate([q, k, v]) => {
-                let (mut q, mut k, v) = (q.forward(tape, x)?, k.forward(tape, x)?, v.forward(tape, x)?);
+                let mut q = q.forward(tape, x)?;
+                let mut k = k.forward(tape, x)?;
+                let v = v.forward(tape, x)?;
                 if let Some(angles) = place.angles {
                     q = ops::rotary(tape, &q, angles, place.len)?;
                     k = ops::rotary(tape, &k, angles, place.len)?;
@@ -344,7 +331,8 @@ impl FeedForward {
                 down.forward(tape, &h)
             }
             Self::Gated { gate, up, down } => {
-                let (gate, up) = (gate.forward(tape, x)?, up.forward(tape, x)?);
+                let gate = gate.forward(tape, x)?;
+                let up = up.forward(tape, x)?;
                 let h = ops::silu_gate(tape, &gate, &up)?;
                 down.forward(tape, &h)
             }

@@ -5,7 +5,6 @@ use candle_core::{Result, Tensor, Var};
 use crate::data::Rng;
 use crate::ops::with_values;
 
-/// Tensors that are tried, at most.
 const MOST: usize = 24;
 /// Change of the loss that a step is made for, relative to the loss.
 const CHANGE: f64 = 0.01;
@@ -19,9 +18,6 @@ const NOISE: f64 = 2e-6;
 /// The places of tensors whose slope is wrong, and how many times the right one it is. The step of a trial is along the gradient
 /// that is claimed, or where it is zero along a drawn direction. `loss`: of the present values. The values are what they were
 /// afterwards.
-///
-/// # Errors
-/// As `loss`.
 pub(super) fn wrong(
     vars: &[Var],
     grads: &[Tensor],
@@ -37,7 +33,8 @@ pub(super) fn wrong(
         if claimed > 0.0 {
             direction.iter_mut().for_each(|value| *value /= claimed as f32);
         } else {
-            let (mut rng, scale) = (Rng::of(&[at as u64, 9]), 1.0 / (before.len().max(1) as f32).sqrt());
+            let mut rng = Rng::of(&[at as u64, 9]);
+            let scale = 1.0 / (before.len().max(1) as f32).sqrt();
             direction
                 .iter_mut()
                 .for_each(|value| *value = if rng.bits() & 1 == 0 { scale } else { -scale });

@@ -7,9 +7,6 @@ use fl_proto::caught;
 use crate::ops;
 
 /// Opens the device. `Auto` logs why it falls back to the CPU.
-///
-/// # Errors
-/// If a GPU is requested and this program or this machine has none.
 pub(super) fn open(device: DeviceChoice) -> anyhow::Result<Device> {
     match device {
         DeviceChoice::Cpu => Ok(Device::Cpu),
@@ -42,9 +39,6 @@ fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T>) -> Result<T, Strin
 }
 
 /// The device that would be used, and why it is not a GPU if this program could use one.
-///
-/// # Errors
-/// As for a learner that is built: a GPU is asked for, and cannot be used.
 pub(crate) fn found(device: DeviceChoice) -> anyhow::Result<(&'static str, Option<String>)> {
     let gpu = |at| cuda(at).err();
     match device {

@@ -24,13 +24,10 @@ pub(super) struct ModelBatch {
 }
 
 impl ModelBatch {
-    /// The examples at `positions`.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub(super) fn of(examples: &Examples, positions: &[u32], device: &Device) -> Result<Self> {
         let batch = examples.batch(positions);
-        let (count, [channels, height, width]) = (positions.len(), examples.input().shape);
+        let count = positions.len();
+        let [channels, height, width] = examples.input().shape;
         let x = match batch.values {
             Values::Numbers(values) => Tensor::from_vec(values, (count, channels, height, width), device)?,
             Values::Tokens(tokens) => Tensor::from_vec(tokens, (count, width), &Device::Cpu)?,
@@ -43,9 +40,6 @@ impl ModelBatch {
 
     /// Mean loss over the targets, a scalar: cross-entropy in nats of classes and tokens, squared error of numbers.
     /// Shapes: `logits: [batch, classes]`, `[batch * tokens, vocabulary]` or `[batch, count]`.
-    ///
-    /// # Errors
-    /// If the logits have another shape, or the device fails.
     pub(super) fn loss(&self, tape: &mut Tape, logits: &Tensor) -> Result<Tensor> {
         match &self.targets {
             Targets::Classes(labels) => cross_entropy(tape, logits, labels),
@@ -53,10 +47,6 @@ impl ModelBatch {
         }
     }
 
-    /// The loss of what `model` predicts, as [`ModelBatch::loss`].
-    ///
-    /// # Errors
-    /// As [`ModelBatch::loss`].
     pub(super) fn loss_of(&self, tape: &mut Tape, model: &dyn Model) -> Result<Tensor> {
         match &self.targets {
             Targets::Classes(labels) => model.cross_entropy(tape, &self.x, labels),
@@ -78,9 +68,6 @@ impl ModelBatch {
 
 /// Evaluates `model` on `examples`; `None` if there are none. The loss of a text is the mean over its tokens, so that
 /// its exponential is the perplexity.
-///
-/// # Errors
-/// If `progress` asks to stop, or the device fails.
 pub(super) fn evaluate(
     model: &dyn Model,
     examples: &Examples,
@@ -92,7 +79,8 @@ pub(super) fn evaluate(
     }
     let positions: Vec<u32> = (0..examples.len() as u32).collect();
     let mut pieces = Pieces::new(at_once(examples.input()), "evaluation");
-    let (mut sums, mut rest) = (Sums::default(), positions.as_slice());
+    let mut sums = Sums::default();
+    let mut rest = positions.as_slice();
     while !rest.is_empty() {
         if progress.stopped() {
             bail!("the evaluation was stopped");
@@ -121,7 +109,6 @@ fn at_once(input: Input) -> usize {
 #[derive(Default)]
 struct Sums {
     targets: u64,
-    /// Loss of all targets.
     loss: f64,
     correct: u64,
     /// Numbers that were predicted, and the sum of the absolute differences.
@@ -198,7 +185,7 @@ mod tests {
 
     use fl_proto::{Length, Training};
 
-    use super::super::{LearnerChoice, Trained, find};
+    use super::super::{LearnerChoice, TrainedModel, find};
     use super::*;
     use crate::data::{ClientData, Dataset, Features, Rng, Tokens};
     use fl_client::DeviceChoice;
@@ -290,7 +277,8 @@ mod tests {
             train: sums(200),
             test: sums(60),
         };
-        let mut learner = Trained::new(find("mlp").unwrap(), &toml::Table::new(), DeviceChoice::Cpu, data).unwrap();
+        let mut learner =
+            TrainedModel::new(find("mlp").unwrap(), &toml::Table::new(), DeviceChoice::Cpu, data).unwrap();
         // Zeros predict zeros.
         let zero = learner.evaluate().unwrap().unwrap();
         let (positions, test) = ((0..60).collect::<Vec<u32>>(), sums(60));

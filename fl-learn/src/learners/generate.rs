@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use candle_core::{Device, Tensor};
 
-use super::trained::Trained;
+use super::trained::TrainedModel;
 use crate::data::{Rng, Target};
 use crate::ops::Tape;
 
@@ -16,7 +16,7 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-impl Trained {
+impl TrainedModel {
     /// The `count` tokens that follow `prompt`. Each is predicted from as many tokens before it as the model was built for.
     ///
     /// # Errors
@@ -29,7 +29,8 @@ impl Trained {
         );
         ensure!(!prompt.is_empty(), "the prompt is empty; give at least one token");
         let window = input.shape[2];
-        let (mut tokens, mut rng) = (prompt.to_vec(), Rng::new(sampling.seed));
+        let mut tokens = prompt.to_vec();
+        let mut rng = Rng::new(sampling.seed);
         let opened = self.open_untracked()?;
         for _ in 0..count {
             let seen = &tokens[tokens.len().saturating_sub(window)..];
@@ -44,7 +45,6 @@ impl Trained {
     }
 }
 
-/// The index of the token that is chosen.
 fn choose(logits: &[f32], temperature: f64, rng: &mut Rng) -> u32 {
     let best = logits
         .iter()

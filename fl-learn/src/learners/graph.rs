@@ -11,7 +11,7 @@ use fl_proto::caught;
 use super::examples::ModelBatch;
 use super::info::{GraphModel, MakeGraph};
 use super::model::Model;
-use super::settings::Given;
+use super::settings::GivenSettings;
 use crate::data::{Input, Rng, Target};
 use crate::ops::{self, Tape};
 
@@ -43,7 +43,8 @@ impl Graph {
         let out = caught(|| self.module.forward_t(x, seed.is_some()));
         let out = out.map_err(|why| Error::msg(format!("the model panicked: {why}")))??;
         drop(drawing);
-        let (batch, tokens) = (x.dim(0)?, x.dim(1)?);
+        let batch = x.dim(0)?;
+        let tokens = x.dim(1)?;
         let wanted = match self.input.target {
             Target::NextToken => [batch * tokens, self.input.classes],
             Target::Class | Target::Numbers => [batch, self.input.classes],
@@ -53,7 +54,9 @@ impl Graph {
             _ => out,
         };
         if flat.dims() != wanted || flat.dtype() != DType::F32 {
-            let (dtype, found, given) = (flat.dtype(), flat.dims(), x.dims());
+            let dtype = flat.dtype();
+            let found = flat.dims();
+            let given = x.dims();
             bail!("the model returns {dtype:?} {found:?} for examples of {given:?}; the data needs F32 {wanted:?}");
         }
         Ok(flat)
@@ -79,12 +82,16 @@ impl Graph {
     }
 }
 
-/// A closure of a registry.
 impl<F> MakeGraph for F
 where
-    F: Fn(VarBuilder<'static>, Input, &Given<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync,
+    F: Fn(VarBuilder<'static>, Input, &GivenSettings<'_>) -> anyhow::Result<Box<dyn ModuleT>> + Send + Sync,
 {
-    fn make(&self, vb: VarBuilder<'static>, input: Input, given: &Given<'_>) -> anyhow::Result<Box<dyn GraphModel>> {
+    fn make(
+        &self,
+        vb: VarBuilder<'static>,
+        input: Input,
+        given: &GivenSettings<'_>,
+    ) -> anyhow::Result<Box<dyn GraphModel>> {
         let device = vb.device().clone();
         let module = self(vb, input, given)?;
         Ok(Box::new(Graph { module, input, device }))
@@ -137,7 +144,8 @@ impl GraphModel for Graph {
         for (at, buffer) in buffers.iter().enumerate() {
             let mut own = values(&before[at])?;
             for (place, own) in own.iter_mut().enumerate() {
-                let (a, s) = (first[at][place], begun[at][place]);
+                let a = first[at][place];
+                let s = begun[at][place];
                 let b = (second[at][place] - a) / s;
                 // With `b` = 1, the module has left it alone.
                 if b != 1.0 {

@@ -10,7 +10,7 @@ use toml::Table;
 
 use super::examples::ModelBatch;
 use super::model::{BoxedModel, Model};
-use super::settings::{Checked, Given};
+use super::settings::{CheckResult, GivenSettings};
 use crate::data::Input;
 
 /// A row of [`LEARNERS`](super::LEARNERS).
@@ -23,7 +23,7 @@ pub struct LearnerInfo {
     /// Shape and classes of the examples that the model is usually trained on, if there are such.
     pub input: Option<Input>,
     /// Succeeds if the model has these settings.
-    pub(super) check: fn(&Table) -> Checked,
+    pub(super) check: fn(&Table) -> CheckResult,
     /// Settings that name a file or folder.
     pub(super) paths: &'static [&'static str],
     pub(super) make: Make,
@@ -41,14 +41,18 @@ pub(super) enum Make {
 
 /// Makes a program's own model, for these settings, on the thread that uses it.
 pub(super) trait MakeGraph: Send + Sync {
-    fn make(&self, vb: VarBuilder<'static>, input: Input, given: &Given<'_>) -> anyhow::Result<Box<dyn GraphModel>>;
+    fn make(
+        &self,
+        vb: VarBuilder<'static>,
+        input: Input,
+        given: &GivenSettings<'_>,
+    ) -> anyhow::Result<Box<dyn GraphModel>>;
 }
 
-/// A model on candle's graph.
 pub(super) trait GraphModel: Model {
     fn as_model(&self) -> &dyn Model;
 
-    /// As [`Opened::gradients`](super::opened::Opened::gradients).
+    /// As [`OpenModel::gradients`](super::opened::OpenModel::gradients).
     fn gradients(
         &self,
         batch: &ModelBatch,
@@ -57,7 +61,7 @@ pub(super) trait GraphModel: Model {
         seed: u64,
     ) -> Result<(Tensor, Vec<Option<Tensor>>)>;
 
-    /// As [`Opened::measured`](super::opened::Opened::measured).
+    /// As [`OpenModel::measured`](super::opened::OpenModel::measured).
     fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>>;
 }
 

@@ -62,7 +62,8 @@ pub(super) fn fill(layout: &Layout, inits: &[Init], seed: u64) -> Vec<f32> {
             .name
             .bytes()
             .fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
-        let (mut rng, shape) = (Rng::of(&[seed, name]), Shape::from(tensor.shape.as_slice()));
+        let mut rng = Rng::of(&[seed, name]);
+        let shape = Shape::from(tensor.shape.as_slice());
         weights.extend((0..tensor.len).map(|_| draw(*init, &shape, &mut rng)));
     }
     weights

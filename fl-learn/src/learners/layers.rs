@@ -18,7 +18,8 @@ pub(super) struct Conv {
 
 impl Conv {
     pub(super) fn image(p: &VarBuilder<'_>, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
-        let (pad, pool) = ([pad, pad], [pool, pool]);
+        let pad = [pad, pad];
+        let pool = [pool, pool];
         Self::new(p, name, &shape, Window { stride: 1, pad, pool })
     }
 
@@ -29,12 +30,14 @@ impl Conv {
         stride: usize,
         pool: usize,
     ) -> Result<Self> {
-        let (pad, pool) = ([0, 0], [1, pool]);
+        let pad = [0, 0];
+        let pool = [1, pool];
         Self::new(p, name, &shape, Window { stride, pad, pool })
     }
 
     fn new(p: &VarBuilder<'_>, name: &str, shape: &[usize], window: Window) -> Result<Self> {
-        let (p, init) = (p.pp(name), fan_in(shape[1..].iter().product()));
+        let p = p.pp(name);
+        let init = fan_in(shape[1..].iter().product());
         Ok(Self {
             weight: p.get_with_hints(shape, "weight", init)?,
             bias: p.get_with_hints(shape[0], "bias", init)?,
@@ -61,7 +64,8 @@ pub(super) struct Linear {
 
 impl Linear {
     pub(super) fn new(p: &VarBuilder<'_>, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
-        let (p, init) = (p.pp(name), fan_in(inputs));
+        let p = p.pp(name);
+        let init = fan_in(inputs);
         Ok(Self {
             weight: p.get_with_hints((outputs, inputs), "weight", init)?,
             bias: p.get_with_hints(outputs, "bias", init)?,
@@ -120,9 +124,6 @@ impl Model for FeedForward {
 }
 
 /// Output extent of a valid convolution with a kernel of `kernel`, followed by a pool of `pool`.
-///
-/// # Errors
-/// If the output is empty.
 pub(super) fn left(len: usize, kernel: usize, pool: usize) -> Result<usize> {
     match len.checked_sub(kernel - 1).map(|out| out / pool) {
         Some(out) if out > 0 => Ok(out),

@@ -23,10 +23,6 @@ pub(super) struct Gradients {
 /// Trains `vars` as `plan` says. `names`: one for each of `vars`. `gradients` takes the positions of some examples and a
 /// seed. A call that fails must change nothing: if the device is out of memory, the piece is halved and computed again,
 /// with the seed that it has with this `micro_batch`.
-///
-/// # Errors
-/// As `gradients`; if the device is out of memory for one example, a loss is not finite, or `plan.progress` asks to
-/// stop.
 pub(super) fn train(
     plan: &FitPlan,
     names: &[&str],
@@ -50,7 +46,9 @@ pub(super) fn train(
         .then(|| SquaredGradients::zeros(vars))
         .transpose()?;
 
-    let (mut order, mut loss, mut seen) = (Vec::new(), 0.0, 0u64);
+    let mut order = Vec::new();
+    let mut loss = 0.0;
+    let mut seen = 0u64;
     plan.progress.set(0, steps);
     for step in 0..steps {
         if plan.progress.stopped() {
@@ -135,7 +133,6 @@ fn accumulated(
     Ok(all)
 }
 
-/// Steps of one round.
 fn steps(training: &Training, per_epoch: u64) -> u64 {
     match training.length {
         Length::Epochs(epochs) => u64::from(epochs) * per_epoch,

@@ -16,7 +16,7 @@ use super::info::{LearnerInfo, Make, TEXT};
 use super::init::fan_in;
 use super::model::Model;
 use super::projection::{Adapter, Projection};
-use super::settings::{self, Checked, Settings, probability, within};
+use super::settings::{self, CheckResult, Settings, probability, within};
 use crate::data::{Examples, Input, Target, Tokenizer};
 use crate::ops::{self, Tape};
 
@@ -97,7 +97,7 @@ impl LoraSettings {
 }
 
 impl Settings for LoraSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         within("rank", self.rank, 1, 1 << 12)?;
         probability("dropout", self.dropout)?;
         if !(self.alpha() > 0.0 && self.alpha() <= 1e6) {
@@ -180,7 +180,8 @@ impl Model for Lora {
     }
 
     fn suits(&self, data: &Examples) -> anyhow::Result<()> {
-        let (folder, names) = (&self.folder, data.class_names());
+        let folder = &self.folder;
+        let names = data.class_names();
         // Bytes have no names. Neither have tokens that a program drew or read as numbers; those are the caller's.
         let has_text = !names.is_empty() || data.input().classes == BYTES;
         // A model without this file has its tokens in another form, which cannot be compared.
@@ -206,7 +207,6 @@ impl Model for Lora {
     }
 }
 
-/// Size of the vocabulary of bytes.
 const BYTES: usize = 256;
 
 /// The names of adapters in PEFT's files.
@@ -254,8 +254,11 @@ impl Tensors for BaseAndAdapters<'_> {
             .bias
             .then(|| self.tensor(&format!("{name}.bias"), &[outputs], ZERO));
         let projection = Projection::new(weight, bias.transpose()?, inputs_first);
-        let is_target = |target: &String| name == target || name.ends_with(&format!(".{target}"));
-        if !self.targets.iter().any(is_target) {
+        if !self
+            .targets
+            .iter()
+            .any(|target| name == target || name.ends_with(&format!(".{target}")))
+        {
             return Ok(projection);
         }
         let rank = self.settings.rank;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::info::{LearnerInfo, Make, TEXT};
 use super::init::{fan_in, uniform};
 use super::model::Model;
-use super::settings::{self, Checked, Settings, probability, within};
+use super::settings::{self, CheckResult, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, LstmWeights, Tape};
 
@@ -57,7 +57,7 @@ impl LstmSettings {
 }
 
 impl Settings for LstmSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         within("layers", self.layers, 1, 64)?;
         within("hidden", self.hidden, 1, 1 << 16)?;
         within("embedding", self.embedding(), 1, 1 << 16)?;
@@ -86,7 +86,8 @@ impl Lstm {
         if input.target != Target::NextToken {
             bail!("expects texts, not examples of {:?}", input.shape);
         }
-        let (vocabulary, hidden) = (input.classes, settings.hidden);
+        let vocabulary = input.classes;
+        let hidden = settings.hidden;
         let near_zero = uniform(0.1);
         let embedding = p.get_with_hints((vocabulary, settings.embedding()), "encoder.weight", near_zero)?;
         let mut layers = Vec::with_capacity(settings.layers);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::info::{DIGITS, LearnerInfo, Make};
 use super::layers::FeedForward;
-use super::settings::{self, Checked, Settings, within};
+use super::settings::{self, CheckResult, Settings, within};
 use crate::data::{Input, Target};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
@@ -34,7 +34,7 @@ impl Default for MlpSettings {
 }
 
 impl Settings for MlpSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         within("hidden", self.hidden.len(), 0, 16).map_err(|why| format!("the number of layers in {why}"))?;
         self.hidden
             .iter()

@@ -41,8 +41,8 @@ pub(crate) use device::found;
 pub use generate::Sampling;
 pub use graph::{Dropout, max_pool2d};
 pub use info::LearnerInfo;
-pub use settings::Given;
-pub use trained::Trained;
+pub use settings::GivenSettings;
+pub use trained::TrainedModel;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,6 @@ use candle_core::{Result, Tensor};
 use crate::data::Examples;
 use crate::ops::{self, Tape};
 
-/// A model that a learner keeps.
 pub(super) type BoxedModel = Box<dyn Model + Send>;
 
 /// A model: layers, and how an example passes through them.

@@ -10,7 +10,7 @@ use super::examples::ModelBatch;
 use super::info::{GraphModel, LearnerInfo, Make, MakeGraph};
 use super::model::{BoxedModel, Model};
 use super::params::Params;
-use super::settings::Given;
+use super::settings::GivenSettings;
 use crate::data::Input;
 use crate::ops::Tape;
 
@@ -22,7 +22,6 @@ pub(super) enum Source {
     Made(Recipe),
 }
 
-/// How a program's own model is made.
 pub(super) struct Recipe {
     make: Arc<dyn MakeGraph>,
     settings: Table,
@@ -31,9 +30,6 @@ pub(super) struct Recipe {
 
 impl Source {
     /// Makes the model of `learner` for the first time, with its tensors in `params`.
-    ///
-    /// # Errors
-    /// If the model does not suit the input, or cannot be made.
     pub(super) fn new(learner: &LearnerInfo, settings: &Table, input: Input, params: &Params) -> anyhow::Result<Self> {
         match &learner.make {
             Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
@@ -50,29 +46,26 @@ impl Source {
     }
 
     /// The model, for this thread. `trains`: whether its gradients are wanted.
-    ///
-    /// # Errors
-    /// If it cannot be made, or is another one than at first.
-    pub(super) fn open(&self, params: &Params, trains: bool) -> anyhow::Result<Opened<'_>> {
+    pub(super) fn open(&self, params: &Params, trains: bool) -> anyhow::Result<OpenModel<'_>> {
         match self {
-            Self::Kept(model) => Ok(Opened::Kept(model.as_ref())),
-            Self::Made(recipe) => Ok(Opened::Made(recipe.graph(params, trains)?)),
+            Self::Kept(model) => Ok(OpenModel::Kept(model.as_ref())),
+            Self::Made(recipe) => Ok(OpenModel::Made(recipe.graph(params, trains)?)),
         }
     }
 }
 
 impl Recipe {
     fn graph(&self, params: &Params, trains: bool) -> anyhow::Result<Box<dyn GraphModel>> {
-        let make = || {
+        let made = caught(|| {
             let build = if trains { Params::build } else { Params::build_untracked };
             build(params, |vb| {
-                let given = Given::new(&self.settings);
+                let given = GivenSettings::new(&self.settings);
                 let graph = self.make.make(vb, self.input, &given)?;
                 given.finish()?;
                 Ok(graph)
             })
-        };
-        let made = caught(make).map_err(|why| anyhow::anyhow!("making the model panicked: {why}"));
+        })
+        .map_err(|why| anyhow::anyhow!("making the model panicked: {why}"));
         made.and_then(|made| made)
     }
 }
@@ -86,12 +79,12 @@ impl std::fmt::Debug for Recipe {
 }
 
 /// A model on the thread that uses it.
-pub(super) enum Opened<'a> {
+pub(super) enum OpenModel<'a> {
     Kept(&'a dyn Model),
     Made(Box<dyn GraphModel>),
 }
 
-impl Opened<'_> {
+impl OpenModel<'_> {
     pub(super) fn model(&self) -> &dyn Model {
         match self {
             Self::Kept(model) => *model,
@@ -101,9 +94,6 @@ impl Opened<'_> {
 
     /// Mean loss of a batch, a scalar, and its gradient with respect to each of `vars`: `None` where the loss does not depend on it.
     /// `buffers` move only if this succeeds.
-    ///
-    /// # Errors
-    /// If the model fails, or the device.
     pub(super) fn gradients(
         &self,
         batch: &ModelBatch,
@@ -122,9 +112,6 @@ impl Opened<'_> {
     }
 
     /// The statistics of a batch that running ones are averages of.
-    ///
-    /// # Errors
-    /// As [`Opened::gradients`].
     pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
         match self {
             Self::Kept(model) => {

@@ -36,9 +36,6 @@ impl Pieces {
 
     /// What `compute` returns for the first of `positions`, and the positions that are left. If the device is out of
     /// memory, `compute` is called again with fewer positions; a call that fails must change nothing.
-    ///
-    /// # Errors
-    /// As `compute`; if the device is out of memory for a single example.
     pub(super) fn first<'a, T>(
         &mut self,
         positions: &'a [u32],
@@ -55,7 +52,8 @@ impl Pieces {
     }
 
     fn halve(&mut self, failed: usize, error: &anyhow::Error) -> anyhow::Result<()> {
-        let (what, first) = (self.what, first_line(error));
+        let what = self.what;
+        let first = first_line(error);
         if failed <= 1 {
             return Err(anyhow!(
                 "{what}: the device is out of memory for a single example, so a smaller `micro_batch` does not help: free \

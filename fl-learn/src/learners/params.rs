@@ -20,7 +20,6 @@ struct State {
     tensors: BTreeMap<String, Param>,
     /// Names that the present build has asked for.
     asked: BTreeSet<String>,
-    /// Whether a build has ended.
     is_built: bool,
     /// Whether candle's graph knows what is computed from the tensors.
     is_tracked: bool,
@@ -35,7 +34,7 @@ struct Param {
 
 /// The tensors of a finished model, in the order of its layout.
 #[derive(Debug)]
-pub(super) struct Built {
+pub(super) struct ModelTensors {
     pub(super) layout: Arc<Layout>,
     /// One for each tensor of the layout; the first `trained` of them are trained.
     pub(super) vars: Vec<Var>,
@@ -56,17 +55,11 @@ impl Params {
     }
 
     /// Builds a model: the one that makes the tensors, or a further one with them.
-    ///
-    /// # Errors
-    /// As `make`; if a further model asks for other tensors than the first.
     pub(super) fn build<T>(&self, make: impl FnOnce(VarBuilder<'static>) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.build_as(true, make)
     }
 
     /// As [`Params::build`], of a model that keeps nothing for a way back.
-    ///
-    /// # Errors
-    /// As there.
     pub(super) fn build_untracked<T>(
         &self,
         make: impl FnOnce(VarBuilder<'static>) -> anyhow::Result<T>,
@@ -94,19 +87,19 @@ impl Params {
         Ok(model)
     }
 
-    /// The tensors of the model that was built.
-    ///
-    /// # Errors
-    /// If it passes a limit of [`Layout`].
-    pub(super) fn finish(&self) -> anyhow::Result<Built> {
+    pub(super) fn finish(&self) -> anyhow::Result<ModelTensors> {
         let state = self.state();
-        let spec = |(name, param): (&String, &Param)| TensorSpec::new(name, param.var.dims(), Dtype::F32, param.role);
-        let layout = Layout::of(state.tensors.iter().map(spec))?;
+        let layout = Layout::of(
+            state
+                .tensors
+                .iter()
+                .map(|(name, param)| TensorSpec::new(name, param.var.dims(), Dtype::F32, param.role)),
+        )?;
         let of = |name: &str| state.tensors.get(name);
         let params: Vec<&Param> = layout.tensors().iter().filter_map(|tensor| of(&tensor.name)).collect();
         let (vars, inits) = params.iter().map(|param| (param.var.clone(), param.init)).unzip();
         let trained = params.iter().filter(|param| param.role == Role::Trained).count();
-        Ok(Built {
+        Ok(ModelTensors {
             layout: Arc::new(layout),
             vars,
             trained,
@@ -189,20 +182,14 @@ fn role_of(name: &str) -> Role {
     }
 }
 
-impl Built {
+impl ModelTensors {
     /// Replaces the values of all tensors. Shapes: `weights: [layout.len()]`.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn load(&self, weights: &[f32]) -> Result<()> {
         load(&self.vars, self.layout.tensors(), weights)
     }
 }
 
 /// Replaces the values of `vars`, which are those of `tensors`. Shapes: `weights`: of the whole layout.
-///
-/// # Errors
-/// If the device fails.
 pub(super) fn load(vars: &[Var], tensors: &[fl_compress::Tensor], weights: &[f32]) -> Result<()> {
     for (var, tensor) in vars.iter().zip(tensors) {
         let values = &weights[tensor.offset..][..tensor.len];

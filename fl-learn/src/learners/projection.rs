@@ -37,7 +37,6 @@ impl Projection {
         }
     }
 
-    /// The same layer, adapted.
     pub(super) fn adapted(self, adapter: Adapter) -> Self {
         Self {
             adapter: Some(adapter),
@@ -47,7 +46,8 @@ impl Projection {
 
     /// Shapes: `x: [rows, inputs]`; returns `[rows, outputs]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let (weight, bias) = (self.weight_for(tape, x)?, self.bias.as_ref());
+        let weight = self.weight_for(tape, x)?;
+        let bias = self.bias.as_ref();
         let y = match self.inputs_first {
             true => ops::linear_inputs_first(tape, x, &weight, bias)?,
             false => ops::linear(tape, x, &weight, bias, false)?,

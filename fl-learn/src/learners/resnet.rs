@@ -14,7 +14,7 @@ use super::info::{LearnerInfo, Make};
 use super::init::normal;
 use super::layers::Linear;
 use super::model::{BoxedModel, Model};
-use super::settings::{self, Checked, Settings, within};
+use super::settings::{self, CheckResult, Settings, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, Running, Tape};
 
@@ -78,7 +78,7 @@ struct ResNetSettings {
 }
 
 impl Settings for ResNetSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         match (self.groups, self.norm) {
             (Some(_), NormKind::Batch) => Err("`groups` needs norm = \"group\"".to_owned()),
             (Some(groups), NormKind::Group) => within("groups", groups, 1, 64),
@@ -143,7 +143,8 @@ impl ResNet {
         };
         let (kernel, stride) = if large { (7, 2) } else { (3, 1) };
         let stem = ConvNorm::new(p, ["conv1", "bn1"], [plan.first, channels, kernel], stride, norm)?;
-        let (mut inputs, mut blocks) = (plan.first, Vec::new());
+        let mut inputs = plan.first;
+        let mut blocks = Vec::new();
         for (stage, &(width, count)) in plan.stages.iter().enumerate() {
             for at in 0..count {
                 let stride = if stage > 0 && at == 0 { 2 } else { 1 };
@@ -266,7 +267,8 @@ impl ConvNorm {
     ) -> Result<Self> {
         // Normal with variance 2 / fan out, as torchvision draws it (He et al. 2015).
         let init = normal((2.0 / (filters * kernel * kernel) as f64).sqrt());
-        let (conv, norm) = (p.pp(conv), p.pp(norm));
+        let conv = p.pp(conv);
+        let norm = p.pp(norm);
         let buffer = |name: &str, init| Var::from_tensor(&norm.get_with_hints(filters, name, init)?);
         Ok(Self {
             weight: conv.get_with_hints((filters, channels, kernel, kernel), "weight", init)?,
@@ -288,7 +290,8 @@ impl ConvNorm {
 
     fn forward(&self, tape: &mut Tape, x: &Tensor, relu: bool) -> Result<Tensor> {
         let y = ops::conv2d(tape, x, &self.weight, self.stride, self.pad)?;
-        let (scale, shift) = (&self.scale, &self.shift);
+        let scale = &self.scale;
+        let shift = &self.shift;
         match &self.norm {
             Norm::Group(groups) => ops::group_norm(tape, &y, scale, shift, *groups, EPS, relu),
             Norm::Batch(running) => ops::batch_norm(tape, &y, scale, shift, running, EPS, relu),

@@ -11,11 +11,11 @@ use fl_compress::weights::{BasePlan, TensorFile, expect_same};
 use fl_compress::{Digest, Layout, Role, TensorSpec};
 
 use super::init;
-use super::params::Built;
+use super::params::ModelTensors;
 
 /// The tensors of a model, divided as a run asks.
 #[derive(Debug)]
-pub(super) struct Divided {
+pub(super) struct TensorDivision {
     /// The tensors that travel.
     pub(super) layout: Arc<Layout>,
     /// One for each tensor of the layout; changing them changes the model.
@@ -26,7 +26,6 @@ pub(super) struct Divided {
     /// Running statistics that training moves, whether they travel or not.
     pub(super) buffers: Vec<Var>,
     aside: Vec<Aside>,
-    /// Where the local tensors are stored.
     file: Option<PathBuf>,
 }
 
@@ -41,9 +40,9 @@ struct Aside {
     value: Tensor,
 }
 
-impl Divided {
+impl TensorDivision {
     /// As the model itself divides them: all travel.
-    pub(super) fn own(own: &Built) -> Self {
+    pub(super) fn own(own: &ModelTensors) -> Self {
         Self {
             layout: own.layout.clone(),
             vars: own.vars.clone(),
@@ -57,10 +56,7 @@ impl Divided {
 
     /// As `run` divides them. Frozen tensors get their values: those that the model draws by the run's seed, or else those of the base
     /// file. Local ones have those of the last training, in a file of `state`, or else those that the model draws.
-    ///
-    /// # Errors
-    /// If the run's tensors are not the model's; if the base or the file cannot be read.
-    pub(super) fn of(own: &Built, run: &RunTensors, state: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn of(own: &ModelTensors, run: &RunTensors, state: Option<&Path>) -> anyhow::Result<Self> {
         let places = places(own, run)?;
         let (travel, stay) = places.split_at(run.layout.tensors().len());
         let trained = run
@@ -79,7 +75,8 @@ impl Divided {
         };
         let drawn = init::fill(&own.layout, &own.inits, run.seed);
         let drawn = |at: usize| &drawn[own.layout.tensors()[at].offset..][..own.layout.tensors()[at].len];
-        let (mut frozen, mut drawn_frozen) = (Vec::new(), Vec::new());
+        let mut frozen = Vec::new();
+        let mut drawn_frozen = Vec::new();
         for (spec, &at) in run.aside.iter().zip(stay).filter(|(spec, _)| spec.role == Role::Frozen) {
             frozen.push(spec.clone());
             drawn_frozen.push(drawn(at));
@@ -128,24 +125,19 @@ impl Divided {
     }
 
     /// Sets the tensors that stay to what a training begins with.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn reset(&self) -> candle_core::Result<()> {
         self.aside.iter().try_for_each(|aside| aside.var.set(&aside.value))
     }
 
     /// Keeps the local tensors as a training has left them, and stores them.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(super) fn keep(&mut self) -> anyhow::Result<()> {
         let local = self.aside.iter_mut().filter(|aside| aside.spec.role == Role::Local);
         for aside in local {
             aside.value = aside.var.as_detached_tensor().copy()?;
         }
         let Some(file) = &self.file else { return Ok(()) };
-        let (layout, mut values) = (self.local_layout()?, Vec::new());
+        let layout = self.local_layout()?;
+        let mut values = Vec::new();
         for tensor in layout.tensors() {
             let aside = self.aside.iter().find(|aside| aside.spec.name == tensor.name);
             let aside = aside.context("a local tensor without a value")?;
@@ -166,7 +158,6 @@ impl Divided {
         Ok(())
     }
 
-    /// The local tensors as a file has them.
     fn local_layout(&self) -> anyhow::Result<Layout> {
         let local = self.aside.iter().filter(|aside| aside.spec.role == Role::Local);
         let plain = local.map(|aside| TensorSpec {
@@ -178,21 +169,19 @@ impl Divided {
 }
 
 /// Places in the model of the run's tensors: of those that travel, then of those that stay.
-///
-/// # Errors
-/// Names the first tensor that is not in the model, or of another shape or role, or of which the run has nothing.
-fn places(own: &Built, run: &RunTensors) -> anyhow::Result<Vec<usize>> {
+fn places(own: &ModelTensors, run: &RunTensors) -> anyhow::Result<Vec<usize>> {
     let tensors = own.layout.tensors();
     let travel = run.layout.tensors().iter().map(TensorSpec::from);
     let mut places = Vec::with_capacity(tensors.len());
     for spec in travel.chain(run.aside.iter().cloned()) {
         let found = tensors.iter().position(|tensor| tensor.name == spec.name);
-        let is_same = |at: &usize| (&tensors[*at].shape, tensors[*at].dtype) == (&spec.shape, spec.dtype);
-        let Some(at) = found.filter(is_same) else {
+        let Some(at) = found.filter(|at| (&tensors[*at].shape, tensors[*at].dtype) == (&spec.shape, spec.dtype)) else {
             if run.aside.is_empty() {
                 expect_same(&own.layout, &run.layout)?;
             }
-            let (name, shape, dtype) = (&spec.name, &spec.shape, spec.dtype.name());
+            let name = &spec.name;
+            let shape = &spec.shape;
+            let dtype = spec.dtype.name();
             match found.map(|at| &tensors[at]) {
                 None => bail!("tensor `{name}` of the run, {shape:?} of {dtype}, is not in the model"),
                 Some(have) => bail!(
@@ -218,9 +207,6 @@ fn places(own: &Built, run: &RunTensors) -> anyhow::Result<Vec<usize>> {
 }
 
 /// The values of the run's `frozen` tensors: `drawn`, or else what the base file holds, whichever has the digest of the run's base.
-///
-/// # Errors
-/// If neither has; if the file cannot be read.
 pub(super) fn frozen_values(
     frozen: &[TensorSpec],
     drawn: &[&[f32]],
@@ -255,11 +241,13 @@ pub(super) fn frozen_values(
         Ok(values)
     };
     let all = read().with_context(|| path.display().to_string())?;
-    let of = |spec: &TensorSpec| {
-        let tensor = layout.tensors().iter().find(|tensor| tensor.name == spec.name);
-        tensor.map_or_else(Vec::new, |tensor| all[tensor.offset..][..tensor.len].to_vec())
-    };
-    Ok(frozen.iter().map(of).collect())
+    Ok(frozen
+        .iter()
+        .map(|spec| {
+            let tensor = layout.tensors().iter().find(|tensor| tensor.name == spec.name);
+            tensor.map_or_else(Vec::new, |tensor| all[tensor.offset..][..tensor.len].to_vec())
+        })
+        .collect())
 }
 
 #[cfg(test)]

@@ -7,16 +7,16 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// Whether all keys are in range; otherwise which key is out of which range.
-pub(super) type Checked = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 /// The settings of a program's own model, each read by its name.
 #[derive(Debug)]
-pub struct Given<'a> {
+pub struct GivenSettings<'a> {
     table: &'a Table,
     read: RefCell<BTreeSet<String>>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> GivenSettings<'a> {
     pub(super) fn new(table: &'a Table) -> Self {
         Self {
             table,
@@ -56,24 +56,19 @@ impl<'a> Given<'a> {
 
 /// Keys of a model, each with a default.
 pub(super) trait Settings: DeserializeOwned {
-    /// # Errors
-    /// Which key is out of which range.
-    fn check(&self) -> Checked;
+    fn check(&self) -> CheckResult;
 }
 
-/// Settings of a model that has none.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoSettings {}
 
 impl Settings for NoSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         Ok(())
     }
 }
 
-/// # Errors
-/// Which key is unknown, of another type, or out of range.
 pub(super) fn read<T: Settings>(table: &Table) -> Result<T, String> {
     let settings: T = Value::Table(table.clone())
         .try_into()
@@ -83,33 +78,23 @@ pub(super) fn read<T: Settings>(table: &Table) -> Result<T, String> {
 }
 
 /// As [`read`], while a model is built.
-///
-/// # Errors
-/// As [`read`].
 pub(super) fn of<T: Settings>(table: &Table) -> candle_core::Result<T> {
     read(table).map_err(candle_core::Error::msg)
 }
 
 /// As [`read`], for what only needs to be right.
-///
-/// # Errors
-/// As [`read`].
-pub(super) fn check<T: Settings>(table: &Table) -> Checked {
+pub(super) fn check<T: Settings>(table: &Table) -> CheckResult {
     read::<T>(table).map(drop)
 }
 
-/// # Errors
-/// If `value` lies outside.
-pub(super) fn within(key: &str, value: usize, low: usize, high: usize) -> Checked {
+pub(super) fn within(key: &str, value: usize, low: usize, high: usize) -> CheckResult {
     match (low..=high).contains(&value) {
         true => Ok(()),
         false => Err(format!("`{key}` is {value}, but must be from {low} to {high}")),
     }
 }
 
-/// # Errors
-/// If `probability` is not in [0, 1).
-pub(super) fn probability(key: &str, probability: f32) -> Checked {
+pub(super) fn probability(key: &str, probability: f32) -> CheckResult {
     match (0.0..1.0).contains(&probability) {
         true => Ok(()),
         false => Err(format!("`{key}` is {probability}, but must be at least 0 and below 1")),

@@ -11,7 +11,7 @@ use fl_compress::{Layout, Role, Space, TensorSpec};
 
 use super::local_steps::{self, Gradients};
 use super::roles::frozen_values;
-use super::trained::Trained;
+use super::trained::TrainedModel;
 use crate::ops;
 use fl_client::ClassNames;
 use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
@@ -19,12 +19,11 @@ use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTe
 /// A built-in learner that also trains in spaces.
 #[derive(Debug)]
 pub(super) struct InSpace {
-    inner: Trained,
+    inner: TrainedModel,
     /// Of the joined run.
     bound: Option<Bound>,
 }
 
-/// The space of a run.
 #[derive(Debug)]
 struct Bound {
     space: Space,
@@ -35,7 +34,7 @@ struct Bound {
 }
 
 impl InSpace {
-    pub(super) fn new(inner: Trained) -> Self {
+    pub(super) fn new(inner: TrainedModel) -> Self {
         Self { inner, bound: None }
     }
 }
@@ -138,7 +137,7 @@ impl Learner for InSpace {
 
 impl Bound {
     /// The local steps of one round, on z. `inner` has the weights of the loaded z.
-    fn fit(&mut self, inner: &Trained, plan: &FitPlan) -> anyhow::Result<Fit> {
+    fn fit(&mut self, inner: &TrainedModel, plan: &FitPlan) -> anyhow::Result<Fit> {
         let Self { space, w0, z } = self;
         let w_vars = inner.trained_vars();
         ensure!(
@@ -156,10 +155,13 @@ impl Bound {
             .iter()
             .map(|part| Var::from_tensor(&part.of(z)?))
             .collect::<candle_core::Result<Vec<_>>>())?;
-        let (of_z, of_w) = (space.layout().trained().len(), space.full().trained().len());
+        let of_z = space.layout().trained().len();
+        let of_w = space.full().trained().len();
         let mut others = vec![0.0; w0.len()];
         space.expand_others(w0, z, block, &mut others);
-        let (mut w, mut g, mut projected) = (others.clone(), vec![0.0; of_w], vec![0.0; of_z]);
+        let mut w = others.clone();
+        let mut g = vec![0.0; of_w];
+        let mut projected = vec![0.0; of_z];
         let precision = ops::precision(inner.device(), plan.training.precision)?;
         let opened = inner.open()?;
         inner.expect_whole_batches(plan, &opened)?;
@@ -202,7 +204,6 @@ impl Part<'_> {
     }
 }
 
-/// Reads the trained values of z.
 fn read(vars: &[Var], parts: &[Part<'_>], z: &mut [f32]) -> anyhow::Result<()> {
     for (var, part) in vars.iter().zip(parts) {
         gather([var.as_tensor()], &mut z[part.values.clone()])?;
@@ -212,7 +213,8 @@ fn read(vars: &[Var], parts: &[Part<'_>], z: &mut [f32]) -> anyhow::Result<()> {
 
 /// `means`, one part after another, at their places among the `len` trained values of z; zero where this round trains nothing.
 fn scatter(means: &[f32], parts: &[Part<'_>], len: usize) -> Vec<f32> {
-    let (mut all, mut rest) = (vec![0.0; len], means);
+    let mut all = vec![0.0; len];
+    let mut rest = means;
     for part in parts {
         let (own, later) = rest.split_at(part.values.len());
         all[part.values.clone()].copy_from_slice(own);
@@ -237,7 +239,7 @@ fn gather<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, out: &mut [f32]) ->
 
 /// w0: what the learner draws by the run's seed, or else the base file, whichever has the digest of the run's base. Buffers and
 /// counters are those that the learner draws.
-fn first_weights(inner: &mut Trained, tensors: &RunTensors) -> anyhow::Result<Vec<f32>> {
+fn first_weights(inner: &mut TrainedModel, tensors: &RunTensors) -> anyhow::Result<Vec<f32>> {
     let full = inner.layout();
     let trained = || full.tensors().iter().filter(|tensor| tensor.role == Role::Trained);
     let frozen = |tensor| TensorSpec {

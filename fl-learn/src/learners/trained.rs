@@ -16,10 +16,10 @@ use super::graph;
 use super::info::LearnerInfo;
 use super::init;
 use super::local_steps::{self, Gradients};
-use super::opened::{Opened, Source};
+use super::opened::{OpenModel, Source};
 use super::out_of_memory::Pieces;
-use super::params::{self, Built, Params};
-use super::roles::Divided;
+use super::params::{self, ModelTensors, Params};
+use super::roles::TensorDivision;
 use crate::data::{ClientData, Examples, Input};
 use crate::ops::{self, release_gpu, shapes_once, with_values};
 use fl_client::ClassNames;
@@ -35,20 +35,20 @@ const DOUBTFUL_BATCH: usize = 16;
 
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
-pub struct Trained {
+pub struct TrainedModel {
     source: Source,
     /// What the source is opened with.
     params: Params,
-    own: Built,
+    own: ModelTensors,
     /// The tensors as the joined run divides them.
-    divided: Divided,
+    divided: TensorDivision,
     device: Device,
     data: ClientData,
     /// Where local tensors are stored.
     state: Option<PathBuf>,
 }
 
-impl Trained {
+impl TrainedModel {
     /// The model of `learner`, shaped by `data`, with weights zero.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Trained {
         Ok(Self {
             source,
             params,
-            divided: Divided::own(&own),
+            divided: TensorDivision::own(&own),
             own,
             device,
             data,
@@ -94,13 +94,9 @@ impl Trained {
 
     /// Divides the tensors as the model itself does.
     pub(super) fn undivide(&mut self) {
-        self.divided = Divided::own(&self.own);
+        self.divided = TensorDivision::own(&self.own);
     }
 
-    /// The gradient of each of `vars`.
-    ///
-    /// # Errors
-    /// Which have none.
     pub(super) fn expect_all(&self, vars: &[Var], grads: Vec<Option<Tensor>>) -> anyhow::Result<Vec<Tensor>> {
         let mut missing = Vec::new();
         for (var, _) in vars.iter().zip(&grads).filter(|(_, grad)| grad.is_none()) {
@@ -112,37 +108,27 @@ impl Trained {
     }
 
     /// The model, to be used on this thread.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub(super) fn open(&self) -> anyhow::Result<Opened<'_>> {
+    pub(super) fn open(&self) -> anyhow::Result<OpenModel<'_>> {
         self.source.open(&self.params, true)
     }
 
-    /// As [`Trained::open`], where no gradients are wanted.
-    ///
-    /// # Errors
-    /// As there.
-    pub(super) fn open_untracked(&self) -> anyhow::Result<Opened<'_>> {
+    /// As [`TrainedModel::open`], where no gradients are wanted.
+    pub(super) fn open_untracked(&self) -> anyhow::Result<OpenModel<'_>> {
         self.source.open(&self.params, false)
     }
 
     /// Returns the memory that no tensor uses: between two rounds it is for others.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn release(&self) -> Result<()> {
         release_buffers();
         release_gpu(&self.device)
     }
 
-    /// Shape of the examples, and what is predicted.
     pub(super) fn input(&self) -> Input {
         self.data.train.input()
     }
 
     /// The model's tensors, whatever a run makes of them.
-    pub(super) fn own(&self) -> &Built {
+    pub(super) fn own(&self) -> &ModelTensors {
         &self.own
     }
 
@@ -150,7 +136,6 @@ impl Trained {
         &self.device
     }
 
-    /// The examples that are trained on.
     pub(super) fn examples(&self) -> &Examples {
         &self.data.train
     }
@@ -161,9 +146,6 @@ impl Trained {
     }
 
     /// Replaces the trained weights and leaves the buffers. Shapes: `weights: [layout.trained().len()]`.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn load_trained(&self, weights: &[f32]) -> anyhow::Result<()> {
         Ok(params::load(
             self.trained_vars(),
@@ -173,9 +155,6 @@ impl Trained {
     }
 
     /// Places in the layout of the tensors that training changes in the plan's round.
-    ///
-    /// # Errors
-    /// If moments are to be kept for tensors that are not trained in every round.
     pub(super) fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
         let opened = self.open()?;
         let trains = |at: &usize, round| opened.model().trains(&self.divided.layout.tensors()[*at].name, round);
@@ -196,15 +175,14 @@ impl Trained {
     /// Sets the running statistics to those of the present weights on this client's training examples, and returns the old
     /// ones. Those of a version are averages of its clients', exact, while its weights miss what compression left unsent: in
     /// the first rounds they describe another model.
-    ///
-    /// # Errors
-    /// If `progress` asks to stop, or the device fails.
     fn measure_statistics(&self, progress: &Progress) -> anyhow::Result<Vec<(Var, Tensor)>> {
-        let (examples, buffers) = (&self.data.train, &self.divided.buffers);
+        let examples = &self.data.train;
+        let buffers = &self.divided.buffers;
         if buffers.is_empty() || self.data.test.is_empty() {
             return Ok(Vec::new());
         }
-        let (opened, mut pieces) = (self.open()?, Pieces::new(STATISTICS_BATCH, "evaluation"));
+        let opened = self.open()?;
+        let mut pieces = Pieces::new(STATISTICS_BATCH, "evaluation");
         let size = STATISTICS_BATCH.min(examples.len());
         let batches = (examples.len() / size).min(STATISTICS_BATCHES);
         let mut sums: Vec<(Var, Tensor)> = Vec::new();
@@ -236,13 +214,10 @@ impl Trained {
     }
 
     /// Succeeds if the plan may split a batch: running statistics of a program's own model move with each piece.
-    ///
-    /// # Errors
-    /// If `micro_batch` splits batches and the model has running statistics.
-    pub(super) fn expect_whole_batches(&self, plan: &FitPlan, opened: &Opened<'_>) -> anyhow::Result<()> {
+    pub(super) fn expect_whole_batches(&self, plan: &FitPlan, opened: &OpenModel<'_>) -> anyhow::Result<()> {
         let training = &plan.training;
         let splits = training.micro_batch.is_some_and(|micro| micro < training.batch_size);
-        let moves = matches!(opened, Opened::Made(_)) && !self.divided.buffers.is_empty();
+        let moves = matches!(opened, OpenModel::Made(_)) && !self.divided.buffers.is_empty();
         ensure!(
             !(splits && moves),
             "`micro_batch` with batch norm: the running statistics would be those of the pieces; delete `micro_batch`, or use a \
@@ -272,7 +247,7 @@ impl Trained {
     /// draws.
     pub(super) fn gradients(
         &self,
-        opened: &Opened<'_>,
+        opened: &OpenModel<'_>,
         vars: &[Var],
         positions: &[u32],
         seed: u64,
@@ -289,7 +264,7 @@ impl Trained {
     }
 }
 
-impl Learner for Trained {
+impl Learner for TrainedModel {
     fn layout(&self) -> Arc<Layout> {
         self.divided.layout.clone()
     }
@@ -320,7 +295,7 @@ impl Learner for Trained {
     fn join(&mut self, run: &RunTensors) -> anyhow::Result<()> {
         self.undivide();
         if !run.aside.is_empty() || *run.layout != *self.own.layout {
-            self.divided = Divided::of(&self.own, run, self.state.as_deref())?;
+            self.divided = TensorDivision::of(&self.own, run, self.state.as_deref())?;
         }
         Ok(())
     }
@@ -346,7 +321,8 @@ impl Learner for Trained {
         self.divided.keep()?;
         // Of tensors that this round leaves alone, the gradients count as zero.
         fit.squared_gradients = fit.squared_gradients.map(|own| {
-            let (mut all, mut taken) = (vec![0.0; self.divided.layout.trained().len()], 0);
+            let mut all = vec![0.0; self.divided.layout.trained().len()];
+            let mut taken = 0;
             for tensor in places.iter().map(|&at| &tensors[at]) {
                 all[tensor.offset..][..tensor.len].copy_from_slice(&own[taken..][..tensor.len]);
                 taken += tensor.len;
@@ -380,7 +356,8 @@ impl Learner for Trained {
         );
         for (var, tensor) in self.divided.vars.iter().zip(self.divided.layout.tensors()) {
             let range = tensor.offset..tensor.offset + tensor.len;
-            let (loaded, out) = (&loaded[range.clone()], &mut out[range]);
+            let loaded = &loaded[range.clone()];
+            let out = &mut out[range];
             with_values(var.as_tensor(), |values| {
                 let updates = values.iter().zip(loaded).map(|(value, loaded)| value - loaded);
                 out.iter_mut().zip(updates).for_each(|(out, update)| *out = update);
@@ -391,7 +368,7 @@ impl Learner for Trained {
 
     fn doubts(&mut self, seed: u64) -> anyhow::Result<Vec<String>> {
         let opened = self.open()?;
-        let Opened::Made(_) = &opened else {
+        let OpenModel::Made(_) = &opened else {
             return Ok(Vec::new());
         };
         let count = DOUBTFUL_BATCH.min(self.data.train.len()) as u32;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::decoder::{Decoder, Shape, Style};
 use super::info::{LearnerInfo, Make, TEXT};
 use super::model::Model;
-use super::settings::{self, Checked, Settings, probability, within};
+use super::settings::{self, CheckResult, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::Tape;
 
@@ -72,14 +72,15 @@ impl TransformerSettings {
 }
 
 impl Settings for TransformerSettings {
-    fn check(&self) -> Checked {
+    fn check(&self) -> CheckResult {
         within("layers", self.layers, 1, 256)?;
         within("width", self.width, 2, 1 << 16)?;
         within("heads", self.heads, 1, 1 << 10)?;
         within("key_heads", self.key_heads(), 1, self.heads)?;
         within("feed_forward", self.feed_forward(), 1, 1 << 18)?;
         probability("dropout", self.dropout)?;
-        let (heads, key_heads) = (self.heads, self.key_heads());
+        let heads = self.heads;
+        let key_heads = self.key_heads();
         if !self.width.is_multiple_of(2 * heads) {
             return Err(format!(
                 "`width` is {}, but must be a multiple of 2 `heads` = {}",

@@ -6,27 +6,20 @@ use fl_proto::Precision;
 
 use super::examples::ModelBatch;
 use super::init;
-use super::opened::Opened;
-use super::trained::Trained;
+use super::opened::OpenModel;
+use super::trained::TrainedModel;
 use crate::ops::Tape;
 
-impl Trained {
+impl TrainedModel {
     /// Finds out what is wrong with a program's own model before a round does. The weights are zero again afterwards.
-    ///
-    /// # Errors
-    /// What is wrong, and what to do.
     pub(super) fn try_out(&self) -> anyhow::Result<()> {
-        let Opened::Made(_) = self.open()? else { return Ok(()) };
-        let (own, examples) = (self.own(), self.examples());
+        let OpenModel::Made(_) = self.open()? else {
+            return Ok(());
+        };
+        let own = self.own();
+        let examples = self.examples();
         let positions: Vec<u32> = (0..examples.len().min(2) as u32).collect();
         let batch = ModelBatch::of(examples, &positions, self.device())?;
-        let fails = || {
-            format!(
-                "its model fails on examples of {:?} {:?}",
-                batch.x.dtype(),
-                batch.x.dims()
-            )
-        };
         // Tensors that begin as constants, too, must differ between the two.
         let inits: Vec<Init> = (own.inits.iter())
             .map(|init| match *init {
@@ -38,7 +31,7 @@ impl Trained {
             })
             .collect();
         let draw = |seed| own.load(&init::fill(&own.layout, &inits, seed));
-        let predictions = |opened: &Opened<'_>| {
+        let predictions = |opened: &OpenModel<'_>| {
             opened
                 .model()
                 .forward(&mut Tape::default(), &batch.x)?
@@ -51,15 +44,22 @@ impl Trained {
         draw(2)?;
         let late = self.open()?;
         ensure!(
-            predictions(&early).with_context(fails)? == predictions(&late)?,
+            predictions(&early).with_context(|| {
+                format!(
+                    "its model fails on examples of {:?} {:?}",
+                    batch.x.dtype(),
+                    batch.x.dims()
+                )
+            })? == predictions(&late)?,
             "its constructor computes with weights, and so would go on with the first ones; compute in `forward`"
         );
-        let loss = |opened: &Opened<'_>| -> anyhow::Result<f32> {
+        let loss = |opened: &OpenModel<'_>| -> anyhow::Result<f32> {
             let (loss, grads) = opened.gradients(&batch, own.vars.split_at(own.trained), 1, Precision::F32)?;
             self.expect_all(self.trained_vars(), grads)?;
             Ok(loss.to_scalar()?)
         };
-        let (first, second) = (loss(&late)?, loss(&late)?);
+        let first = loss(&late)?;
+        let second = loss(&late)?;
         ensure!(
             first.to_bits() == second.to_bits() || first.is_nan(),
             "two steps with the same seed have the losses {first} and {second}: the model draws from a generator that nothing seeds; \

@@ -6,9 +6,6 @@ use super::in_place;
 use super::native::on_cpu;
 
 /// `grad * weight`. On the CPU the values change in place.
-///
-/// # Errors
-/// If the device fails.
 pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(&grad) {
         in_place::each(&grad, move |g| *g *= weight)?;
@@ -18,9 +15,6 @@ pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
 }
 
 /// `sum + grad * weight`. On the CPU the values of `sum` change in place. Shapes: equal.
-///
-/// # Errors
-/// If the device fails.
 pub(crate) fn add_weighted(sum: Tensor, grad: &Tensor, weight: f32) -> Result<Tensor> {
     if on_cpu(grad) {
         in_place::each_by(&sum, grad, move |sum, g| *sum += weight * g)?;
@@ -38,8 +32,6 @@ pub(crate) struct SquaredGradients {
 }
 
 impl SquaredGradients {
-    /// # Errors
-    /// If the device is out of memory.
     pub(crate) fn zeros(vars: &[Var]) -> Result<Self> {
         let sums = vars.iter().map(|var| var.as_tensor().detach().zeros_like());
         Ok(Self {
@@ -49,9 +41,6 @@ impl SquaredGradients {
     }
 
     /// Adds one step. Shapes: one gradient per variable, in the same order and of the same shape.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(crate) fn add(&mut self, grads: &[Tensor]) -> Result<()> {
         for (sum, grad) in self.sums.iter_mut().zip(grads) {
             if on_cpu(grad) {
@@ -65,9 +54,6 @@ impl SquaredGradients {
     }
 
     /// The means, variable after variable; at most the largest finite value.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(crate) fn means(&self) -> Result<Vec<f32>> {
         let steps = self.steps.max(1) as f32;
         let mut means = Vec::new();

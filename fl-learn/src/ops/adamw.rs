@@ -11,7 +11,6 @@ use fl_proto::AdamW;
 use super::in_place;
 use super::step_size::StepSize;
 
-/// Moments of one variable.
 #[derive(Debug)]
 pub(super) struct Moments {
     pub(super) mean: Tensor,
@@ -19,8 +18,6 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// # Errors
-    /// If the device is out of memory.
     pub(super) fn zeros(var: &Var) -> Result<Self> {
         let zeros = || var.as_tensor().detach().zeros_like();
         Ok(Self {
@@ -30,9 +27,6 @@ impl Moments {
     }
 
     /// Step number `t`, from 1, of `var`, by loops.
-    ///
-    /// # Errors
-    /// If a tensor is not contiguous `f32` on the CPU.
     pub(super) fn step(&self, var: &Var, grad: &Tensor, adamw: AdamW, t: u64, size: StepSize) -> Result<()> {
         let AdamW { beta1, beta2, eps } = adamw;
         let [shrink, rate, root] = factors(adamw, t, size);

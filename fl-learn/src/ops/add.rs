@@ -8,9 +8,6 @@ use super::shape::expect;
 use super::tape::Tape;
 
 /// `a + b`, as at the end of a residual block, then relu if `with_relu`. Shapes: `a` and `b` alike.
-///
-/// # Errors
-/// If the shapes differ.
 pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> Result<Tensor> {
     expect("the second summand", b, a.dims())?;
     tape.apply_with(
@@ -37,9 +34,6 @@ pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> R
 }
 
 /// `a + scale b`, as where an adapter's share is added to a layer's output. Shapes: `a` and `b` alike.
-///
-/// # Errors
-/// If the shapes differ.
 pub(crate) fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
     expect("the second summand", b, a.dims())?;
     tape.apply(

@@ -9,7 +9,6 @@ use super::shape::expect;
 use super::simd::{dot, exp, largest, sum, vectorized};
 use super::tape::Tape;
 
-/// Extents of an attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Heads {
     /// Texts.
@@ -40,12 +39,10 @@ impl Heads {
 
 /// `softmax(q k^T / sqrt(dim)) v` of each head, where a token sees itself and the tokens before it (Vaswani et al. 2017,
 /// eq. 1). Shapes: `q: [batch * len, heads * dim]`, `k, v: [batch * len, groups * dim]`; returns the shape of `q`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
     heads.check()?;
-    let (wide, narrow) = (heads.heads * heads.dim, heads.groups * heads.dim);
+    let wide = heads.heads * heads.dim;
+    let narrow = heads.groups * heads.dim;
     expect("the queries of an attention", q, &[heads.rows(), wide])?;
     expect("the keys of an attention", k, &[heads.rows(), narrow])?;
     expect("the values of an attention", v, &[heads.rows(), narrow])?;
@@ -68,9 +65,6 @@ pub(crate) fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, hea
 
 /// As [`attention`], with queries, keys and values of a token one after another. Shapes:
 /// `qkv: [batch * len, 3 * heads * dim]`; returns `[batch * len, heads * dim]`.
-///
-/// # Errors
-/// As [`attention`].
 pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<Tensor> {
     heads.check()?;
     let width = heads.heads * heads.dim;
@@ -106,7 +100,8 @@ pub(crate) fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> R
 
 /// Queries, keys and values, each in rows of its own.
 fn apart([q, k, v]: [&[f32]; 3], heads: Heads) -> [Rows<'_>; 3] {
-    let (wide, narrow) = (heads.heads * heads.dim, heads.groups * heads.dim);
+    let wide = heads.heads * heads.dim;
+    let narrow = heads.groups * heads.dim;
     [Rows::new(q, wide), Rows::new(k, narrow), Rows::new(v, narrow)]
 }
 
@@ -152,7 +147,9 @@ impl OnGpu {
                 x.reshape((batch, heads.heads, len, dim))
             }
         };
-        let (q, k, v) = (split(&q, heads.heads)?, shared(&k)?, shared(&v)?);
+        let q = split(&q, heads.heads)?;
+        let k = shared(&k)?;
+        let v = shared(&v)?;
         let shares = products.of(&q, &k.t()?)?;
         Kernel::of_rows("causal_softmax", batch * heads.heads * len, len)
             .changes([&shares])
@@ -202,7 +199,8 @@ impl OnGpu {
             .float(scale(dim))
             .launch::<0>()?;
         let d_scores = products.operand(&d_scores)?;
-        let (dq, dk) = (products.of(&d_scores, k)?, products.of(&d_scores.t()?, q)?);
+        let dq = products.of(&d_scores, k)?;
+        let dk = products.of(&d_scores.t()?, q)?;
         let joined = |x: Tensor, count: usize| {
             let x = match heads / count {
                 1 => x,
@@ -249,7 +247,8 @@ fn forward([q, k, v]: [Rows<'_>; 3], heads: Heads) -> (Vec<f32>, Vec<f32>) {
     let mut out = vec![0.0; heads.rows() * width];
     let mut shares = vec![0.0; heads.batch * heads.heads * len * len];
     for (at, shares) in shares.chunks_exact_mut(len * len).enumerate() {
-        let (text, head) = (at / heads.heads, at % heads.heads);
+        let text = at / heads.heads;
+        let head = at % heads.heads;
         let group = head / (heads.heads / heads.groups);
         gemm(shares, q.head(text, head, heads), k.head(text, group, heads).t(), false);
         softmax(shares, len, scale(dim));
@@ -289,15 +288,18 @@ fn softmax(scores: &mut [f32], len: usize, scale: f32) {
 /// Gradients of queries, keys and values, each row-major without gaps.
 fn backward([q, k, v]: [Rows<'_>; 3], shares: &[f32], grad: &[f32], heads: Heads) -> [Vec<f32>; 3] {
     let Heads { len, dim, .. } = heads;
-    let (width, narrow) = (heads.heads * dim, heads.groups * dim);
+    let width = heads.heads * dim;
+    let narrow = heads.groups * dim;
     let mut dq = vec![0.0; heads.rows() * width];
     let [mut dk, mut dv] = [(); 2].map(|()| vec![0.0; heads.rows() * narrow]);
     let out = Rows::new(grad, width);
     scratch::with(len * len, |scores| {
         for (at, shares) in shares.chunks_exact(len * len).enumerate() {
-            let (text, head) = (at / heads.heads, at % heads.heads);
+            let text = at / heads.heads;
+            let head = at % heads.heads;
             let shared = heads.heads / heads.groups;
-            let (group, again) = (head / shared, head % shared > 0);
+            let group = head / shared;
+            let again = head % shared > 0;
             let grad = out.head(text, head, heads);
             let own = text * len * narrow + group * dim;
             let seen = View::new(shares, len, len);

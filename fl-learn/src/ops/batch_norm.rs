@@ -13,7 +13,6 @@ use super::tape::Tape;
 /// The running statistics of a batch norm: buffers, which a training step changes. Shapes: `[channels]` each.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
-    /// Running mean.
     pub(crate) mean: Var,
     /// Running variance, of divisor `n - 1`.
     pub(crate) variance: Var,
@@ -24,9 +23,6 @@ pub(crate) struct Running {
 /// Normalizes each channel over batch and positions, then scales and shifts it (Ioffe and Szegedy 2015); relu if
 /// `relu`. A training step takes the batch's own statistics, and [`Tape::backward`] moves the running ones towards
 /// them; an evaluation takes the running ones. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn batch_norm(
     tape: &mut Tape,
     x: &Tensor,
@@ -59,7 +55,8 @@ fn looped(
         channels,
         positions,
     } = planes;
-    let (count, training) = (batch * positions, tape.is_training());
+    let count = batch * positions;
+    let training = tape.is_training();
     let stats: Vec<[f32; 2]> = if training {
         let (means, variances) = batch_statistics(&read(&x.contiguous()?)?, planes);
         let stats = inverses(&means, &variances, eps);
@@ -84,7 +81,8 @@ fn looped(
             },
         );
         (out, move |mut grad, [x, w, _]| {
-            let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+            let mut dw = vec![0.0; channels];
+            let mut db = vec![0.0; channels];
             vectorized(
                 #[inline(always)]
                 || {
@@ -100,7 +98,8 @@ fn looped(
                     for (at, (x, grad)) in planes.enumerate() {
                         let channel = at % channels;
                         let [mean, inverse] = stats[channel];
-                        let (total, along) = (db[channel] * share, dw[channel] * share * inverse);
+                        let total = db[channel] * share;
+                        let along = dw[channel] * share * inverse;
                         let factor = w[channel] * inverse;
                         for (g, x) in grad.iter_mut().zip(x) {
                             *g = (*g - total - (x - mean) * along) * factor;
@@ -126,7 +125,8 @@ fn on_gpu(
         channels,
         positions,
     } = planes;
-    let (len, count) = (inputs[0].elem_count(), batch * positions);
+    let len = inputs[0].elem_count();
+    let count = batch * positions;
     let (stats, share) = if tape.is_training() {
         let x = inputs[0].detach();
         let [stats, means, variances] = Kernel::of_rows("channel_statistics", channels, count)
@@ -175,7 +175,8 @@ impl Running {
         for (running, own) in [(&self.mean, mean), (&self.variance, variance)] {
             let before = running.as_tensor().detach();
             let after = if on_cpu(own) {
-                let (before, values) = (read(&before)?, read(own)?);
+                let before = read(&before)?;
+                let values = read(own)?;
                 let pairs = before.iter().zip(values.iter());
                 let blended = pairs.map(|(before, own)| (1.0 - momentum) * before + momentum * own);
                 slices::tensor(blended.collect(), own.shape())?
@@ -188,7 +189,6 @@ impl Running {
     }
 }
 
-/// Mean and inverse deviation of each channel.
 fn inverses(means: &[f32], variances: &[f32], eps: f32) -> Vec<[f32; 2]> {
     let pairs = means.iter().zip(variances);
     pairs
@@ -196,7 +196,6 @@ fn inverses(means: &[f32], variances: &[f32], eps: f32) -> Vec<[f32; 2]> {
         .collect()
 }
 
-/// Mean and variance of each channel.
 fn batch_statistics(values: &[f32], planes: Planes) -> (Vec<f32>, Vec<f32>) {
     let Planes {
         channels,
@@ -207,7 +206,8 @@ fn batch_statistics(values: &[f32], planes: Planes) -> (Vec<f32>, Vec<f32>) {
     vectorized(
         #[inline(always)]
         || {
-            let (mut means, mut variances) = (vec![0.0f32; channels], vec![0.0f32; channels]);
+            let mut means = vec![0.0f32; channels];
+            let mut variances = vec![0.0f32; channels];
             for (at, x) in values.chunks_exact(positions).enumerate() {
                 means[at % channels] += sum(x);
             }

@@ -13,11 +13,9 @@ use super::{patches, scratch};
 /// Cross-correlation of `x` with the kernels `w`, with `pad` zeros on every side. Shapes:
 /// `x: [batch, channels, rows, columns]`, `w: [filters, channels, kernel rows, kernel columns]`; returns
 /// `[batch, filters, rows, columns]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
-    let (pad, pool) = ([pad, pad], [1, 1]);
+    let pad = [pad, pad];
+    let pool = [1, 1];
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], Window { stride, pad, pool })?;
     if !tape.is_native(x) {
         return on_gpu(tape, x, w, g);
@@ -49,9 +47,11 @@ pub(super) fn on_gpu(tape: &mut Tape, x: &Tensor, w: &Tensor, g: Geometry) -> Re
         as_f32(&out?)
     };
     tape.on_gpu(false, [x, w], |[x, w], wanted| {
-        let (x, w) = (products.operand(&x)?, products.operand(&w)?);
+        let x = products.operand(&x)?;
+        let w = products.operand(&w)?;
         let out = product(Product::Forward, [&x, &w])?;
-        let (x, w) = (wanted[1].then_some(x), wanted[0].then_some(w));
+        let x = wanted[1].then_some(x);
+        let w = wanted[0].then_some(w);
         Ok((out, move |grad: Tensor| {
             let grad = products.operand(&grad)?;
             let dw = x.map(|x| product(Product::WeightGrad, [&x, &grad]));
@@ -106,7 +106,8 @@ fn is_pointwise(g: &Geometry) -> bool {
 
 /// Calls `f` with the patches of an example, `[patch, positions]`.
 fn with_patches<T>(x: &[f32], g: &Geometry, f: impl FnOnce(View<'_>) -> T) -> T {
-    let (patch, positions) = (g.patch(), g.positions());
+    let patch = g.patch();
+    let positions = g.positions();
     if is_pointwise(g) {
         return f(View::new(x, patch, positions));
     }
@@ -139,7 +140,9 @@ fn weight_grad(x: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {
 }
 
 fn input_grad(w: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {
-    let (len, patch, positions) = (g.filters * g.positions(), g.patch(), g.positions());
+    let len = g.filters * g.positions();
+    let patch = g.patch();
+    let positions = g.positions();
     let w = View::new(w, g.filters, patch);
     let mut dx = vec![0.0; g.batch * g.example()];
     for (dx, grad) in dx.chunks_exact_mut(g.example()).zip(grad.chunks_exact(len)) {

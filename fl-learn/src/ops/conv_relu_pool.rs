@@ -14,9 +14,6 @@ use super::{patches, relu_pool, scratch};
 /// `max_pool(relu(conv(x, w) + b))`. Shapes: `x: [batch, channels, rows, columns]`,
 /// `w: [filters, channels, kernel rows, kernel columns]`, `b: [filters]`; returns
 /// `[batch, filters, pooled rows, pooled columns]`. A signal is an image of one row.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, window: Window) -> Result<Tensor> {
     let g = Geometry::new(x.dims(), w.dims(), b.dims(), window)?;
     if tape.is_native(x) {
@@ -38,15 +35,21 @@ pub(crate) fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor
         let shape = z.dims().to_vec();
         Ok((out, move |grad: Tensor| {
             let dz = wanted[0].then(|| windows.back(&grad, &picks, &shape)).transpose()?;
-            let db = || Sums::of_channels(&grad, g.filters, g.cells(), 0).alone(&grad);
-            Ok([dz, wanted[1].then(db).transpose()?])
+            Ok([
+                dz,
+                wanted[1]
+                    .then(|| Sums::of_channels(&grad, g.filters, g.cells(), 0).alone(&grad))
+                    .transpose()?,
+            ])
         }))
     })
 }
 
 /// Returns the output and the picks, both `[batch, filters, pooled rows, pooled columns]`.
 fn forward(x: &[f32], w: &[f32], b: &[f32], g: &Geometry) -> (Vec<f32>, Vec<u8>) {
-    let (patch, positions, cells) = (g.patch(), g.positions(), g.cells());
+    let patch = g.patch();
+    let positions = g.positions();
+    let cells = g.cells();
     let mut out = vec![0.0; g.batch * g.filters * cells];
     let mut picks = vec![0; out.len()];
     let block = g.block();
@@ -68,7 +71,8 @@ fn forward(x: &[f32], w: &[f32], b: &[f32], g: &Geometry) -> (Vec<f32>, Vec<u8>)
                 );
                 let planes = out.chunks_exact_mut(cells).zip(picks.chunks_exact_mut(cells));
                 for (at, (out, pick)) in planes.enumerate() {
-                    let (example, filter) = (at / g.filters, at % g.filters);
+                    let example = at / g.filters;
+                    let filter = at % g.filters;
                     let z = &z[filter * columns + example * positions..][..positions];
                     relu_pool::relu_pool(z, g.output[1], b[filter], g.window.pool, g.pooled[1], out, pick);
                 }
@@ -81,9 +85,12 @@ fn forward(x: &[f32], w: &[f32], b: &[f32], g: &Geometry) -> (Vec<f32>, Vec<u8>)
 /// Gradients of input, kernel and bias, shaped as these; the input's only if `input_grad`.
 /// Shapes: `grad, picks: [batch, filters, pooled rows, pooled columns]`.
 fn backward(x: &[f32], w: &[f32], grad: &[f32], picks: &[u8], input_grad: bool, g: &Geometry) -> [Option<Vec<f32>>; 3] {
-    let (patch, positions, cells) = (g.patch(), g.positions(), g.cells());
+    let patch = g.patch();
+    let positions = g.positions();
+    let cells = g.cells();
     let mut dx = input_grad.then(|| vec![0.0; x.len()]);
-    let (mut dw_t, mut db) = (vec![0.0; w.len()], vec![0.0; g.filters]);
+    let mut dw_t = vec![0.0; w.len()];
+    let mut db = vec![0.0; g.filters];
     for first in (0..g.batch).step_by(g.block()) {
         let examples = g.block().min(g.batch - first);
         let columns = examples * positions;
@@ -93,7 +100,8 @@ fn backward(x: &[f32], w: &[f32], grad: &[f32], picks: &[u8], input_grad: bool, 
                 for (filter, db) in db.iter_mut().enumerate() {
                     let at = ((first + example) * g.filters + filter) * cells;
                     let dz = &mut dz[filter * columns + example * positions..][..positions];
-                    let (grad, pick) = (&grad[at..at + cells], &picks[at..at + cells]);
+                    let grad = &grad[at..at + cells];
+                    let pick = &picks[at..at + cells];
                     *db += relu_pool::unpool(grad, pick, g.output[1], g.window.pool, g.pooled[1], dz);
                 }
                 let x = &x[(first + example) * g.example()..][..g.example()];

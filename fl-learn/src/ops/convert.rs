@@ -9,9 +9,6 @@ use super::slices;
 
 /// `x` in `dtype`. On the CPU: between `f32` and `bf16`, the types that a model is kept in; candle's own function would bring the
 /// loops for every pair of its types into the program.
-///
-/// # Errors
-/// If `x` is on the CPU and is not contiguous, or one of the types is another.
 pub(crate) fn to_dtype(x: &Tensor, dtype: DType) -> Result<Tensor> {
     if !on_cpu(x) {
         return x.to_dtype(dtype);
@@ -27,7 +24,6 @@ pub(crate) fn to_dtype(x: &Tensor, dtype: DType) -> Result<Tensor> {
     }
 }
 
-/// The values of a `bf16` tensor, row-major.
 fn widened(x: &Tensor) -> Result<Vec<f32>> {
     let (storage, layout) = x.storage_and_layout();
     let (Storage::Cpu(CpuStorage::BF16(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) else {

@@ -12,9 +12,6 @@ pub(crate) const IGNORED: u32 = u32::MAX;
 
 /// Mean of `-ln softmax(logits)[label]` over the rows whose label is not [`IGNORED`], a scalar; 0 if all are ignored.
 /// Shapes: `logits: [batch, classes]`, `labels: [batch]`.
-///
-/// # Errors
-/// If there is not one label a row, a label is not below `classes`, or the device fails.
 pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
     let (batch, classes) = logits.dims2()?;
     check_labels(labels, batch, classes)?;
@@ -26,7 +23,8 @@ pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) ->
             (vec![loss], move |grad, _| [Some(scaled(own, grad[0]))])
         },
         |[logits], _| {
-            let (share, shape) = (1.0 / counted(labels).max(1) as f32, logits.shape().clone());
+            let share = 1.0 / counted(labels).max(1) as f32;
+            let shape = logits.shape().clone();
             let labels = upload(labels.to_vec(), &Shape::from(batch), logits.device())?;
             let values = as_f32(&logits)?;
             let [losses, stats] = Kernel::of_rows("cross_entropy", batch, classes)
@@ -49,8 +47,12 @@ pub(crate) fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) ->
 
 /// An error unless `rows` has a label each, below `classes` or [`IGNORED`].
 pub(super) fn check_labels(labels: &[u32], rows: usize, classes: usize) -> Result<()> {
-    let fits = |&label: &u32| label == IGNORED || (label as usize) < classes;
-    if rows == 0 || labels.len() != rows || !labels.iter().all(fits) {
+    if rows == 0
+        || labels.len() != rows
+        || !labels
+            .iter()
+            .all(|&label| label == IGNORED || (label as usize) < classes)
+    {
         bail!("{} labels do not suit {rows} rows of {classes} classes", labels.len());
     }
     Ok(())
@@ -64,7 +66,6 @@ pub(super) fn scaled(mut own: Vec<f32>, by: f32) -> Vec<f32> {
     own
 }
 
-/// Labels that are not [`IGNORED`].
 pub(super) fn counted(labels: &[u32]) -> usize {
     labels.iter().filter(|label| **label != IGNORED).count()
 }

@@ -8,9 +8,6 @@ use crate::data::Rng;
 
 /// In a training step, sets each value to 0 with this `probability`, otherwise divides it by the probability of being
 /// kept (Srivastava et al. 2014). `x` itself in an evaluation.
-///
-/// # Errors
-/// If the probability is not in [0, 1), or the device fails.
 pub(crate) fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> {
     if !(0.0..1.0).contains(&probability) {
         bail!("a dropout of {probability}");
@@ -30,7 +27,8 @@ pub(crate) fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<T
             })
         },
         |[x], _| {
-            let (len, shape) = (x.elem_count(), x.shape().clone());
+            let len = x.elem_count();
+            let shape = x.shape().clone();
             let dropped = move |x: &Tensor| {
                 Kernel::of_each("dropout", len)
                     .reads([x])
@@ -55,7 +53,8 @@ pub(crate) fn dropout_mask(count: usize, seed: u64, probability: f32) -> Vec<f32
 /// Forward and backward are the same product with the mask of this seed.
 fn drop_out(values: &mut [f32], seed: u64, probability: f32) {
     let mut rng = Rng::new(seed);
-    let (limit, scale) = (limit(probability), scale(probability));
+    let limit = limit(probability);
+    let scale = scale(probability);
     // Two draws of 32 bits at a time.
     for pair in values.chunks_mut(2) {
         let bits = rng.bits();

@@ -9,9 +9,6 @@ use super::slices;
 use super::tape::Tape;
 
 /// The rows of `w` at `ids`. Shapes: `ids: [n]` of `u32` on the CPU, `w: [vocabulary, dim]`; returns `[n, dim]`.
-///
-/// # Errors
-/// If an id is not below the vocabulary.
 pub(crate) fn embedding(tape: &mut Tape, ids: &Tensor, w: &Tensor) -> Result<Tensor> {
     let (vocabulary, dim) = w.dims2()?;
     let ids = ids.flatten_all()?;
@@ -56,7 +53,8 @@ fn by_word(ids: &[u32], vocabulary: usize) -> (Vec<u32>, Vec<u32>) {
     for word in 0..vocabulary {
         starts[word + 1] += starts[word];
     }
-    let (mut next, mut order) = (starts.clone(), vec![0u32; ids.len()]);
+    let mut next = starts.clone();
+    let mut order = vec![0u32; ids.len()];
     for (place, &id) in (0..).zip(ids) {
         let next = &mut next[id as usize];
         order[*next as usize] = place;

@@ -12,9 +12,6 @@ const CUBE: f32 = 0.044_715;
 
 /// `x` times an approximation of the normal distribution's cumulative function by `tanh`, as in GPT-2 (Hendrycks and
 /// Gimpel 2016, section 2).
-///
-/// # Errors
-/// If the device fails.
 pub(crate) fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     tape.apply(
         [x],

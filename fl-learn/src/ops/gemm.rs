@@ -75,7 +75,9 @@ pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
 /// # Panics
 /// If the shapes do not agree.
 pub(super) fn gemm_strided(out: &mut [f32], row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
-    let (m, k, n) = (a.rows, a.cols, b.cols);
+    let m = a.rows;
+    let k = a.cols;
+    let n = b.cols;
     assert_eq!(b.rows, k, "[{m}, {k}] times [{}, {n}]", b.rows);
     assert_fits(out.len(), m, n, row_stride);
     if m == 0 || n == 0 {
@@ -127,7 +129,9 @@ pub(super) fn gemm_new(a: View<'_>, b: View<'_>) -> Vec<f32> {
 /// other, `a` or `b`; if `add`, they must hold values.
 #[allow(unsafe_code)]
 unsafe fn product(out: *mut f32, row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
-    let (m, k, n) = (a.rows, a.cols, b.cols);
+    let m = a.rows;
+    let k = a.cols;
+    let n = b.cols;
     assert!(b.rows == k && k > 0 && m > 0 && n > 0);
     // SAFETY: a `View` is built by `new` and `strided` alone, whose assertions make every index `i * row_stride + j *
     // col_stride` with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). The caller says the same

@@ -16,7 +16,6 @@ pub(crate) struct Window {
 /// Every extent of one convolution, worked out and checked once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// Examples.
     pub(super) batch: usize,
     /// Input channels.
     pub(super) channels: usize,
@@ -30,16 +29,12 @@ pub(super) struct Geometry {
     pub(super) output: [usize; 2],
     /// Rows and columns after pooling.
     pub(super) pooled: [usize; 2],
-    /// How the kernel moves.
     pub(super) window: Window,
 }
 
 impl Geometry {
     /// Shapes: `x: [batch, channels, rows, columns]`, `w: [filters, channels, kernel rows, kernel columns]`,
     /// `b: [filters]`.
-    ///
-    /// # Errors
-    /// If the shapes do not agree, or the kernel or the pool does not fit its input.
     pub(super) fn new(x: &[usize], w: &[usize], b: &[usize], window: Window) -> Result<Self> {
         let (&[batch, channels, h, width], &[filters, depth, kh, kw]) = (x, w) else {
             bail!("a convolution takes 4 dimensions, not {x:?} and {w:?}")

@@ -10,9 +10,6 @@ use super::tape::Tape;
 
 /// Normalizes each example's channels in `groups` groups, then scales and shifts each channel (Wu and He 2018); relu
 /// if `relu`. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
-///
-/// # Errors
-/// If the shapes do not agree, the channels are not a multiple of the groups, or the device fails.
 pub(crate) fn group_norm(
     tape: &mut Tape,
     x: &Tensor,
@@ -38,7 +35,8 @@ pub(crate) fn group_norm(
         [x, w, b],
         x.shape(),
         |[x, w, b], _| {
-            let (mut out, mut stats) = (vec![0.0; x.len()], vec![[0.0f32; 2]; batch * groups]);
+            let mut out = vec![0.0; x.len()];
+            let mut stats = vec![[0.0f32; 2]; batch * groups];
             vectorized(
                 #[inline(always)]
                 || {
@@ -54,7 +52,8 @@ pub(crate) fn group_norm(
                 },
             );
             (out, move |mut grad, [x, w, _]| {
-                let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+                let mut dw = vec![0.0; channels];
+                let mut db = vec![0.0; channels];
                 let mut normal = vec![0.0; len];
                 vectorized(
                     #[inline(always)]
@@ -64,11 +63,13 @@ pub(crate) fn group_norm(
                             for (n, x) in normal.iter_mut().zip(x) {
                                 *n = (x - mean) * inverse;
                             }
-                            let (mut total, mut along) = (0.0, 0.0);
+                            let mut total = 0.0;
+                            let mut along = 0.0;
                             let planes = normal.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
                             for (channel, (normal, grad)) in planes.enumerate() {
                                 let channel = at % groups * each + channel;
-                                let (shift, product) = (sum(grad), dot(grad, normal));
+                                let shift = sum(grad);
+                                let product = dot(grad, normal);
                                 db[channel] += shift;
                                 dw[channel] += product;
                                 total += shift * w[channel];
@@ -77,7 +78,8 @@ pub(crate) fn group_norm(
                                     *g *= w[channel];
                                 }
                             }
-                            let (total, along) = (total / len as f32, along / len as f32);
+                            let total = total / len as f32;
+                            let along = along / len as f32;
                             for (g, n) in grad.iter_mut().zip(&normal) {
                                 *g = (*g - total - n * along) * inverse;
                             }

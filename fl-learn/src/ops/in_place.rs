@@ -24,10 +24,6 @@ impl<F: FnOnce(&mut [f32])> InplaceOp1 for Change<F> {
     }
 }
 
-/// Changes each value of `x`.
-///
-/// # Errors
-/// If `x` is not contiguous `f32` on the CPU.
 pub(super) fn each(x: &Tensor, f: impl Fn(&mut f32)) -> Result<()> {
     change(x, move |x| {
         for x in x {
@@ -37,9 +33,6 @@ pub(super) fn each(x: &Tensor, f: impl Fn(&mut f32)) -> Result<()> {
 }
 
 /// Changes each value of `x`, given that of `y` at its place. Shapes: alike.
-///
-/// # Errors
-/// As [`each`].
 pub(super) fn each_by(x: &Tensor, y: &Tensor, f: impl Fn(&mut f32, f32)) -> Result<()> {
     let y = read(y)?;
     let y = &*y;
@@ -51,12 +44,11 @@ pub(super) fn each_by(x: &Tensor, y: &Tensor, f: impl Fn(&mut f32, f32)) -> Resu
 }
 
 /// As [`each_by`], given those of `y` and `z`.
-///
-/// # Errors
-/// As [`each`].
 pub(super) fn each_by_two(x: &Tensor, y: &Tensor, z: &Tensor, f: impl Fn(&mut f32, f32, f32)) -> Result<()> {
-    let (y, z) = (read(y)?, read(z)?);
-    let (y, z) = (&*y, &*z);
+    let y = read(y)?;
+    let z = read(z)?;
+    let y = &*y;
+    let z = &*z;
     change(x, move |x| {
         for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
             f(x, *y, *z);

@@ -8,9 +8,6 @@ use super::simd::{dot, sum, sum_of, vectorized};
 use super::tape::Tape;
 
 /// `(x - mean) / sqrt(variance + eps) * w + b` of each row (Ba et al. 2016). Shapes: `x: [rows, dim]`, `w, b: [dim]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32) -> Result<Tensor> {
     let (rows, dim) = row_shape(x, w)?;
     expect("the shift of a norm", b, &[dim])?;
@@ -18,7 +15,8 @@ pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, ep
         [x, w, b],
         x.shape(),
         |[x, w, b], _| {
-            let (mut out, mut stats) = (vec![0.0; x.len()], vec![[0.0f32; 2]; rows]);
+            let mut out = vec![0.0; x.len()];
+            let mut stats = vec![[0.0f32; 2]; rows];
             vectorized(
                 #[inline(always)]
                 || {
@@ -33,7 +31,9 @@ pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, ep
                 },
             );
             (out, move |mut grad, [x, w, _]| {
-                let (mut dw, mut db, mut normal) = (vec![0.0; dim], vec![0.0; dim], vec![0.0; dim]);
+                let mut dw = vec![0.0; dim];
+                let mut db = vec![0.0; dim];
+                let mut normal = vec![0.0; dim];
                 vectorized(
                     #[inline(always)]
                     || {
@@ -49,7 +49,8 @@ pub(crate) fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, ep
                             for (g, w) in grad.iter_mut().zip(w) {
                                 *g *= w;
                             }
-                            let (mean, along) = (sum(grad) / dim as f32, dot(grad, &normal) / dim as f32);
+                            let mean = sum(grad) / dim as f32;
+                            let along = dot(grad, &normal) / dim as f32;
                             for (g, n) in grad.iter_mut().zip(&normal) {
                                 *g = (*g - mean - n * along) * inverse;
                             }

@@ -11,9 +11,6 @@ use super::{scratch, slices};
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
 /// `[batch, outputs]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, relu: bool) -> Result<Tensor> {
     let (outputs, inputs) = w.dims2()?;
     let layer = Weights {
@@ -26,9 +23,6 @@ pub(crate) fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>
 }
 
 /// As [`linear`], with `w: [inputs, outputs]` as in GPT-2's `Conv1D`: `x w + b`.
-///
-/// # Errors
-/// As [`linear`].
 pub(crate) fn linear_inputs_first(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
     let (inputs, outputs) = w.dims2()?;
     let layer = Weights {
@@ -53,7 +47,8 @@ const MANY: usize = 257;
 
 impl Weights {
     fn apply(self, tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
-        let (batch, products) = (x.dims2()?.0, tape.products());
+        let batch = x.dims2()?.0;
+        let products = tape.products();
         expect("the input of a layer", x, &[batch, self.inputs])?;
         b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[self.outputs]))?;
         let has_bias = b.is_some();
@@ -75,7 +70,8 @@ impl Weights {
                 })
             },
             |[x, w, b], wanted| {
-                let (inputs, weights) = (products.operand(&x)?, products.operand(&w)?);
+                let inputs = products.operand(&x)?;
+                let weights = products.operand(&w)?;
                 let mut out = match self.inputs_first {
                     true => products.of(&inputs, &weights)?,
                     false => products.of(&inputs, &weights.t()?)?,
@@ -90,7 +86,8 @@ impl Weights {
                     out = out.relu()?;
                 }
                 // Weights of another type are converted again, so that not those of all layers are in memory at once.
-                let (inputs, weights) = (wanted[1].then_some(inputs), wanted[0].then_some(w));
+                let inputs = wanted[1].then_some(inputs);
+                let weights = wanted[0].then_some(w);
                 Ok((out, move |grad: Tensor| {
                     let db = (has_bias && wanted[2])
                         .then(|| Sums::of_columns(&grad).alone(&grad))
@@ -148,7 +145,8 @@ impl Weights {
     }
 
     fn weight_grad(&self, x: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
-        let (x, grad) = (View::new(x, batch, self.inputs), View::new(grad, batch, self.outputs));
+        let x = View::new(x, batch, self.inputs);
+        let grad = View::new(grad, batch, self.outputs);
         match self.inputs_first {
             true => gemm_new(x.t(), grad),
             false => gemm_new(grad.t(), x),

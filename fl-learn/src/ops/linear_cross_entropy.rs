@@ -16,9 +16,6 @@ const MOST_LOGITS: usize = 1 << 23;
 /// [`cross_entropy`] of the logits `x w^T + b`. On a CPU the logits are never all kept: a large vocabulary makes them
 /// larger than all else in a step, so each piece of rows is turned into its gradients while it is in the cache. Shapes:
 /// `x: [rows, inputs]`, `w: [classes, inputs]`, `b: [classes]`, `labels: [rows]`; returns a scalar.
-///
-/// # Errors
-/// As [`linear`] and [`cross_entropy`].
 pub(crate) fn linear_cross_entropy(
     tape: &mut Tape,
     x: &Tensor,
@@ -59,7 +56,8 @@ struct Layer<'a> {
 impl Layer<'_> {
     /// The mean loss over the rows that count, and those of its gradients by `x`, `w` and `b` that are wanted.
     fn loss(&self, x: &[f32], labels: &[u32], wanted: [bool; 3]) -> (f32, [Option<Vec<f32>>; 3]) {
-        let (inputs, classes) = (self.inputs, self.classes);
+        let inputs = self.inputs;
+        let classes = self.classes;
         let zeros = |wanted: bool, len: usize| wanted.then(|| vec![0.0; len]);
         let [mut own_x, mut own_w] = [zeros(wanted[0], x.len()), zeros(wanted[1], self.w.len())];
         let mut own_b = zeros(wanted[2] && self.b.is_some(), classes);
@@ -68,7 +66,8 @@ impl Layer<'_> {
         let at_once = (MOST_LOGITS / classes).max(1);
         let mut loss = 0.0;
         for (piece, labels) in labels.chunks(at_once).enumerate() {
-            let (rows, first) = (labels.len(), piece * at_once);
+            let rows = labels.len();
+            let first = piece * at_once;
             let x = View::new(&x[first * inputs..][..rows * inputs], rows, inputs);
             scratch::with(rows * classes, |logits| {
                 if let Some(b) = self.b {

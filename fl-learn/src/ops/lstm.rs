@@ -25,9 +25,6 @@ pub(crate) struct LstmWeights<'a> {
 
 /// The hidden states of one layer, from zero states (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et
 /// al. 2000). Shapes: `x: [batch, len, inputs]`; returns `[batch, len, hidden]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
     let ((batch, len, inputs), (_, hidden)) = (x.dims3()?, weights.hidden.dims2()?);
     if batch * len * hidden == 0 {
@@ -128,7 +125,8 @@ impl Extents {
         let mut out = vec![0.0; states.len()];
         for (unit, row) in states.chunks_exact(self.columns()).enumerate() {
             for (column, state) in row.iter().enumerate() {
-                let (t, b) = (column / self.batch, column % self.batch);
+                let t = column / self.batch;
+                let b = column % self.batch;
                 out[(b * self.len + t) * self.hidden + unit] = *state;
             }
         }
@@ -148,7 +146,9 @@ impl Extents {
     }
 
     fn forward(&self, x: &[f32], w_input: &[f32], w_hidden: &[f32], bias: &[f32]) -> Pass {
-        let (n, h, b) = (self.columns(), self.hidden, self.batch);
+        let n = self.columns();
+        let h = self.hidden;
+        let b = self.batch;
         let mut gates = Vec::with_capacity(4 * h * n);
         bias.iter().for_each(|bias| gates.extend(std::iter::repeat_n(*bias, n)));
         let w_input = View::new(w_input, 4 * h, self.inputs);
@@ -170,7 +170,9 @@ impl Extents {
     /// Gates, cells and states of token `t` from the sums of the gates' inputs.
     #[inline(always)]
     fn step(&self, gates: &mut [f32], cells: &mut [f32], states: &mut [f32], t: usize) {
-        let (n, h, b) = (self.columns(), self.hidden, self.batch);
+        let n = self.columns();
+        let h = self.hidden;
+        let b = self.batch;
         let (input, gates) = gates.split_at_mut(h * n);
         let (forget, gates) = gates.split_at_mut(h * n);
         let (candidate, output) = gates.split_at_mut(h * n);
@@ -199,7 +201,9 @@ impl Extents {
         grad: &[f32],
         x_wanted: bool,
     ) -> Gradients {
-        let (n, h, b) = (self.columns(), self.hidden, self.batch);
+        let n = self.columns();
+        let h = self.hidden;
+        let b = self.batch;
         let Pass {
             mut gates,
             cells,
@@ -245,7 +249,9 @@ impl Extents {
     /// token.
     #[inline(always)]
     fn step_grad(&self, gates: &mut [f32], cells: &[f32], d_states: &[f32], d_cell: &mut [f32], t: usize) {
-        let (n, h, b) = (self.columns(), self.hidden, self.batch);
+        let n = self.columns();
+        let h = self.hidden;
+        let b = self.batch;
         let (input, gates) = gates.split_at_mut(h * n);
         let (forget, gates) = gates.split_at_mut(h * n);
         let (candidate, output) = gates.split_at_mut(h * n);

@@ -7,9 +7,6 @@ use super::tape::Tape;
 
 /// The largest value of each window of `size` x `size` every `stride` positions; `pad` positions around the image count
 /// as the smallest number. Shapes: `x: [batch, channels, rows, columns]`.
-///
-/// # Errors
-/// If no window fits, the padding is more than half a window, or the device fails.
 pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: usize) -> Result<Tensor> {
     let (batch, channels, rows, columns) = x.dims4()?;
     let fits = |len: usize| len + 2 * pad >= size && len > 0;
@@ -17,17 +14,16 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
         bail!("pool of {size} every {stride}, padded by {pad}, of {:?}", x.dims());
     }
     let after = |len: usize| (len + 2 * pad - size) / stride + 1;
-    let (out_rows, out_columns) = (after(rows), after(columns));
+    let out_rows = after(rows);
+    let out_columns = after(columns);
     let cells = out_rows * out_columns;
     tape.apply(
         [x],
         (batch, channels, out_rows, out_columns),
         |[x], _| {
             let len = x.len();
-            let (mut out, mut picks) = (
-                vec![0.0; batch * channels * cells],
-                vec![0u32; batch * channels * cells],
-            );
+            let mut out = vec![0.0; batch * channels * cells];
+            let mut picks = vec![0u32; batch * channels * cells];
             let planes = x.chunks_exact(rows * columns).zip(out.chunks_exact_mut(cells));
             for ((plane, out), picks) in planes.zip(picks.chunks_exact_mut(cells)) {
                 for (at, (out, pick)) in out.iter_mut().zip(picks).enumerate() {
@@ -35,7 +31,8 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
                         let first = at * stride;
                         first.saturating_sub(pad)..(first + size - pad).min(len)
                     };
-                    let (mut best, mut place) = (f32::NEG_INFINITY, None);
+                    let mut best = f32::NEG_INFINITY;
+                    let mut place = None;
                     for row in span(at / out_columns, rows) {
                         for column in span(at % out_columns, columns) {
                             let value = plane[row * columns + column];
@@ -111,7 +108,8 @@ impl Windows {
 
     /// The gradient of the values before the pool, of `shape`.
     pub(super) fn back(self, grad: &Tensor, picks: &Tensor, shape: &[usize]) -> Result<Tensor> {
-        let (rows, columns) = (shape[2], shape[3]);
+        let rows = shape[2];
+        let columns = shape[3];
         let len = shape.iter().product();
         Kernel::of_each("max_pool_back", len)
             .reads([grad, picks])

@@ -6,9 +6,6 @@ use super::simd::sum;
 use super::tape::Tape;
 
 /// Mean over all positions of each channel. Shapes: `x: [batch, channels, rows, columns]`; returns `[batch, channels]`.
-///
-/// # Errors
-/// If `x` has other dimensions or no position.
 pub(crate) fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     let (batch, channels, rows, columns) = x.dims4()?;
     let positions = rows * columns;
@@ -21,8 +18,11 @@ pub(crate) fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         |[x], _| {
             let means = x.chunks_exact(positions).map(|plane| sum(plane) / positions as f32);
             (means.collect(), move |grad, _| {
-                let share = |g: f32| std::iter::repeat_n(g / positions as f32, positions);
-                [Some(grad.into_iter().flat_map(share).collect())]
+                [Some(
+                    grad.into_iter()
+                        .flat_map(|g| std::iter::repeat_n(g / positions as f32, positions))
+                        .collect(),
+                )]
             })
         },
         |[x], _| {

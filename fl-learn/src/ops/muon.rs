@@ -46,14 +46,12 @@ pub(super) struct Hidden {
 
 impl Hidden {
     /// `None` if AdamW trains the tensor `name`: it is no matrix, or one that embeds or predicts. `names`: those of the model.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub(super) fn of(name: &str, names: &[&str], var: &Var) -> Result<Option<Self>> {
         let [rows, rest @ ..] = var.dims() else {
             return Ok(None);
         };
-        let (rows, cols) = (*rows, rest.iter().product());
+        let rows = *rows;
+        let cols = rest.iter().product();
         if rest.is_empty() || rows == 0 || cols == 0 || is_outer(name, names) {
             return Ok(None);
         }
@@ -61,12 +59,9 @@ impl Hidden {
         Ok(Some(Self { rows, cols, momentum }))
     }
 
-    /// One step of `var`, by loops.
-    ///
-    /// # Errors
-    /// If a tensor is not contiguous `f32` on the CPU.
     pub(super) fn step(&mut self, var: &Var, grad: &Tensor, muon: Muon, size: StepSize) -> Result<()> {
-        let (beta, part) = (muon.momentum, (1.0 - muon.momentum) * size.scale);
+        let beta = muon.momentum;
+        let part = (1.0 - muon.momentum) * size.scale;
         let mut momentum = slices::with(&self.momentum, |m| Ok(m.to_vec()))?;
         let update = slices::with(grad, |grad| {
             for (m, g) in momentum.iter_mut().zip(grad) {
@@ -88,9 +83,6 @@ impl Hidden {
     }
 
     /// As [`Hidden::step`], by candle's kernels; `grad` is clipped.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn step_on_gpu(&mut self, var: &Var, grad: &Tensor, muon: Muon, size: StepSize) -> Result<()> {
         let beta = f64::from(muon.momentum);
         let grad = (grad * f64::from(1.0 - muon.momentum))?;
@@ -133,7 +125,9 @@ fn orthogonal(matrix: Vec<f32>, rows: usize, cols: usize) -> Vec<f32> {
     let mut x = matrix;
     let norm = slices::squares(&x).sqrt() as f32;
     x.iter_mut().for_each(|x| *x /= norm.max(EPS));
-    let (mut gram, mut poly, mut next) = (vec![0.0; rows * rows], vec![0.0; rows * rows], vec![0.0; rows * cols]);
+    let mut gram = vec![0.0; rows * rows];
+    let mut poly = vec![0.0; rows * rows];
+    let mut next = vec![0.0; rows * cols];
     for _ in 0..STEPS {
         let view = View::new(&x, rows, cols);
         gemm(&mut gram, view, view.t(), false);

@@ -17,7 +17,6 @@ use fl_client::OptimizerState;
 #[derive(Debug)]
 pub(crate) struct LocalOptimizer {
     spec: OptimizerSpec,
-    /// SGD's momentum.
     momentum: f32,
     weight_decay: f32,
     clip_norm: Option<f32>,
@@ -55,17 +54,6 @@ impl LocalOptimizer {
                 .collect::<Result<_>>()?,
             false => Vec::new(),
         };
-        let slot = |(name, var): (&&str, &Var)| {
-            Ok(match training.optimizer {
-                OptimizerSpec::Sgd if training.momentum > 0.0 => Slot::Velocity(var.as_tensor().detach().zeros_like()?),
-                OptimizerSpec::Sgd => Slot::Plain,
-                OptimizerSpec::AdamW(_) => Slot::Adam(Moments::zeros(var)?),
-                OptimizerSpec::Muon(_) => match Hidden::of(name, names, var)? {
-                    Some(hidden) => Slot::Hidden(hidden),
-                    None => Slot::Adam(Moments::zeros(var)?),
-                },
-            })
-        };
         Ok(Self {
             spec: training.optimizer,
             momentum: training.momentum,
@@ -73,15 +61,28 @@ impl LocalOptimizer {
             clip_norm: training.clip_norm,
             proximal: training.proximal,
             start,
-            slots: names.iter().zip(vars).map(slot).collect::<Result<_>>()?,
+            slots: names
+                .iter()
+                .zip(vars)
+                .map(|(name, var)| {
+                    Ok(match training.optimizer {
+                        OptimizerSpec::Sgd if training.momentum > 0.0 => {
+                            Slot::Velocity(var.as_tensor().detach().zeros_like()?)
+                        }
+                        OptimizerSpec::Sgd => Slot::Plain,
+                        OptimizerSpec::AdamW(_) => Slot::Adam(Moments::zeros(var)?),
+                        OptimizerSpec::Muon(_) => match Hidden::of(name, names, var)? {
+                            Some(hidden) => Slot::Hidden(hidden),
+                            None => Slot::Adam(Moments::zeros(var)?),
+                        },
+                    })
+                })
+                .collect::<Result<_>>()?,
             steps: 0,
         })
     }
 
     /// Moves every variable by one step at `rate`. Shapes: one gradient per variable, in the same order and of the same shape.
-    ///
-    /// # Errors
-    /// If there is not one gradient for each variable, or the device fails.
     pub(crate) fn step(&mut self, vars: &[Var], grads: &[Tensor], rate: f32) -> Result<()> {
         if vars.len() != grads.len() || vars.len() != self.slots.len() {
             bail!("{} gradients for {} variables", grads.len(), vars.len());
@@ -119,10 +120,6 @@ impl LocalOptimizer {
         Ok(())
     }
 
-    /// The moments, which [`LocalOptimizer::restore`] takes.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(crate) fn state(&self) -> Result<OptimizerState> {
         let mut values = Vec::new();
         for tensor in self.slots.iter().flat_map(Slot::moments) {

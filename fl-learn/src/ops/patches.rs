@@ -44,10 +44,13 @@ pub(super) fn scatter(matrix: &[f32], x: &mut [f32], columns: usize, first: usiz
 /// its two slices do not overlap, which costs `resnet8` a tenth of its speed.
 #[inline(never)]
 fn copy(padded: &[f32], matrix: &mut [f32], columns: usize, first: usize, g: &Geometry) {
-    let (len, positions, stride) = (g.output[1], g.positions(), g.window.stride);
+    let len = g.output[1];
+    let positions = g.positions();
+    let stride = g.window.stride;
     let step = g.padded()[1] * stride;
     each_matrix_row(g, |row, from| {
-        let (to, from) = (&mut matrix[row * columns + first..][..positions], &padded[from..]);
+        let to = &mut matrix[row * columns + first..][..positions];
+        let from = &padded[from..];
         for (y, to) in to.chunks_exact_mut(len).enumerate() {
             match stride {
                 1 => to.copy_from_slice(&from[y * step..][..len]),
@@ -60,10 +63,13 @@ fn copy(padded: &[f32], matrix: &mut [f32], columns: usize, first: usize, g: &Ge
 /// Adds each row of the matrix to the padded input. Never inlined: see [`copy`].
 #[inline(never)]
 fn add(matrix: &[f32], padded: &mut [f32], columns: usize, first: usize, g: &Geometry) {
-    let (len, positions, stride) = (g.output[1], g.positions(), g.window.stride);
+    let len = g.output[1];
+    let positions = g.positions();
+    let stride = g.window.stride;
     let step = g.padded()[1] * stride;
     each_matrix_row(g, |row, to| {
-        let (from, to) = (&matrix[row * columns + first..][..positions], &mut padded[to..]);
+        let from = &matrix[row * columns + first..][..positions];
+        let to = &mut padded[to..];
         for (y, from) in from.chunks_exact(len).enumerate() {
             match stride {
                 1 => sum(&mut to[y * step..][..len], from),
@@ -86,16 +92,20 @@ fn sum(to: &mut [f32], from: &[f32]) {
 /// Calls `f(row of the matrix, offset of its first value in the padded input)` for each row.
 #[inline(always)]
 fn each_matrix_row(g: &Geometry, mut f: impl FnMut(usize, usize)) {
-    let ([height, width], [kh, kw]) = (g.padded(), g.kernel);
+    let [height, width] = g.padded();
+    let [kh, kw] = g.kernel;
     for row in 0..g.patch() {
-        let (channel, ky, kx) = (row / (kh * kw), row / kw % kh, row % kw);
+        let channel = row / (kh * kw);
+        let ky = row / kw % kh;
+        let kx = row % kw;
         f(row, (channel * height + ky) * width + kx);
     }
 }
 
 /// Calls `f(offset of a row in the input, offset of it in the padded input)` for each row.
 fn each_row(g: &Geometry, mut f: impl FnMut(usize, usize)) {
-    let ([height, width], [top, left]) = (g.padded(), g.window.pad);
+    let [height, width] = g.padded();
+    let [top, left] = g.window.pad;
     for channel in 0..g.channels {
         for y in 0..g.input[0] {
             f(

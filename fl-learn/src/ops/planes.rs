@@ -5,7 +5,6 @@ use candle_core::{Result, Tensor, bail};
 use super::relu::relu;
 use super::shape::expect;
 
-/// Extents of images.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planes {
     pub(super) batch: usize,
@@ -33,7 +32,8 @@ impl Planes {
 /// `(x - mean) * inverse * w + b` of a plane, then relu if `with_relu`.
 #[inline(always)]
 pub(super) fn scaled(x: &[f32], out: &mut [f32], [mean, inverse]: [f32; 2], w: f32, b: f32, with_relu: bool) {
-    let (factor, term) = (inverse * w, b - mean * inverse * w);
+    let factor = inverse * w;
+    let term = b - mean * inverse * w;
     if with_relu {
         for (out, x) in out.iter_mut().zip(x) {
             *out = relu(x * factor + term);

@@ -6,9 +6,6 @@ use super::native::on_cpu;
 use super::slices;
 
 /// The class with the largest logit of each row, the first of equal ones. Shapes: `logits: [batch, classes]`.
-///
-/// # Errors
-/// If there are no logits, or the device fails.
 pub(crate) fn predicted_classes(logits: &Tensor) -> Result<Vec<u32>> {
     let (batch, classes) = logits.dims2()?;
     if batch == 0 || classes == 0 {
@@ -18,16 +15,20 @@ pub(crate) fn predicted_classes(logits: &Tensor) -> Result<Vec<u32>> {
         return logits.argmax(1)?.to_vec1();
     }
     let logits = logits.contiguous()?;
-    let best = |row: &[f32]| {
-        let mut best = 0;
-        for (at, logit) in row.iter().enumerate() {
-            if *logit > row[best] {
-                best = at;
-            }
-        }
-        best as u32
-    };
-    slices::with(&logits, |values| Ok(values.chunks_exact(classes).map(best).collect()))
+    slices::with(&logits, |values| {
+        Ok(values
+            .chunks_exact(classes)
+            .map(|row| {
+                let mut best = 0;
+                for (at, logit) in row.iter().enumerate() {
+                    if *logit > row[best] {
+                        best = at;
+                    }
+                }
+                best as u32
+            })
+            .collect())
+    })
 }
 
 #[cfg(test)]

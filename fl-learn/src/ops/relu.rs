@@ -2,7 +2,6 @@
 
 use super::simd::vectorized;
 
-/// Relu of a value.
 #[inline(always)]
 pub(super) fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }

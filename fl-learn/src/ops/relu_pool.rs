@@ -53,7 +53,8 @@ fn two_by_two(top: &[f32], low: &[f32], bias: f32, out: &mut [f32], pick: &mut [
 
 fn any(rows: &[f32], width: usize, bias: f32, size: [usize; 2], out: &mut [f32], pick: &mut [u8]) {
     for (x, (out, pick)) in out.iter_mut().zip(pick).enumerate() {
-        let (mut best, mut at) = (rows[x * size[1]], 0);
+        let mut best = rows[x * size[1]];
+        let mut at = 0;
         for dy in 0..size[0] {
             for dx in 0..size[1] {
                 let value = rows[dy * width + x * size[1] + dx];

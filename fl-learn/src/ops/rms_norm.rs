@@ -8,16 +8,14 @@ use super::simd::{dot, vectorized};
 use super::tape::Tape;
 
 /// `x / sqrt(mean(x^2) + eps) * w` of each row (Zhang and Sennrich 2019). Shapes: `x: [rows, dim]`, `w: [dim]`.
-///
-/// # Errors
-/// If the shapes do not agree, or the device fails.
 pub(crate) fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Result<Tensor> {
     let (rows, dim) = row_shape(x, w)?;
     tape.apply(
         [x, w],
         x.shape(),
         |[x, w], _| {
-            let (mut out, mut inverses) = (vec![0.0; x.len()], vec![0.0f32; rows]);
+            let mut out = vec![0.0; x.len()];
+            let mut inverses = vec![0.0f32; rows];
             vectorized(
                 #[inline(always)]
                 || {
@@ -31,7 +29,8 @@ pub(crate) fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Res
                 },
             );
             (out, move |mut grad, [x, w]| {
-                let (mut dw, mut normal) = (vec![0.0; dim], vec![0.0; dim]);
+                let mut dw = vec![0.0; dim];
+                let mut normal = vec![0.0; dim];
                 vectorized(
                     #[inline(always)]
                     || {

@@ -30,7 +30,6 @@ impl Angles {
         }
     }
 
-    /// Positions there are.
     pub(crate) fn positions(&self) -> usize {
         self.turns.len() / self.half.max(1)
     }
@@ -45,13 +44,11 @@ pub(crate) fn frequencies(dim: usize, theta: f64) -> Vec<f64> {
 
 /// Turns the pair of values `i` and `i + dim / 2` of each head by the angle of the token's position. Shapes:
 /// `x: [batch * len, heads * dim]`, the rows of each text one after another.
-///
-/// # Errors
-/// If the shapes do not agree or there are fewer positions than tokens.
 pub(crate) fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let half = angles.half;
-    let (positions, shape) = (angles.positions(), x.dims());
+    let positions = angles.positions();
+    let shape = x.dims();
     if len == 0 || half == 0 || !rows.is_multiple_of(len) || !width.is_multiple_of(2 * half) || len > positions {
         bail!("{len} tokens and {positions} positions of {half} angles for {shape:?}");
     }

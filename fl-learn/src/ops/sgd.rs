@@ -6,18 +6,13 @@ use super::in_place;
 use super::step_size::StepSize;
 
 /// One step without momentum: `p -= rate (scale g + decay p)`.
-///
-/// # Errors
-/// If a tensor is not contiguous `f32` on the CPU.
 pub(super) fn plain(var: &Var, grad: &Tensor, size: StepSize) -> Result<()> {
-    let (shrink, step) = (1.0 - size.rate * size.decay, size.rate * size.scale);
+    let shrink = 1.0 - size.rate * size.decay;
+    let step = size.rate * size.scale;
     in_place::each_by(var.as_tensor(), grad, move |p, g| *p = *p * shrink - step * g)
 }
 
 /// One step with momentum. `velocity` is updated: `v = momentum v + scale g + decay p`.
-///
-/// # Errors
-/// As [`plain`].
 pub(super) fn with_momentum(var: &Var, grad: &Tensor, velocity: &Tensor, momentum: f32, size: StepSize) -> Result<()> {
     in_place::each_by_two(velocity, grad, var.as_tensor(), move |v, g, p| {
         *v = momentum * *v + size.scale * g + size.decay * p;

@@ -8,9 +8,6 @@ use super::simd::{sigmoid, vectorized};
 use super::tape::Tape;
 
 /// `silu(gate) up`, where `silu(x) = x sigmoid(x)` (Elfwing et al. 2017, Shazeer 2020). Shapes: `gate` and `up` alike.
-///
-/// # Errors
-/// If the shapes differ.
 pub(crate) fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     expect("what is gated", up, gate.dims())?;
     tape.apply(
@@ -42,7 +39,8 @@ pub(crate) fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<T
             })
         },
         |[gate, up], _| {
-            let (len, shape) = (gate.elem_count(), gate.shape().clone());
+            let len = gate.elem_count();
+            let shape = gate.shape().clone();
             let opened = Kernel::of_each("silu_gate", len).reads([&gate, &up]).ints(&[len]);
             let out = opened.fills(&shape).launch_one()?;
             Ok((out, move |grad: Tensor| {

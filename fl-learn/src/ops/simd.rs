@@ -90,7 +90,6 @@ pub(super) fn sum_of(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// Sum of the values.
 #[inline(always)]
 pub(super) fn sum(values: &[f32]) -> f32 {
     sum_of(values, values, |a, _| a)

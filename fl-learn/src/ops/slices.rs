@@ -23,10 +23,6 @@ impl<S: Deref<Target = Storage>> Deref for Values<S> {
     }
 }
 
-/// Reads the values of `tensor`.
-///
-/// # Errors
-/// If it is not contiguous `f32` on the CPU.
 pub(super) fn read(tensor: &Tensor) -> Result<impl Deref<Target = [f32]> + '_> {
     let (storage, layout) = tensor.storage_and_layout();
     let Some((start, end)) = layout.contiguous_offsets() else {
@@ -75,17 +71,11 @@ pub(super) fn add(to: &mut [f32], from: &[f32]) {
 }
 
 /// Calls `f` with the values of `tensor`, which must be contiguous `f32` on the CPU.
-///
-/// # Errors
-/// As [`read`], and what `f` returns.
 pub(super) fn with<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
     f(&read(tensor)?)
 }
 
 /// Calls `f` with the values of an `f32` tensor, row-major: without a copy if it is contiguous and on the CPU.
-///
-/// # Errors
-/// If the tensor has another type, or the device fails.
 pub(crate) fn with_values<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> T) -> Result<T> {
     if tensor.device().is_cpu() && tensor.is_contiguous() {
         return Ok(f(&read(tensor)?));

@@ -7,9 +7,6 @@ use super::simd::{sum_of, vectorized};
 use super::tape::Tape;
 
 /// Mean of the squared differences, a scalar. Shapes: `predictions: [batch, count]`, `targets: [batch * count]`.
-///
-/// # Errors
-/// If there is not one target for each prediction, or the device fails.
 pub(crate) fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> Result<Tensor> {
     let count = predictions.elem_count();
     if count == 0 || targets.len() != count {

@@ -37,7 +37,6 @@ pub(crate) struct Tape {
     buffers: Vec<(Var, Tensor)>,
     /// Whether those are the batch's own statistics, whatever the momentum.
     measures: bool,
-    /// That of products on a GPU.
     precision: Precision,
 }
 
@@ -93,7 +92,6 @@ impl Tape {
         on_cpu(x)
     }
 
-    /// The products of a GPU.
     pub(super) fn products(&self) -> Products {
         Products(self.precision)
     }
@@ -118,9 +116,6 @@ impl Tape {
     /// operations of them. Both are told of which inputs a gradient is wanted, and return the result with its backward function. That
     /// takes the gradient of the result (and, of loops, the values of the inputs) and returns the gradient of each input; one that is
     /// not wanted may be anything.
-    ///
-    /// # Errors
-    /// If loops would read what is not `f32`, or the device fails.
     pub(super) fn apply<const N: usize, Loops, Back, OnGpu, GpuBack>(
         &mut self,
         inputs: [&Tensor; N],
@@ -177,17 +172,19 @@ impl Tape {
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
             let y = with_relu.then(|| out.clone());
-            let backward = move |mut grad: Vec<f32>, grads: &mut Gradients| {
-                if let Some(y) = y {
-                    relu_grad(&mut grad, &slices::read(&y)?);
-                }
-                let found = with_all(&inputs, |values| back(grad, values))?;
-                for ((to, grad), wanted) in ids.into_iter().zip(found).zip(wanted) {
-                    grads.add_some(to, grad.filter(|_| wanted));
-                }
-                Ok(())
-            };
-            self.nodes.push((out.id(), Box::new(backward)));
+            self.nodes.push((
+                out.id(),
+                Box::new(move |mut grad, grads| {
+                    if let Some(y) = y {
+                        relu_grad(&mut grad, &slices::read(&y)?);
+                    }
+                    let found = with_all(&inputs, |values| back(grad, values))?;
+                    for ((to, grad), wanted) in ids.into_iter().zip(found).zip(wanted) {
+                        grads.add_some(to, grad.filter(|_| wanted));
+                    }
+                    Ok(())
+                }),
+            ));
         }
         Ok(out)
     }
@@ -207,21 +204,23 @@ impl Tape {
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
             let y = with_relu.then(|| out.clone());
-            let backward = move |mut grad: Tensor, grads: &mut GpuGradients| {
-                if let Some(y) = y {
-                    let len = grad.elem_count();
-                    grad = Kernel::of_each("relu_back", len)
-                        .reads([&grad, &y])
-                        .ints(&[len])
-                        .fills(y.shape())
-                        .launch_one()?;
-                }
-                for ((to, grad), wanted) in ids.into_iter().zip(back(grad)?).zip(wanted) {
-                    grads.add_some(to, grad.filter(|_| wanted))?;
-                }
-                Ok(())
-            };
-            self.gpu_nodes.push((out.id(), Box::new(backward)));
+            self.gpu_nodes.push((
+                out.id(),
+                Box::new(move |mut grad, grads| {
+                    if let Some(y) = y {
+                        let len = grad.elem_count();
+                        grad = Kernel::of_each("relu_back", len)
+                            .reads([&grad, &y])
+                            .ints(&[len])
+                            .fills(y.shape())
+                            .launch_one()?;
+                    }
+                    for ((to, grad), wanted) in ids.into_iter().zip(back(grad)?).zip(wanted) {
+                        grads.add_some(to, grad.filter(|_| wanted))?;
+                    }
+                    Ok(())
+                }),
+            ));
         }
         Ok(out)
     }
@@ -233,11 +232,9 @@ impl Tape {
     }
 
     /// `x` in another shape of as many values.
-    ///
-    /// # Errors
-    /// If the number of values differs.
     pub(crate) fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
-        let (id, before) = (x.id(), x.shape().clone());
+        let id = x.id();
+        let before = x.shape().clone();
         if !self.is_native(x) {
             return self.on_gpu(false, [x], |[x], _| {
                 Ok((x.reshape(shape)?, move |grad: Tensor| Ok([Some(grad.reshape(before)?)])))
@@ -246,19 +243,18 @@ impl Tape {
         let out = x.reshape(shape)?;
         if self.wants(x) {
             self.wanted.insert(out.id());
-            let backward = move |grad, grads: &mut Gradients| {
-                grads.add_some(id, Some(grad));
-                Ok(())
-            };
-            self.nodes.push((out.id(), Box::new(backward)));
+            self.nodes.push((
+                out.id(),
+                Box::new(move |grad, grads| {
+                    grads.add_some(id, Some(grad));
+                    Ok(())
+                }),
+            ));
         }
         Ok(out)
     }
 
     /// Gradient of the scalar `loss` with respect to each of `vars`, in their order. Sets the buffers of the model.
-    ///
-    /// # Errors
-    /// If `loss` does not depend on a variable, or the device fails.
     pub(crate) fn backward(mut self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         let buffers = std::mem::take(&mut self.buffers);
         let grads = self.gradients(loss, vars)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use fl_cli::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::data::{Fetched, Public, fetch};
+use crate::data::{FetchOutcome, Public, fetch};
 
 pub(super) fn run(name: &str, to: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
     let set = Public::named(name)?;
@@ -24,11 +24,11 @@ pub(super) fn run(name: &str, to: &Path, bar: &ProgressBar) -> anyhow::Result<()
     for (file, fetched) in set.files.iter().zip(fetched) {
         let path = to.join(&file.name);
         match fetched {
-            Fetched::Present if !path.exists() => {
+            FetchOutcome::Present if !path.exists() => {
                 out::line(format_args!("{}: not needed, what it holds is there", path.display()))?;
             }
-            Fetched::Present => out::line(format_args!("{}: there already", path.display()))?,
-            Fetched::Downloaded(bytes) => out::line(format_args!("{}: {bytes} bytes", path.display()))?,
+            FetchOutcome::Present => out::line(format_args!("{}: there already", path.display()))?,
+            FetchOutcome::Downloaded(bytes) => out::line(format_args!("{}: {bytes} bytes", path.display()))?,
         }
         for member in &file.holds {
             let path = to.join(member.name());

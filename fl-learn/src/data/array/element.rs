@@ -61,7 +61,6 @@ impl Element {
         self.row().2
     }
 
-    /// Bytes of one number.
     pub(crate) fn bytes(self) -> usize {
         self.row().3
     }

@@ -2,10 +2,8 @@
 
 use super::element::Element;
 
-/// Type and extents of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Type of the numbers.
     pub(crate) element: Element,
     /// Extents, the number of examples first.
     pub(crate) shape: Vec<u64>,
@@ -14,21 +12,17 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// # Errors
-    /// If the values would have more bytes than 2^63.
     pub(crate) fn new(element: Element, shape: Vec<u64>) -> Result<Self, String> {
         let len = shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent));
-        let fits = |len: &u64| {
+        match len.filter(|len| {
             len.checked_mul(element.bytes() as u64)
                 .is_some_and(|bytes| bytes < 1 << 63)
-        };
-        match len.filter(fits) {
+        }) {
             Some(len) => Ok(Self { element, shape, len }),
             None => Err(format!("the shape {shape:?} is more than a file can hold")),
         }
     }
 
-    /// Bytes of the values.
     pub(crate) fn bytes(&self) -> u64 {
         // `new` has checked that this does not overflow.
         self.len * self.element.bytes() as u64

@@ -17,7 +17,7 @@ use super::error::Error;
 use super::examples::ClientData;
 use super::features::Features;
 use super::input::Input;
-use super::part::{Held, check_share, shared_set};
+use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
@@ -76,10 +76,12 @@ impl DataSet for Arrays {
     fn load(&self) -> Result<ClientData, Error> {
         let key = |part: &str| format!("arrays {part} {}", self.identity());
         let train = shared(key("train"), || read(self, "x", &self.x, &self.y, None))?;
-        let test = |(x, y): (&String, &String)| shared(key("test"), || read(self, "test_x", x, y, Some(&train)));
         let files = self.test_x.as_ref().zip(self.test_y.as_ref());
-        let held = files.map(test).transpose()?.map(Held::Dealt);
-        self.part().of(train, Held::or_share(held, self.test))
+        let held = files
+            .map(|(x, y)| shared(key("test"), || read(self, "test_x", x, y, Some(&train))))
+            .transpose()?
+            .map(TestSource::Dealt);
+        self.part().of(train, TestSource::or_share(held, self.test))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -89,8 +91,10 @@ impl DataSet for Arrays {
             _ => {}
         }
         check_share(self.test, self.test_x.as_ref().map(|_| "test_x"))?;
-        let is_bad = |classes: u16| !(1..=MAX_CLASSES).contains(&usize::from(classes));
-        if self.classes.is_some_and(is_bad) {
+        if self
+            .classes
+            .is_some_and(|classes| !(1..=MAX_CLASSES).contains(&usize::from(classes)))
+        {
             return Err(Error::config("classes", format!("must be 1 to {MAX_CLASSES}")));
         }
         shape::check(self.shape)?;
@@ -117,7 +121,8 @@ fn read(arrays: &Arrays, key: &'static str, x: &str, y: &str, train: Option<&Arc
         );
         return Err(Error::malformed(values.path(), why));
     }
-    let (examples, path) = (values.header.shape[0], values.path().to_owned());
+    let examples = values.header.shape[0];
+    let path = values.path().to_owned();
     let Labels { labels, classes } = labels.labels(
         examples,
         &path,

@@ -10,9 +10,6 @@ const MAX_HEADER: u64 = 1 << 16;
 const WHAT: &str = "npy header";
 
 /// Reads the header; the values follow.
-///
-/// # Errors
-/// `Size` if the file ends within it; `Malformed` if the file is no npy file of numbers in C order.
 pub(crate) fn header(file: &mut DataFile) -> Result<Header, Error> {
     let start = file.take(8, WHAT)?;
     let &[0x93, b'N', b'U', b'M', b'P', b'Y', major, _] = start.as_slice() else {
@@ -175,7 +172,6 @@ impl Parser<'_> {
         self.0 = self.0.trim_ascii_start();
     }
 
-    /// The next bytes, for an error.
     fn shown(&self) -> String {
         self.0[..self.0.len().min(20)].escape_ascii().to_string()
     }

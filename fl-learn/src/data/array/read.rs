@@ -16,11 +16,9 @@ const ENDING: &str = ".safetensors";
 pub(super) struct Array {
     file: DataFile,
     pub(super) header: Header,
-    /// Whether the file ends with the array.
     is_last: bool,
 }
 
-/// Labels, and the number of classes.
 pub(super) struct Labels {
     pub(super) labels: Vec<u8>,
     pub(super) classes: usize,
@@ -28,9 +26,6 @@ pub(super) struct Labels {
 
 impl Array {
     /// Opens `name`, the value of `key`, in `dir`.
-    ///
-    /// # Errors
-    /// `Missing`, `Io`, `Config` if no tensor of a safetensors file is named; those of the headers.
     pub(super) fn open(dir: &Path, name: &str, key: &'static str) -> Result<Self, Error> {
         let hint = format!("`{key}` names it");
         if let Some((file, tensor)) = name.split_once(&format!("{ENDING}:")) {
@@ -57,10 +52,6 @@ impl Array {
         &self.file.path
     }
 
-    /// The values of an array of bytes.
-    ///
-    /// # Errors
-    /// `Size`, `Malformed`, `Io`, as any file.
     pub(super) fn bytes(mut self) -> Result<Vec<u8>, Error> {
         let mut values = Vec::with_capacity(self.file.reservable(self.header.len, 1));
         self.file.pieces(self.header.len, WHAT, |bytes| {
@@ -73,11 +64,9 @@ impl Array {
     }
 
     /// The values as f32. `len`: values of an example.
-    ///
-    /// # Errors
-    /// As [`Array::bytes`]; `Malformed` if a value is not finite.
     pub(super) fn floats(mut self, len: usize) -> Result<Vec<f32>, Error> {
-        let (element, path) = (self.header.element, self.path().to_owned());
+        let element = self.header.element;
+        let path = self.path().to_owned();
         let mut values: Vec<f32> = Vec::with_capacity(self.file.reservable(self.header.len, element.bytes()));
         self.file.pieces(self.header.bytes(), WHAT, |bytes| {
             let from = values.len();
@@ -94,9 +83,6 @@ impl Array {
 
     /// The values as labels of `examples` examples in the file `of`. `given`: number of classes by the configuration; `trained`:
     /// by the training set, if this is a test set.
-    ///
-    /// # Errors
-    /// As [`Array::bytes`]; `Malformed` if these are no integers, another number of them, or out of range.
     pub(super) fn labels(
         mut self,
         examples: u64,
@@ -105,7 +91,8 @@ impl Array {
         trained: Option<usize>,
     ) -> Result<Labels, Error> {
         let Header { element, shape, len } = &self.header;
-        let (element, path) = (*element, self.path().to_owned());
+        let element = *element;
+        let path = self.path().to_owned();
         if !element.is_integer() {
             let why = format!(
                 "has numbers of the type {}; labels must be integers: save y.astype('int64')",
@@ -166,7 +153,8 @@ impl Array {
 }
 
 fn not_finite(path: &Path, value: f32, at: usize, len: usize) -> Error {
-    let (row, value_at) = (at / len.max(1), at % len.max(1));
+    let row = at / len.max(1);
+    let value_at = at % len.max(1);
     Error::malformed(
         path,
         format!("row {row}, value {value_at} is {value} as f32; remove the example or replace the value"),

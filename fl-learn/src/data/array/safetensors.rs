@@ -14,10 +14,8 @@ use crate::data::files::DataFile;
 /// Longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 const WHAT: &str = "safetensors header";
-/// Tensors that an error lists.
 const LISTED: usize = 20;
 
-/// Type, extents and place of a tensor.
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
@@ -26,10 +24,6 @@ struct Entry {
 }
 
 /// Reads the header and skips to the first value of `tensor`.
-///
-/// # Errors
-/// `Size` if the file ends before; `Malformed` if the file is no safetensors file, lacks the tensor, or gives it a place that does
-/// not suit its shape.
 pub(super) fn header(file: &mut DataFile, tensor: &str) -> Result<Header, Error> {
     let len = file.take(8, WHAT)?;
     let len = len.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));

@@ -19,8 +19,6 @@ const MAX_VALUES: u64 = 1 << 28;
 /// Images have at most this many channels, if `order` is not given.
 const MAX_CHANNELS: u64 = 4;
 
-/// # Errors
-/// `Config` if an extent is 0, or the product is too large.
 pub(crate) fn check(shape: Option<[usize; 3]>) -> Result<(), Error> {
     let len = |shape: [usize; 3]| {
         shape
@@ -36,9 +34,6 @@ pub(crate) fn check(shape: Option<[usize; 3]>) -> Result<(), Error> {
 
 /// Channels, height and width of an example, and whether the values have the channels last. `extents`: those of the array, the
 /// number of examples first; `given`: the key `shape`.
-///
-/// # Errors
-/// If there is no example, or the extents do not tell the shape.
 pub(super) fn of(
     extents: &[u64],
     given: Option<[usize; 3]>,

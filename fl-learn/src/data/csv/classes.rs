@@ -25,9 +25,6 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
 }
 
 /// Succeeds if `classes` can be the key of a configuration.
-///
-/// # Errors
-/// `Config`.
 pub(super) fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
     match classes {
         Some(Classes::Names(names)) => check_names(names),
@@ -39,9 +36,6 @@ pub(super) fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
 }
 
 /// Succeeds if `names` can be the list `classes` of a configuration.
-///
-/// # Errors
-/// `Config`.
 pub(crate) fn check_names(names: &[String]) -> Result<(), Error> {
     if !(1..=MAX_CLASSES).contains(&names.len()) {
         let why = format!("has {} names; there must be 1 to {MAX_CLASSES}", names.len());
@@ -73,7 +67,6 @@ pub(super) struct Texts {
     is_full: bool,
 }
 
-/// The classes of a file's labels.
 pub(super) struct ClassList {
     pub(super) count: usize,
     /// Class of each of the [`Texts`].
@@ -83,10 +76,6 @@ pub(super) struct ClassList {
 }
 
 impl Texts {
-    /// The number of `text`, which is in `line`.
-    ///
-    /// # Errors
-    /// The first time that there is one different label too many.
     pub(super) fn number_of(&mut self, text: &str, line: u64) -> Result<u8, Fault> {
         if let Some(number) = self.numbers.get(text) {
             return Ok(*number);
@@ -107,17 +96,16 @@ impl Texts {
     /// The classes: those `given`, or else integers if all labels are, or else the sorted labels. Labels that are none of them
     /// are added to `faults`.
     pub(super) fn classes(&self, given: Option<&Classes>, faults: &mut Faults) -> ClassList {
-        let are_integers = || self.numbers.keys().all(|text| text.parse::<i64>().is_ok());
         let (names, most) = match given {
             Some(Classes::Names(names)) => (Some(names.clone()), names.len()),
             Some(Classes::Count(count)) => (None, usize::from(*count)),
-            None if are_integers() => (None, MAX_CLASSES),
+            None if self.numbers.keys().all(|text| text.parse::<i64>().is_ok()) => (None, MAX_CLASSES),
             None => (Some(sorted(self.numbers.keys())), self.numbers.len()),
         };
         let rule = match &names {
             Some(names) => {
                 let list = names.join("`, `");
-                // Bounded, so that ten faults fit into the error too.
+                // RowLimit, so that ten faults fit into the error too.
                 let list = &list[..list.floor_char_boundary(200)];
                 format!("the classes are `{list}`; set `classes` to the list of all labels")
             }

@@ -10,13 +10,11 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::image::Image;
 
-/// Most pixels of an image.
 const MAX_PIXELS: u64 = 1 << 26;
 /// Most pixels for each byte of a PNG file: deflate makes at most 1,032 bytes of one, each of 8 pixels of 1 bit.
 const PNG_PIXELS: u64 = 1032 * 8;
 /// Most pixels for each byte of a JPEG file: every block of 64 pixels takes at least one bit.
 const JPEG_PIXELS: u64 = 512;
-/// Largest side of an image.
 const MAX_SIDE: usize = 65_535;
 
 /// Decodes `file`. Alpha is dropped, 16 bits a channel become 8, palettes and CMYK become colors. `size`: height and width that the
@@ -41,7 +39,8 @@ fn decode_png(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, String> {
     decoder.set_ignore_text_chunk(true);
     decoder.set_transformations(Transformations::normalize_to_color8());
     let header = decoder.read_header_info().map_err(damaged)?;
-    let (height, width) = (header.height as usize, header.width as usize);
+    let height = header.height as usize;
+    let width = header.width as usize;
     check_size(height, width, size, file.len(), PNG_PIXELS)?;
     let mut reader = decoder.read_info().map_err(damaged)?;
     let len = reader.output_buffer_size().ok_or("is too large")?;
@@ -126,9 +125,6 @@ fn complete(height: usize, width: usize, channels: usize, pixels: Vec<u8>) -> Re
 
 /// Succeeds if an image of `file` bytes may be decoded: it has the `wanted` height and width, and no more pixels than such a file
 /// can hold, at most `per_byte` for each byte.
-///
-/// # Errors
-/// If not.
 fn check_size(
     height: usize,
     width: usize,

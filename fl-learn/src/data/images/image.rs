@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::data::error::Error;
 
-/// Largest image file, in bytes.
 const MAX_FILE: u64 = 1 << 26;
 
 /// An image of 8 bits a channel.
@@ -25,12 +24,16 @@ impl Image {
     pub(super) fn with_channels(self, channels: usize) -> Self {
         let pixels = match (self.channels, channels) {
             (3, 1) => {
-                let luma = |&[red, green, blue]: &[u8; 3]| {
-                    // In units of 2^-16, rounded to the nearest.
-                    let sum = 19_595 * u32::from(red) + 38_470 * u32::from(green) + 7_471 * u32::from(blue);
-                    ((sum + 0x8000) >> 16) as u8
-                };
-                self.pixels.as_chunks::<3>().0.iter().map(luma).collect()
+                self.pixels
+                    .as_chunks::<3>()
+                    .0
+                    .iter()
+                    .map(|&[red, green, blue]| {
+                        // In units of 2^-16, rounded to the nearest.
+                        let sum = 19_595 * u32::from(red) + 38_470 * u32::from(green) + 7_471 * u32::from(blue);
+                        ((sum + 0x8000) >> 16) as u8
+                    })
+                    .collect()
             }
             (1, 3) => self.pixels.iter().flat_map(|&gray| [gray; 3]).collect(),
             _ => return self,
@@ -50,10 +53,6 @@ impl Image {
     }
 }
 
-/// All bytes of an image file.
-///
-/// # Errors
-/// `Io`; `Malformed` if it is too large.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let io = |error: std::io::Error| Error::io(path, &error);
     let file = File::open(path).map_err(io)?;

@@ -1,6 +1,5 @@
 //! The image files of each class.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,8 +10,7 @@ use crate::data::error::Error;
 /// Endings of image files, in lower case.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
-/// The classes of a folder and their files.
-pub(super) struct Listed {
+pub(super) struct ImageList {
     pub(super) names: Vec<String>,
     /// Class and path of each image, by class and file name.
     pub(super) files: Vec<(u8, PathBuf)>,
@@ -24,7 +22,7 @@ pub(super) struct Listed {
 /// # Errors
 /// `Missing`, `Io`; `Malformed` if there is a folder that is no class, an image beside the folders, or something else among the
 /// images.
-pub(super) fn classes(dir: &Path, key: &str, given: Option<&[String]>) -> Result<Listed, Error> {
+pub(super) fn classes(dir: &Path, key: &str, given: Option<&[String]>) -> Result<ImageList, Error> {
     let mut folders = Vec::new();
     for (name, path) in entries(dir, key)? {
         if path.is_dir() {
@@ -64,7 +62,7 @@ pub(super) fn classes(dir: &Path, key: &str, given: Option<&[String]>) -> Result
     }
     // By class, as the folders may be in another order than `given`.
     files.sort();
-    Ok(Listed { names, files })
+    Ok(ImageList { names, files })
 }
 
 fn is_image(path: &Path) -> bool {
@@ -88,8 +86,10 @@ fn entries(dir: &Path, key: &str) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
-        let not_text = |_: OsString| Error::malformed(&entry.path(), "has a name that is not UTF-8; rename it");
-        let name = entry.file_name().into_string().map_err(not_text)?;
+        let name = entry
+            .file_name()
+            .into_string()
+            .map_err(|_| Error::malformed(&entry.path(), "has a name that is not UTF-8; rename it"))?;
         if !name.starts_with('.') {
             found.push((name, entry.path()));
         }

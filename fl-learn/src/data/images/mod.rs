@@ -20,12 +20,12 @@ use super::error::Error;
 use super::examples::ClientData;
 use super::features::Features;
 use super::input::Input;
-use super::part::{Held, check_share, shared_set};
+use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
 use super::shared::shared;
 use image::Image;
-use list::Listed;
+use list::ImageList;
 
 shared_set! {
     /// PNG and JPEG files in one folder for each class.
@@ -72,9 +72,13 @@ impl DataSet for Images {
     fn load(&self) -> Result<ClientData, Error> {
         let key = |part: &str| format!("images {part} {}", self.identity());
         let train = shared(key("train"), || read(self, &self.dir, "dir", None))?;
-        let test = |dir| shared(key("test"), || read(self, dir, "test_dir", Some(&train)));
-        let held = self.test_dir.as_deref().map(test).transpose()?.map(Held::Dealt);
-        self.part().of(train, Held::or_share(held, self.test))
+        let held = self
+            .test_dir
+            .as_deref()
+            .map(|dir| shared(key("test"), || read(self, dir, "test_dir", Some(&train))))
+            .transpose()?
+            .map(TestSource::Dealt);
+        self.part().of(train, TestSource::or_share(held, self.test))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -103,7 +107,7 @@ impl DataSet for Images {
 
 /// What every image must have: height and width, and channels.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct ImageShape {
     size: Option<[usize; 2]>,
     channels: Option<usize>,
 }
@@ -112,15 +116,16 @@ struct Wanted {
 /// classes and the shape of its training set.
 fn read(images: &Images, dir: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Result<Dataset, Error> {
     let given = images.classes.as_deref().or(train.map(|train| train.class_names()));
-    let Listed { names, files } = list::classes(dir, key, given)?;
-    let mut wanted = Wanted {
+    let ImageList { names, files } = list::classes(dir, key, given)?;
+    let mut wanted = ImageShape {
         size: train.map(|train| [train.input().shape[1], train.input().shape[2]]),
         channels: train.map(|train| train.input().shape[0]),
     };
-    let (mut values, mut labels) = (Vec::new(), Vec::with_capacity(files.len()));
+    let mut values = Vec::new();
+    let mut labels = Vec::with_capacity(files.len());
     for (class, path) in &files {
         let image = read_one(images, path, wanted)?;
-        wanted = Wanted {
+        wanted = ImageShape {
             size: Some([image.height, image.width]),
             channels: Some(image.channels),
         };
@@ -140,7 +145,7 @@ fn read(images: &Images, dir: &Path, key: &str, train: Option<&Arc<Dataset>>) ->
 }
 
 /// Reads one image as the configuration says, which must then be as `wanted`.
-fn read_one(images: &Images, path: &Path, wanted: Wanted) -> Result<Image, Error> {
+fn read_one(images: &Images, path: &Path, wanted: ImageShape) -> Result<Image, Error> {
     let wrong = |why: String| Error::malformed(path, why);
     // Without `resize`, an image of another size is refused before it is decoded.
     let size = wanted.size.filter(|_| images.resize.is_none());

@@ -55,16 +55,17 @@ struct Tap {
 fn taps(from: usize, to: usize) -> Vec<Tap> {
     let scale = from as f64 / to as f64;
     let reach = scale.max(1.0);
-    let tap = |at: usize| {
-        let center = (at as f64 + 0.5) * scale;
-        let first = (center - reach + 0.5).max(0.0) as usize;
-        let end = ((center + reach + 0.5) as usize).min(from).max(first + 1);
-        let weight = |source: usize| (1.0 - ((source as f64 + 0.5 - center) / reach).abs()).max(0.0);
-        let sum: f64 = (first..end).map(weight).sum();
-        Tap {
-            first,
-            weights: (first..end).map(|source| (weight(source) / sum) as f32).collect(),
-        }
-    };
-    (0..to).map(tap).collect()
+    (0..to)
+        .map(|at| {
+            let center = (at as f64 + 0.5) * scale;
+            let first = (center - reach + 0.5).max(0.0) as usize;
+            let end = ((center + reach + 0.5) as usize).min(from).max(first + 1);
+            let weight = |source: usize| (1.0 - ((source as f64 + 0.5 - center) / reach).abs()).max(0.0);
+            let sum: f64 = (first..end).map(weight).sum();
+            Tap {
+                first,
+                weights: (first..end).map(|source| (weight(source) / sum) as f32).collect(),
+            }
+        })
+        .collect()
 }

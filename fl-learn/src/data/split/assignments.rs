@@ -5,20 +5,17 @@ use std::path::Path;
 use crate::data::csv_file::CsvFile;
 use crate::data::error::Error;
 
-/// What an error says to do about rows.
 const RULE: &str = "each example needs one row; leave `client` empty if no client shall have it";
 
 /// Positions of the examples of `client`, of a set of `len` examples, in the file's order. The file is CSV with the columns
 /// `index` and `client`; other columns are ignored. An example with an empty `client` belongs to nobody.
-///
-/// # Errors
-/// `Missing`, `Io`; `Malformed` if an index occurs twice, is missing or out of range, a client is not below `clients`, or
-/// `client` has no example.
 pub(crate) fn read(path: &Path, len: usize, client: u32, clients: u32) -> Result<Vec<u32>, Error> {
     let mut file = CsvFile::open(path, b',', "`split.file` names it")?;
     file.expect_delimiter(|_| "write the file with `,`".to_owned())?;
-    let (index, owner) = (file.column("index")?, file.column("client")?);
-    let (mut seen, mut mine) = (vec![false; len], Vec::new());
+    let index = file.column("index")?;
+    let owner = file.column("client")?;
+    let mut seen = vec![false; len];
+    let mut mine = Vec::new();
     let faults = file.each_row(|row, _| {
         let at: u32 = row.integer(index)?;
         match seen.get_mut(at as usize) {

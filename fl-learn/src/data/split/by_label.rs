@@ -5,9 +5,6 @@ use crate::data::error::Error;
 use crate::data::rng::Rng;
 
 /// The shards of `client`, in no particular order.
-///
-/// # Errors
-/// `Config` if there are fewer examples than shards.
 pub(super) fn split(labels: &[u8], shards: u32, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
     let total = match shards
         .checked_mul(clients)

@@ -14,13 +14,18 @@ pub(super) fn plain(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec
 /// Yurochkin et al. 2019; Li et al. 2022). Sizes are more even; the last classes go to few clients.
 pub(super) fn balancing(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u32>> {
     let equal = labels.len().div_ceil(clients);
-    let exclude_full = |draws: &mut [f64], all: &[Vec<u32>]| {
-        if all.iter().any(|mine| mine.len() < equal) {
-            let full = draws.iter_mut().zip(all).filter(|(_, mine)| mine.len() >= equal);
-            full.for_each(|(draw, _)| *draw = f64::NEG_INFINITY);
-        }
-    };
-    by_class(labels, alpha, clients, |class| Rng::of(&[seed, 2, class]), exclude_full)
+    by_class(
+        labels,
+        alpha,
+        clients,
+        |class| Rng::of(&[seed, 2, class]),
+        |draws, all| {
+            if all.iter().any(|mine| mine.len() < equal) {
+                let full = draws.iter_mut().zip(all).filter(|(_, mine)| mine.len() >= equal);
+                full.for_each(|(draw, _)| *draw = f64::NEG_INFINITY);
+            }
+        },
+    )
 }
 
 /// Shares out class by class. `rng` is the randomness of a class; `adjust` may change the logarithms of the clients' draws,
@@ -44,7 +49,8 @@ fn by_class(
         let top = draws.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let shares: Vec<f64> = draws.iter().map(|draw| math::exp(draw - top)).collect();
         let whole: f64 = shares.iter().sum();
-        let (mut from, mut sum) = (0, 0.0);
+        let mut from = 0;
+        let mut sum = 0.0;
         for (mine, share) in all.iter_mut().zip(&shares) {
             sum += share;
             // The shares are summed in the order of `whole`, so that the last share ends exactly at the end.

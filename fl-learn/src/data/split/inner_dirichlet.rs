@@ -53,10 +53,19 @@ impl Taker {
         let open = pools.iter().filter(|pool| !pool.is_empty()).count();
         if open != self.open {
             // Relative to the largest proportion that is left: the others may all have underflowed beside one that is gone.
-            let left = || self.ln.iter().zip(pools).filter(|(_, pool)| !pool.is_empty());
-            let top = left().map(|(ln, _)| *ln).fold(f64::NEG_INFINITY, f64::max);
-            let share = |(ln, pool): (&f64, &Vec<u32>)| if pool.is_empty() { 0.0 } else { math::exp(ln - top) };
-            self.shares = self.ln.iter().zip(pools).map(share).collect();
+            let top = self
+                .ln
+                .iter()
+                .zip(pools)
+                .filter(|(_, pool)| !pool.is_empty())
+                .map(|(ln, _)| *ln)
+                .fold(f64::NEG_INFINITY, f64::max);
+            self.shares = self
+                .ln
+                .iter()
+                .zip(pools)
+                .map(|(ln, pool)| if pool.is_empty() { 0.0 } else { math::exp(ln - top) })
+                .collect();
             self.open = open;
         }
         let mut rest = rng.unit() * self.shares.iter().sum::<f64>();

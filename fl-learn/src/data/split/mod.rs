@@ -69,8 +69,6 @@ pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64)
     Ok(mine)
 }
 
-/// # Errors
-/// `Config` if there is no such client.
 pub(super) fn check_client(client: u32, clients: u32) -> Result<(), Error> {
     if client >= clients {
         let why = format!("is {client}, but must be below `clients` = {clients}");
@@ -79,8 +77,6 @@ pub(super) fn check_client(client: u32, clients: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// # Errors
-/// `Config` if there is no such client, or fewer examples than clients.
 pub(super) fn check_share_of(len: usize, client: u32, clients: u32) -> Result<(), Error> {
     check_client(client, clients)?;
     if clients as usize > len {
@@ -98,8 +94,6 @@ pub(super) fn drawn(len: usize, client: u32, clients: u32, seed: u64) -> Vec<u32
 }
 
 impl Split {
-    /// # Errors
-    /// `Config` if a parameter is out of range.
     pub(super) fn check(&self) -> Result<(), Error> {
         let (key, alpha) = match self {
             Self::Dirichlet(alpha) => ("split.dirichlet", *alpha),

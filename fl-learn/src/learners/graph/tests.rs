@@ -13,9 +13,9 @@ use fl_proto::{Length, OptimizerSpec, StatePolicy, Training};
 use toml::Table;
 
 use super::super::info::LearnerInfo;
-use super::super::settings::Given;
+use super::super::settings::GivenSettings;
 use super::super::space::InSpace;
-use super::super::{Trained, find};
+use super::super::{TrainedModel, find};
 use super::*;
 use crate::data::{ClientData, Dataset, Examples, Features};
 
@@ -39,7 +39,7 @@ fn images(count: usize) -> ClientData {
 }
 
 pub(in crate::learners) type Made = anyhow::Result<Box<dyn ModuleT>>;
-pub(in crate::learners) type Make = fn(VarBuilder<'static>, Input, &Given<'_>) -> Made;
+pub(in crate::learners) type Make = fn(VarBuilder<'static>, Input, &GivenSettings<'_>) -> Made;
 
 /// A module that is a function.
 struct Net<F>(F);
@@ -54,13 +54,13 @@ fn boxed(forward: impl Fn(&Tensor, bool) -> Result<Tensor> + 'static) -> Made {
     Ok(Box::new(Net(forward)))
 }
 
-fn with_settings(make: Make, settings: &str) -> anyhow::Result<Trained> {
+fn with_settings(make: Make, settings: &str) -> anyhow::Result<TrainedModel> {
     let info = LearnerInfo::of_graph("net", make);
     let settings: Table = settings.parse().unwrap();
     info.build_trained(&settings, DeviceChoice::Cpu, images(30))
 }
 
-pub(in crate::learners) fn built(make: Make) -> anyhow::Result<Trained> {
+pub(in crate::learners) fn built(make: Make) -> anyhow::Result<TrainedModel> {
     with_settings(make, "")
 }
 
@@ -86,7 +86,7 @@ fn fitted(learner: &mut dyn Learner, plan: &FitPlan) -> (f64, Vec<f32>) {
 }
 
 /// The built-in `mlp` of 5 hidden units, of candle-nn's modules.
-fn mlp(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
+fn mlp(vb: VarBuilder<'static>, input: Input, _: &GivenSettings<'_>) -> Made {
     let first = linear(input.len(), 5, vb.pp("fc1"))?;
     let last = linear(5, input.classes, vb.pp("fc2"))?;
     let net = seq()
@@ -98,7 +98,7 @@ fn mlp(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
 }
 
 /// A convolution, batch norm, dropout and a linear layer.
-pub(in crate::learners) fn conv_net(vb: VarBuilder<'static>, input: Input, _: &Given<'_>) -> Made {
+pub(in crate::learners) fn conv_net(vb: VarBuilder<'static>, input: Input, _: &GivenSettings<'_>) -> Made {
     let conv = conv2d(1, 4, 3, candle_nn::Conv2dConfig::default(), vb.pp("conv"))?;
     let norm = batch_norm(4, 1e-5, vb.pp("norm"))?;
     let head = linear(4, input.classes, vb.pp("head"))?;

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::super::decoder::{Shape, Style};
 use crate::ops::frequencies;
 
-/// Longest file, in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
 /// Keys of all types; a type uses its own. Unknown keys are left alone: the files have many that do not change the model.
@@ -62,9 +61,6 @@ struct Rope {
 }
 
 /// The model's shape for texts of `tokens` tokens.
-///
-/// # Errors
-/// Which key is missing, out of range, or asks for what is not supported.
 pub(super) fn parse(text: &str, tokens: usize) -> Result<Shape, String> {
     let raw: Raw = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let shape = match raw.model_type.as_str() {
@@ -90,7 +86,6 @@ pub(super) fn parse(text: &str, tokens: usize) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// Longest text of the model.
 fn positions(raw: &Raw) -> usize {
     raw.n_positions.or(raw.max_position_embeddings).unwrap_or(usize::MAX)
 }
@@ -100,7 +95,8 @@ fn need<T>(key: &str, value: Option<T>) -> Result<T, String> {
 }
 
 fn gpt2(raw: &Raw) -> Result<Shape, String> {
-    let (width, heads) = (need("n_embd", raw.n_embd)?, need("n_head", raw.n_head)?);
+    let width = need("n_embd", raw.n_embd)?;
+    let heads = need("n_head", raw.n_head)?;
     let activation = raw.activation_function.as_deref().unwrap_or("gelu_new");
     let scaled = raw.scale_attn_weights == Some(false) || raw.scale_attn_by_inverse_layer_idx == Some(true);
     if !["gelu_new", "gelu_pytorch_tanh"].contains(&activation) || scaled {
@@ -128,10 +124,8 @@ fn gpt2(raw: &Raw) -> Result<Shape, String> {
 }
 
 fn llama(raw: &Raw, tokens: usize, query_bias: bool, output_bias: bool) -> Result<Shape, String> {
-    let (width, heads) = (
-        need("hidden_size", raw.hidden_size)?,
-        need("num_attention_heads", raw.num_attention_heads)?,
-    );
+    let width = need("hidden_size", raw.hidden_size)?;
+    let heads = need("num_attention_heads", raw.num_attention_heads)?;
     let activation = raw.hidden_act.as_deref().unwrap_or("silu");
     let other = [raw.mlp_bias, raw.use_sliding_window].contains(&Some(true));
     if !["silu", "swish"].contains(&activation) || other || output_bias {
@@ -203,10 +197,8 @@ fn scaled(raw: &Raw, dim: usize) -> Result<Vec<f64>, String> {
         }
         "llama3" => {
             let factor = positive("factor", rope.factor)?;
-            let (low, high) = (
-                positive("low_freq_factor", rope.low_freq_factor)?,
-                positive("high_freq_factor", rope.high_freq_factor)?,
-            );
+            let low = positive("low_freq_factor", rope.low_freq_factor)?;
+            let high = positive("high_freq_factor", rope.high_freq_factor)?;
             let length = positive(
                 "original_max_position_embeddings",
                 rope.original_max_position_embeddings,
@@ -216,12 +208,14 @@ fn scaled(raw: &Raw, dim: usize) -> Result<Vec<f64>, String> {
                     "`high_freq_factor` is {high}, but must be above `low_freq_factor` = {low}"
                 ));
             }
-            let stretched = |frequency: &f64| {
-                let turns = length * frequency / TAU;
-                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                frequency * (share + (1.0 - share) / factor)
-            };
-            Ok(plain.iter().map(stretched).collect())
+            Ok(plain
+                .iter()
+                .map(|frequency| {
+                    let turns = length * frequency / TAU;
+                    let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency * (share + (1.0 - share) / factor)
+                })
+                .collect())
         }
         other => Err(format!(
             "`rope_type` {other:?} is not supported; only \"default\", \"linear\" and \"llama3\" are"

@@ -8,9 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use fl_compress::weights::TensorReader;
 use serde::Deserialize;
 
-/// Longest list of parts, in bytes.
 const MAX_INDEX: u64 = 16 << 20;
-/// Most files of a model.
 const MAX_PARTS: usize = 1_000;
 
 /// The text of a file of at most `limit` bytes.
@@ -23,11 +21,9 @@ pub(super) fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
 /// `model.safetensors.index.json`.
 #[derive(Debug, Deserialize)]
 struct PartList {
-    /// The file of each tensor.
     weight_map: BTreeMap<String, String>,
 }
 
-/// The tensors of a model's folder.
 #[derive(Debug)]
 pub(crate) struct Weights {
     parts: Vec<(PathBuf, TensorReader<File>)>,
@@ -55,8 +51,10 @@ impl Weights {
                 index.display(),
                 names.len()
             );
-            let inside = |name: &String| Path::new(name).file_name().is_some_and(|file| file == name.as_str());
-            if let Some(name) = names.iter().find(|name| !inside(name)) {
+            if let Some(name) = names
+                .iter()
+                .find(|name| !(Path::new(name).file_name().is_some_and(|file| file == name.as_str())))
+            {
                 bail!("{}: `{name}` is not the name of a file in this folder", index.display());
             }
             names.iter().map(|name| folder.join(name)).collect()
@@ -66,7 +64,8 @@ impl Weights {
                 folder.display()
             );
         };
-        let (mut parts, mut left) = (Vec::new(), BTreeMap::new());
+        let mut parts = Vec::new();
+        let mut left = BTreeMap::new();
         for (at, path) in files.into_iter().enumerate() {
             let context = || path.display().to_string();
             let file = fl_proto::open_regular(File::options().read(true), &path).with_context(context)?;
@@ -105,12 +104,12 @@ impl Weights {
     }
 
     /// Succeeds if all tensors were taken, but for those that older programs store beside the weights.
-    ///
-    /// # Errors
-    /// Names a tensor that the model does not have.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
-        let known = |name: &str| UNUSED.iter().any(|suffix| name.ends_with(suffix));
-        match self.left.iter().find(|(name, _)| !known(name)) {
+        match self
+            .left
+            .iter()
+            .find(|(name, _)| !UNUSED.iter().any(|suffix| name.ends_with(suffix)))
+        {
             None => Ok(()),
             Some((name, &at)) => bail!(
                 "{}: tensor `{name}` is not one of the model that config.json describes",

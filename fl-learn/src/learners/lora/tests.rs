@@ -9,7 +9,7 @@ use toml::Table;
 use super::super::init;
 use super::super::model::BoxedModel;
 use super::super::opened::Source;
-use super::super::params::{Built, Params};
+use super::super::params::{ModelTensors, Params};
 use super::*;
 use crate::data::{Dataset, Features, Tokens};
 use crate::learners::LearnerChoice;
@@ -47,7 +47,7 @@ fn settings(folder: &Path, figures: &Figures, rest: &str) -> Table {
     text.parse().unwrap()
 }
 
-fn build(settings: &Table) -> anyhow::Result<(BoxedModel, Built)> {
+fn build(settings: &Table) -> anyhow::Result<(BoxedModel, ModelTensors)> {
     let params = Params::new(&Device::Cpu);
     match Source::new(&LEARNER, settings, Input::of_text(8, 24), &params)? {
         Source::Kept(model) => Ok((model, params.finish()?)),
@@ -55,7 +55,7 @@ fn build(settings: &Table) -> anyhow::Result<(BoxedModel, Built)> {
     }
 }
 
-fn load(built: &Built, weights: &[f32]) {
+fn load(built: &ModelTensors, weights: &[f32]) {
     built.load(weights).unwrap();
 }
 
@@ -351,11 +351,11 @@ mod rounds {
 
     use super::*;
     use crate::data::ClientData;
-    use crate::learners::{LearnerChoice, Trained};
+    use crate::learners::{LearnerChoice, TrainedModel};
     use fl_client::DeviceChoice;
     use fl_client::{FitPlan, Learner as _, Progress};
 
-    fn learner(rest: &str) -> Trained {
+    fn learner(rest: &str) -> TrainedModel {
         let mut tokens = Tokens::new(24);
         (0..33).for_each(|at| tokens.push(at * 7 % 24).unwrap());
         let pieces = (0..4).map(|at| at * 8 + 1..at * 8 + 9).collect();
@@ -386,7 +386,7 @@ mod rounds {
     }
 
     /// The names of the tensors that a round changed, and of those with a squared gradient.
-    fn changed(learner: &mut Trained, round: u64) -> [Vec<String>; 2] {
+    fn changed(learner: &mut TrainedModel, round: u64) -> [Vec<String>; 2] {
         let layout = learner.layout();
         let [mut before, mut after] = [(); 2].map(|()| vec![0.0; layout.len()]);
         learner.weights(&mut before).unwrap();

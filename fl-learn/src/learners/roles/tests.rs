@@ -3,7 +3,7 @@ use fl_compress::Dtype;
 use fl_proto::Training;
 
 use super::super::graph::tests::{built, conv_net, plan};
-use super::super::trained::Trained;
+use super::super::trained::TrainedModel;
 use super::*;
 use crate::ops::with_values;
 
@@ -61,7 +61,7 @@ fn a_run_may_keep_statistics_and_a_layer_on_the_device_and_freeze_another() {
     let weights = learner.initial(9, &Arc::default()).unwrap();
     assert_eq!(weights.len(), own.len() - 4 - 3 - 8);
     learner.load(&weights).unwrap();
-    let stays = |learner: &Trained, name: &str| values(learner.var_of(name).as_tensor()).unwrap();
+    let stays = |learner: &TrainedModel, name: &str| values(learner.var_of(name).as_tensor()).unwrap();
     let names = ["conv.bias", "head.bias", "norm.running_mean", "norm.running_var"];
     let before = names.map(|name| stays(&learner, name));
     assert_eq!(before[0], frozen);

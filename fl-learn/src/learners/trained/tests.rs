@@ -9,7 +9,7 @@ fn plan(training: Training) -> FitPlan {
     FitPlan::new(training, 1, 1, 5)
 }
 
-fn learner(name: &str) -> (Trained, Vec<f32>) {
+fn learner(name: &str) -> (TrainedModel, Vec<f32>) {
     let data = match name {
         "har" => signals(),
         _ => Builtin {
@@ -20,7 +20,7 @@ fn learner(name: &str) -> (Trained, Vec<f32>) {
         .load()
         .unwrap(),
     };
-    let mut learner = Trained::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
+    let mut learner = TrainedModel::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
     let info = find(name).unwrap();
     let (layout, weights) = info.initial_weights_for(info.input.unwrap(), 1).unwrap();
     assert_eq!(*layout, *learner.layout());
@@ -53,7 +53,7 @@ fn an_evaluation_measures_running_statistics_and_leaves_those_of_the_model() {
         ..Builtin::default()
     };
     let (data, settings) = (data.load().unwrap(), "norm = 'batch'".parse().unwrap());
-    let mut learner = Trained::new(find("resnet8").unwrap(), &settings, DeviceChoice::Cpu, data).unwrap();
+    let mut learner = TrainedModel::new(find("resnet8").unwrap(), &settings, DeviceChoice::Cpu, data).unwrap();
     let first = learner.initial(1, &Arc::new(Progress::default())).unwrap();
     learner.load(&first).unwrap();
     learner.fit(&plan(Training::default())).unwrap();
@@ -239,7 +239,7 @@ fn training_stops_when_told_and_says_when_it_diverges() {
 }
 
 /// What other tests look at.
-impl Trained {
+impl TrainedModel {
     pub(in crate::learners) fn buffers(&self) -> &[Var] {
         &self.divided.buffers
     }

@@ -25,9 +25,6 @@ impl Number for f32 {}
 impl Number for u32 {}
 
 /// The GPU of this number, with a stream of its own for all threads: jobs run on changing threads of a pool.
-///
-/// # Errors
-/// If the driver refuses, or does not suit this program.
 pub(crate) fn open(ordinal: usize) -> Result<Device> {
     let device = Device::new_cuda_with_stream(ordinal)?;
     #[cfg(feature = "cuda")]
@@ -65,9 +62,6 @@ fn nine(device: &Device) -> Result<Vec<f32>> {
 }
 
 /// `wanted`, or float32 if the GPU is older than bfloat16, which the log says.
-///
-/// # Errors
-/// If the device fails.
 #[allow(unused_variables)]
 pub(crate) fn precision(device: &Device, wanted: Precision) -> Result<Precision> {
     #[cfg(feature = "cuda")]
@@ -111,9 +105,6 @@ fn pool(cuda: &CudaDevice) -> Result<Option<sys::CUmemoryPool>> {
 }
 
 /// Gives the memory that no tensor uses back to the driver: between two rounds it is for others.
-///
-/// # Errors
-/// If the device failed.
 #[allow(unsafe_code, unused_variables)]
 pub(crate) fn release(device: &Device) -> Result<()> {
     #[cfg(feature = "cuda")]
@@ -145,9 +136,6 @@ pub(crate) fn shapes_once(_: &Device) -> Option<()> {
 }
 
 /// The tensor of these values, which differ from step to step.
-///
-/// # Errors
-/// If the shape has another number of values, or the device is out of memory.
 pub(crate) fn upload<T: Number>(values: Vec<T>, shape: &Shape, device: &Device) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Device::Cuda(cuda) = device {

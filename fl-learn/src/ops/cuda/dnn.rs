@@ -101,9 +101,6 @@ pub(in super::super) struct Convolution {
 
 impl Convolution {
     /// Of operands of `products`. `None` if `x` is not on a GPU, cuDNN is not there, or it cannot compute this.
-    ///
-    /// # Errors
-    /// If the device fails. Lack of memory is an error, too: what computes a convolution never depends on free memory.
     pub(in super::super) fn new(x: &Tensor, g: &Geometry, products: Products) -> Result<Option<Self>> {
         let device = match x.device() {
             #[cfg(test)]
@@ -162,9 +159,6 @@ impl Convolution {
     }
 
     /// One of the three products, of tensors of the plan's type.
-    ///
-    /// # Errors
-    /// If the tensors have other shapes, or cuDNN refuses.
     pub(in super::super) fn product(&self, which: Product, tensors: [&Tensor; 2]) -> Result<Tensor> {
         #[cfg(test)]
         if tensors[0].device().is_cpu() {

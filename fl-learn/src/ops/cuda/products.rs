@@ -30,9 +30,6 @@ impl Products {
     }
 
     /// `x` as an operand.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(in super::super) fn operand(self, x: &Tensor) -> Result<Tensor> {
         x.to_dtype(self.dtype())
     }

@@ -5,7 +5,6 @@ use candle_core::{DType, Result, Tensor};
 use super::super::cuda::{Kernel, Products, Sums};
 use super::super::tensors::as_f32;
 
-/// What a backward pass needs.
 pub(super) struct Pass {
     products: Products,
     /// `[len * batch, inputs]`, as the next two in the type of products.
@@ -31,7 +30,8 @@ pub(super) fn forward(
 ) -> Result<(Tensor, Pass)> {
     let ((batch, len, inputs), hidden) = (x.dims3()?, recurrent.dim(1)?);
     let x = products.operand(&x)?.transpose(0, 1)?.reshape((len * batch, inputs))?;
-    let (input, recurrent) = (products.operand(&input)?, products.operand(&recurrent)?);
+    let input = products.operand(&input)?;
+    let recurrent = products.operand(&recurrent)?;
     let sums = products
         .of(&x, &input.t()?)?
         .broadcast_add(&(input_bias + hidden_bias)?)?;
@@ -91,7 +91,8 @@ impl Steps {
         let [gates, cells, states] = [zeros(4 * hidden)?, zeros(hidden)?, zeros(hidden)?];
         for at in 0..len {
             let last = |of: &Tensor| at.checked_sub(1).map(|last| of.get(last)).transpose();
-            let (last_cell, last_state) = (last(&cells)?, last(&states)?);
+            let last_cell = last(&cells)?;
+            let last_state = last(&states)?;
             let from_state = last_state.map(|state| products.of(&products.operand(&state)?, &turned));
             let from_state = from_state.transpose()?;
             Kernel::of_each("lstm_cell", batch * hidden)
@@ -108,7 +109,8 @@ impl Steps {
     /// Gradients of the gates' inputs, `[len, batch, 4 * hidden]`. Shapes: `grad: [len, batch, hidden]`, `w: [4 * hidden, hidden]`.
     fn backward(&self, grad: &Tensor, w: &Tensor, products: Products) -> Result<Tensor> {
         let (len, batch, hidden) = self.cells.dims3()?;
-        let (d_sums, d_cell) = (self.gates.zeros_like()?, self.cells.get(0)?.zeros_like()?);
+        let d_sums = self.gates.zeros_like()?;
+        let d_cell = self.cells.get(0)?.zeros_like()?;
         for at in (0..len).rev() {
             let last_cell = at.checked_sub(1).map(|last| self.cells.get(last)).transpose()?;
             let from_next = (at + 1 < len).then(|| products.of(&products.operand(&d_sums.get(at + 1)?)?, w));

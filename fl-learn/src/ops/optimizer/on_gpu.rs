@@ -69,7 +69,6 @@ impl LocalOptimizer {
 }
 
 impl Slot {
-    /// The moments that a kernel changes.
     fn on_gpu(&self) -> [Option<&Tensor>; 2] {
         match self {
             Self::Plain | Self::Hidden(_) => [None, None],
