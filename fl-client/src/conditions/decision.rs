@@ -10,7 +10,6 @@ pub(crate) enum Decision {
     NotBefore(u64, Reasons),
 }
 
-/// The conditions that are not fulfilled, each with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reasons(pub(super) Vec<(&'static str, String)>);
 
@@ -47,36 +46,32 @@ impl Decision {
 
     /// Why the client may not train: `on battery; 34 °C ...`.
     pub(crate) fn why(&self) -> Option<String> {
+        let texts: Vec<_> = self.reasons().iter().map(|(_, why)| why.as_str()).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    fn reasons(&self) -> &[(&'static str, String)] {
         match self {
-            Self::Available => None,
-            Self::Paused(Reasons(reasons)) | Self::NotBefore(_, Reasons(reasons)) => Some(
-                reasons
-                    .iter()
-                    .map(|(_, why)| why.as_str())
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            ),
+            Self::Available => &[],
+            Self::Paused(Reasons(reasons)) | Self::NotBefore(_, Reasons(reasons)) => reasons,
         }
     }
 
     pub(crate) fn is_because_of(&self, key: &str) -> bool {
-        match self {
-            Self::Available => false,
-            Self::Paused(Reasons(reasons)) | Self::NotBefore(_, Reasons(reasons)) => {
-                reasons.iter().any(|(reason, _)| *reason == key)
-            }
-        }
+        self.reasons().iter().any(|(reason, _)| *reason == key)
     }
 
     /// Whether both say the same but for the texts, in which numbers change.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let keys = |reasons: &Reasons| reasons.0.iter().map(|(key, _)| *key).collect::<Vec<_>>();
-        match (self, other) {
-            (Self::Available, Self::Available) => true,
-            (Self::Paused(one), Self::Paused(two)) => keys(one) == keys(two),
-            (Self::NotBefore(one, first), Self::NotBefore(two, second)) => one == two && keys(first) == keys(second),
+        let is_alike = match (self, other) {
+            (Self::Available, Self::Available) | (Self::Paused(_), Self::Paused(_)) => true,
+            (Self::NotBefore(one, _), Self::NotBefore(two, _)) => one == two,
             _ => false,
-        }
+        };
+        let [own, others] = [self, other]
+            .map(Self::reasons)
+            .map(|reasons| reasons.iter().map(|(key, _)| *key));
+        is_alike && own.eq(others)
     }
 }
 

@@ -34,25 +34,23 @@ impl Hours {
 
     pub(super) fn contain(&self, now: Moment) -> bool {
         let minute = now.minute();
-        self.0.iter().any(|&Window { from, to }| match from < to {
-            true => (from..to).contains(&minute),
-            false => minute >= from || minute < to,
+        self.0.iter().any(|&Window { from, to }| {
+            if from < to {
+                (from..to).contains(&minute)
+            } else {
+                minute >= from || minute < to
+            }
         })
     }
 
     /// When the next window begins, in seconds since 1970. A change of local time until then is not taken into account.
     pub(super) fn next(&self, now: Moment) -> u64 {
         let minute = now.minute();
-        now.after(
-            self.0
-                .iter()
-                .map(|window| match (window.from + DAY - minute) % DAY {
-                    0 => DAY,
-                    minutes => minutes,
-                })
-                .min()
-                .unwrap_or(DAY),
-        )
+        let waits = self.0.iter().map(|window| match (window.from + DAY - minute) % DAY {
+            0 => DAY,
+            minutes => minutes,
+        });
+        now.after(waits.min().unwrap_or(DAY))
     }
 }
 
@@ -72,14 +70,15 @@ fn window(text: &str) -> Result<Window, String> {
 /// Minutes since midnight; at most `24:00`.
 fn minute(text: &str) -> Option<u32> {
     let (hours, minutes) = text.trim().split_once(':')?;
-    let two = |text: &str| match text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => text.parse::<u32>().ok(),
-        false => None,
-    };
-    let hours = two(hours)?;
-    let minutes = two(minutes)?;
+    let hours = two_digits(hours)?;
+    let minutes = two_digits(minutes)?;
     let minute = hours * 60 + minutes;
     (minutes < 60 && minute <= DAY).then_some(minute)
+}
+
+fn two_digits(text: &str) -> Option<u32> {
+    let are_two = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| are_two)
 }
 
 #[cfg(test)]

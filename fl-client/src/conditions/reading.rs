@@ -15,9 +15,6 @@ pub(crate) enum Reading {
 impl Reading {
     /// [`Self::Holds`] or [`Self::Fails`] with this text.
     pub(super) fn of(holds: bool, text: String) -> Self {
-        match holds {
-            true => Self::Holds(text),
-            false => Self::Fails(text),
-        }
+        if holds { Self::Holds(text) } else { Self::Fails(text) }
     }
 }

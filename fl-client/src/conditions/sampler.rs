@@ -44,10 +44,11 @@ impl Sampler {
             when: &self.when,
             own_load: &mut self.own_load,
         };
-        let set = SOURCES.iter().filter(|source| (source.is_set)(context.when));
-        let set: Vec<_> = set.collect();
-        let own = set.into_iter().map(|source| (source.key, (source.read)(&mut context)));
-        let mut readings: Vec<_> = own.collect();
+        let mut readings = Vec::new();
+        for source in SOURCES.iter().filter(|source| (source.is_set)(&self.when)) {
+            let reading = (source.read)(&mut context).unwrap_or_else(Reading::Missing);
+            readings.push((source.key, reading));
+        }
         if let Some(extra) = &self.extra {
             readings.extend(extra(self.now()));
         }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::moment::Moment;
 
-/// Longest file of the kernel that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 
 /// Where conditions are read: the kernel's files, NetworkManager, a clock.

@@ -58,9 +58,10 @@ impl WhenTable {
         if command.first().is_some_and(|program| program.is_empty()) {
             return Err("`when.command`: names no program".to_owned());
         }
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
         };
         Ok(When {
             on_mains: self.on_mains,

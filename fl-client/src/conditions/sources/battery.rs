@@ -4,17 +4,11 @@ use super::super::reading::Reading;
 use super::power_supply::PowerSupplies;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "battery_above",
-    is_set: |when| when.battery_above.is_some(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("battery_above", |when| when.battery_above.is_some(), read);
 
-fn read(context: &mut Context<'_>) -> Reading {
-    match PowerSupplies::read(&context.when.surroundings) {
-        Ok(supplies) => judge(&supplies, context.when.battery_above.unwrap_or_default()),
-        Err(why) => Reading::Missing(why),
-    }
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
+    let supplies = PowerSupplies::read(&context.when.surroundings)?;
+    Ok(judge(&supplies, context.when.battery_above.unwrap_or_default()))
 }
 
 /// Several batteries count by their mean.
@@ -22,11 +16,8 @@ fn judge(supplies: &PowerSupplies, least: f64) -> Reading {
     if supplies.batteries.is_empty() {
         return Reading::Holds("no battery".to_owned());
     }
-    let percents: Vec<f64> = supplies
-        .batteries
-        .iter()
-        .filter_map(|battery| battery.percent)
-        .collect();
+    let batteries = supplies.batteries.iter();
+    let percents: Vec<f64> = batteries.filter_map(|battery| battery.percent).collect();
     if percents.is_empty() {
         return Reading::Missing(format!("{} does not report its charge", supplies.batteries[0].name));
     }

@@ -7,32 +7,24 @@ use super::super::program::{self, Output};
 use super::super::reading::Reading;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "command",
-    is_set: |when| !when.command.is_empty(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("command", |when| !when.command.is_empty(), read);
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn read(context: &mut Context<'_>) -> Reading {
-    let Some((name, arguments)) = context.when.command.split_first() else {
-        return Reading::Missing("`command` names no program".to_owned());
-    };
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
+    let (name, arguments) = context.when.command.split_first().ok_or("`command` names no program")?;
     let folder = &context.when.surroundings.folder;
     // A relative path is one below the folder of client.toml, a bare name one of PATH.
-    let mut command = match name.contains('/') {
-        true => Command::new(std::path::absolute(folder.join(name)).unwrap_or_else(|_| folder.join(name))),
-        false => Command::new(name),
+    let mut command = if name.contains('/') {
+        Command::new(std::path::absolute(folder.join(name)).unwrap_or_else(|_| folder.join(name)))
+    } else {
+        Command::new(name)
     };
     command.args(arguments).current_dir(folder);
-    match program::run(command, Output::Ignored, LIMIT) {
-        Ok(ended) => match ended.code {
-            Some(code) => Reading::of(code == 0, format!("{name} exits with code {code}")),
-            None => Reading::Fails(format!("{name} was ended by a signal")),
-        },
-        Err(why) => Reading::Missing(why),
-    }
+    Ok(match program::run(command, Output::Ignored, LIMIT)?.code {
+        Some(code) => Reading::of(code == 0, format!("{name} exits with code {code}")),
+        None => Reading::Fails(format!("{name} was ended by a signal")),
+    })
 }
 
 #[cfg(test)]

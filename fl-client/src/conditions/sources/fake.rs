@@ -50,5 +50,5 @@ pub(crate) fn read(source: &Source, when: &When) -> Reading {
         when,
         own_load: &mut own_load,
     };
-    (source.read)(&mut context)
+    (source.read)(&mut context).unwrap_or_else(Reading::Missing)
 }

@@ -3,28 +3,17 @@
 use super::super::reading::Reading;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "free_memory_above",
-    is_set: |when| when.free_memory_above.is_some(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("free_memory_above", |when| when.free_memory_above.is_some(), read);
 
 const FILE: &str = "proc/meminfo";
 const MIB: u64 = 1 << 20;
 
-fn read(context: &mut Context<'_>) -> Reading {
-    let text = match context.when.surroundings.text(FILE) {
-        Ok(text) => text,
-        Err(why) => return Reading::Missing(why),
-    };
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
+    let text = context.when.surroundings.text(FILE)?;
     let least = context.when.free_memory_above.unwrap_or_default();
-    match available(&text) {
-        None => Reading::Missing(format!("/{FILE} has no MemAvailable")),
-        Some(free) => Reading::of(
-            free > least,
-            format!("{} MiB of memory free, of more than {} MiB", free / MIB, least / MIB),
-        ),
-    }
+    let free = available(&text).ok_or_else(|| format!("/{FILE} has no MemAvailable"))?;
+    let shown = format!("{} MiB of memory free, of more than {} MiB", free / MIB, least / MIB);
+    Ok(Reading::of(free > least, shown))
 }
 
 fn available(text: &str) -> Option<u64> {

@@ -3,22 +3,18 @@
 use super::super::reading::Reading;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "hours",
-    is_set: |when| when.hours.is_some(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("hours", |when| when.hours.is_some(), read);
 
-fn read(context: &mut Context<'_>) -> Reading {
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
     let now = context.now;
     let clock = now.time_of_day(now.unix);
-    match &context.when.hours {
+    Ok(match &context.when.hours {
         Some(hours) if !hours.contain(now) => {
             let next = hours.next(now);
             Reading::FailsUntil(next, format!("not before {}, it is {clock}", now.time_of_day(next)))
         }
         _ => Reading::Holds(format!("it is {clock}")),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -4,36 +4,26 @@ use super::super::reading::Reading;
 use super::super::surroundings::Surroundings;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "idle_load_below",
-    is_set: |when| when.idle_load_below.is_some(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("idle_load_below", |when| when.idle_load_below.is_some(), read);
 
-fn read(context: &mut Context<'_>) -> Reading {
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
     let surroundings = &context.when.surroundings;
     let most = context.when.idle_load_below.unwrap_or_default();
     let own = context.own_load.next(surroundings);
-    match (load(surroundings), processors(surroundings)) {
-        (Ok(all), Ok(count)) => {
-            let each = (all - own).max(0.0) / count as f64;
-            Reading::of(
-                each < most,
-                format!("load of {each:.2} for each processor, of less than {most}"),
-            )
-        }
-        (Err(why), _) | (_, Err(why)) => Reading::Missing(why),
-    }
+    let all = load(surroundings)?;
+    let each = (all - own).max(0.0) / processors(surroundings)? as f64;
+    Ok(Reading::of(
+        each < most,
+        format!("load of {each:.2} for each processor, of less than {most}"),
+    ))
 }
 
 fn load(surroundings: &Surroundings) -> Result<f64, String> {
     const FILE: &str = "proc/loadavg";
     let text = surroundings.text(FILE)?;
-    let first = text
-        .split_ascii_whitespace()
-        .next()
-        .and_then(|first| first.parse::<f64>().ok());
+    let first = text.split_ascii_whitespace().next();
     first
+        .and_then(|first| first.parse::<f64>().ok())
         .filter(|load| (0.0..1e6).contains(load))
         .ok_or_else(|| format!("/{FILE} has no load"))
 }
@@ -41,12 +31,9 @@ fn load(surroundings: &Surroundings) -> Result<f64, String> {
 fn processors(surroundings: &Surroundings) -> Result<usize, String> {
     const FILE: &str = "proc/stat";
     let text = surroundings.text(FILE)?;
-    match text
-        .lines()
-        .filter(|line| {
-            line.strip_prefix("cpu")
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-        })
+    let numbers = text.lines().filter_map(|line| line.strip_prefix("cpu"));
+    match numbers
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         .count()
     {
         0 => Err(format!("/{FILE} names no processor")),

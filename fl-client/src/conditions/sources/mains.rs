@@ -4,17 +4,10 @@ use super::super::reading::Reading;
 use super::power_supply::PowerSupplies;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "on_mains",
-    is_set: |when| when.on_mains,
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("on_mains", |when| when.on_mains, read);
 
-fn read(context: &mut Context<'_>) -> Reading {
-    match PowerSupplies::read(&context.when.surroundings) {
-        Ok(supplies) => judge(&supplies),
-        Err(why) => Reading::Missing(why),
-    }
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
+    Ok(judge(&PowerSupplies::read(&context.when.surroundings)?))
 }
 
 fn judge(supplies: &PowerSupplies) -> Reading {

@@ -5,27 +5,19 @@ use std::time::Duration;
 
 use super::super::program::{self, Output};
 use super::super::reading::Reading;
-use super::super::surroundings::Surroundings;
 use super::source::{Context, Source};
 
 pub(crate) const KEY: &str = "unmetered";
 
-pub(super) const SOURCE: Source = Source {
-    key: KEY,
-    is_set: |when| when.unmetered,
-    read,
-};
+pub(super) const SOURCE: Source = Source::new(KEY, |when| when.unmetered, read);
 
 const ROUTES: &str = "proc/net/route";
 const LIMIT: Duration = Duration::from_secs(5);
 /// Before the answer, `yes`, `no (guessed)` or `unknown`.
 const FIELD: &str = "GENERAL.METERED:";
 
-fn read(context: &mut Context<'_>) -> Reading {
-    judged(&context.when.surroundings).unwrap_or_else(Reading::Missing)
-}
-
-fn judged(surroundings: &Surroundings) -> Result<Reading, String> {
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
+    let surroundings = &context.when.surroundings;
     let device =
         default_device(&surroundings.text(ROUTES)?).ok_or_else(|| format!("/{ROUTES} has no default route"))?;
     let mut command = Command::new(&surroundings.nmcli);
@@ -40,7 +32,6 @@ fn judged(surroundings: &Surroundings) -> Result<Reading, String> {
     }
 }
 
-/// The device of the default route with the lowest metric.
 fn default_device(routes: &str) -> Option<String> {
     let defaults = routes.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();

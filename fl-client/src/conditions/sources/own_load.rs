@@ -79,7 +79,8 @@ fn used(surroundings: &Surroundings) -> f64 {
 fn of_stat(text: &str) -> Option<u64> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
-    let (user, system) = (fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
+    let user = fields.next()?.parse::<u64>().ok()?;
+    let system = fields.next()?.parse().ok()?;
     user.checked_add(system)
 }
 

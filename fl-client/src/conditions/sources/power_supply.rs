@@ -21,8 +21,7 @@ pub(super) struct Battery {
 }
 
 impl PowerSupplies {
-    /// # Errors
-    /// What cannot be read. A folder without entries is a device without a battery.
+    /// A folder without entries is a device without a battery.
     pub(super) fn read(surroundings: &Surroundings) -> Result<Self, String> {
         let mut supplies = Self::default();
         let mut unreadable = None;

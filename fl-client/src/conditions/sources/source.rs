@@ -9,8 +9,18 @@ pub(crate) struct Source {
     /// The key in `[when]`.
     pub(crate) key: &'static str,
     pub(crate) is_set: fn(&When) -> bool,
-    /// Whether the condition is fulfilled. Called only if it is set.
-    pub(crate) read: fn(&mut Context<'_>) -> Reading,
+    /// Whether the condition is fulfilled, or why the source cannot be read. Called only if the condition is set.
+    pub(crate) read: fn(&mut Context<'_>) -> Result<Reading, String>,
+}
+
+impl Source {
+    pub(super) const fn new(
+        key: &'static str,
+        is_set: fn(&When) -> bool,
+        read: fn(&mut Context<'_>) -> Result<Reading, String>,
+    ) -> Self {
+        Self { key, is_set, read }
+    }
 }
 
 pub(crate) struct Context<'a> {

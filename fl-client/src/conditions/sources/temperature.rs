@@ -4,11 +4,7 @@ use super::super::reading::Reading;
 use super::super::surroundings::Surroundings;
 use super::source::{Context, Source};
 
-pub(super) const SOURCE: Source = Source {
-    key: "temperature_below",
-    is_set: |when| when.temperature_below.is_some(),
-    read,
-};
+pub(super) const SOURCE: Source = Source::new("temperature_below", |when| when.temperature_below.is_some(), read);
 
 const FOLDER: &str = "sys/class/thermal";
 /// A Jetson reports 100 °C for it, always.
@@ -16,15 +12,11 @@ const CONSTANT: &str = "PMIC-Die";
 /// Degrees Celsius that a running device may have. Sensors without a value report numbers far outside.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = -40.0..=150.0;
 
-fn read(context: &mut Context<'_>) -> Reading {
+fn read(context: &mut Context<'_>) -> Result<Reading, String> {
     let most = context.when.temperature_below.unwrap_or_default();
-    match hottest(&context.when.surroundings) {
-        Ok((zone, degrees)) => Reading::of(
-            degrees < most,
-            format!("{zone} at {degrees:.0} °C, of less than {most} °C"),
-        ),
-        Err(why) => Reading::Missing(why),
-    }
+    let (zone, degrees) = hottest(&context.when.surroundings)?;
+    let shown = format!("{zone} at {degrees:.0} °C, of less than {most} °C");
+    Ok(Reading::of(degrees < most, shown))
 }
 
 /// Some zones of a board cannot be read while its part is switched off; they do not count.
@@ -32,9 +24,11 @@ fn hottest(surroundings: &Surroundings) -> Result<(String, f64), String> {
     let zones = surroundings.names(FOLDER)?;
     let zones = zones.iter().filter(|name| name.starts_with("thermal_zone"));
     let degrees = zones.filter_map(|zone| {
-        let text = |file: &str| surroundings.text(&format!("{FOLDER}/{zone}/{file}")).ok();
-        let kind = text("type").unwrap_or_else(|| zone.clone());
-        let degrees = text("temp")?.parse::<f64>().ok()? / 1000.0;
+        let kind = surroundings
+            .text(&format!("{FOLDER}/{zone}/type"))
+            .unwrap_or_else(|_| zone.clone());
+        let degrees = surroundings.text(&format!("{FOLDER}/{zone}/temp")).ok()?;
+        let degrees = degrees.parse::<f64>().ok()? / 1000.0;
         (kind != CONSTANT && PLAUSIBLE.contains(&degrees)).then_some((kind, degrees))
     });
     let hottest = degrees.max_by(|(_, one), (_, two)| one.total_cmp(two));
