@@ -17,9 +17,6 @@ use crate::error::Error;
 pub(crate) const DEFAULT_RUNS: usize = 32;
 
 /// Makes the folder of `run` hold the state of this instance, or nothing. `root`: the state folder.
-///
-/// # Errors
-/// `State` if the memory in the folder is broken or a folder cannot be moved.
 pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
     let head = state.head()?;
     if head.as_ref().is_some_and(|head| head.instance == instance) {
@@ -53,9 +50,6 @@ pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instanc
 /// Removes folders of other runs while they are more than `runs`, or the state folder beside this run has more than `bytes`: those
 /// without a memory first, then the ones that were written longest ago. A server may name another run at each join. One with an
 /// update that its server has not acknowledged stays, and so does one that cannot be read.
-///
-/// # Errors
-/// `State` if a folder cannot be removed.
 pub(super) fn prune(
     root: &Path,
     current: &RunState,

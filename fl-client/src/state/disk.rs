@@ -8,15 +8,12 @@ use crate::error::Error;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Disk {
-    /// Whether a file is synced to the medium before it counts as written.
     pub(crate) sync: bool,
 }
 
 impl Disk {
-    /// Replaces `path` atomically by the concatenation of `parts`: after a crash the old file or the new one is there.
-    ///
-    /// # Errors
-    /// `State` with the system's error; the old file is unchanged then.
+    /// Replaces `path` atomically by the concatenation of `parts`: after a crash or an error the old file or the new one is
+    /// there.
     pub(crate) fn replace(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let aside = path.with_extension("new");
         let failed = |e| Error::io(path, "write", &e);
@@ -32,10 +29,8 @@ impl Disk {
 
     /// As [`Disk::replace`], for a file that is replaced in every round: writes over the file before the last one, which
     /// stays beside it with the extension `new`. For a new file, a file system allocates blocks and pages, and ext4 also
-    /// starts to write it to the medium when it replaces another. Takes the space of both files.
-    ///
-    /// # Errors
-    /// `State` with the system's error; the file is the old one or the new one then, whole.
+    /// starts to write it to the medium when it replaces another. Takes the space of both files. On an error, the
+    /// file is the old one or the new one, whole.
     pub(crate) fn replace_in_turn(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let aside = path.with_extension("new");
         let before = path.with_extension("before");
@@ -78,9 +73,6 @@ impl Disk {
     }
 
     /// Moves a folder to a path that does not exist, possibly in another folder.
-    ///
-    /// # Errors
-    /// `State` with the system's error; the folder is not moved then.
     pub(crate) fn move_folder(&self, from: &Path, to: &Path) -> Result<(), Error> {
         let (Some(left), Some(entered)) = (from.parent(), to.parent()) else {
             return Err(Error::state(from, "cannot be moved"));
@@ -110,7 +102,6 @@ impl Disk {
         Ok(Some(bytes))
     }
 
-    /// The first `max` bytes of the file, and its length; `None` if there is none.
     pub(crate) fn read_front(&self, path: &Path, max: u64) -> Result<Option<(Vec<u8>, u64)>, Error> {
         let failed = |e| Error::io(path, "read", &e);
         let file = match File::open(path) {

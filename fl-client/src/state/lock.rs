@@ -19,9 +19,6 @@ const BETWEEN: Duration = Duration::from_millis(50);
 
 impl Lock {
     /// Takes the lock at `path`; waits for at most a second.
-    ///
-    /// # Errors
-    /// `State` if another process holds the lock or the file cannot be made.
     pub(crate) fn take(path: &Path) -> Result<Self, Error> {
         let open = File::options().create(true).truncate(false).write(true).open(path);
         let file = open.map_err(|e| Error::io(path, "open the lock", &e))?;

@@ -79,7 +79,6 @@ impl Head {
 }
 
 impl RunState {
-    /// The head of the run's memory; `None` without a file.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
         let Some((bytes, len)) = self.disk.read_front(&path, LONGEST as u64)? else {
@@ -132,10 +131,8 @@ impl RunState {
         }
     }
 
-    /// Makes the encoder's memory and its pending update durable, for the run of this instance.
-    ///
-    /// # Errors
-    /// `State` if the file cannot be written; the old memory is unchanged then.
+    /// Makes the encoder's memory and its pending update durable, for the run of this instance. On an error, the old memory
+    /// is unchanged.
     pub(crate) fn save_memory(
         &self,
         instance: Digest,

@@ -35,18 +35,10 @@ pub(crate) struct KeptModel {
 impl RunState {
     /// The kept model, if it is complete and of this layout.
     pub(crate) fn load_model(&self, layout: &Layout) -> Option<KeptModel> {
-        let path = self.path("model");
         let max = (FRONT + 4 * layout.len()) as u64;
-        let read = self.disk.read(&path, max).map_err(|e| e.to_string());
-        let parsed = read.and_then(|bytes| {
-            bytes
-                .map(|b| parse(&b, layout.len()))
-                .transpose()
-                .map_err(|e| e.to_string())
-        });
-        parsed.unwrap_or_else(|why| {
-            tracing::warn!(path = %path.display(), why, "kept model is unusable and will be fetched again");
-            None
+        let consequence = "kept model is unusable and will be fetched again";
+        self.optional(&self.path("model"), max, consequence, |bytes| {
+            parse(&bytes, layout.len()).map(Some)
         })
     }
 

@@ -17,21 +17,16 @@ impl RunState {
     /// missing or broken.
     pub(crate) fn load_model_updates(&self, layout: &Layout, version: u64, count: usize) -> Option<Vec<Vec<u8>>> {
         let max = max_frame(layout.len(), layout.tensors().len());
-        let one = |of: u64| {
-            let path = self.model_update(of);
-            let bytes = self.disk.read(&path, max).map_err(|e| e.to_string());
-            let checked = bytes.and_then(|bytes| match bytes {
-                Some(bytes) => is_of(&bytes, layout, of).map(|()| Some(bytes)),
-                None => Ok(None),
+        let consequence = "a kept model update is unusable, the average is not evaluated";
+        let mut updates = Vec::with_capacity(count);
+        for before in 0..count as u64 {
+            let of = version.checked_sub(before)?;
+            let found = self.optional(&self.model_update(of), max, consequence, |bytes| {
+                is_of(&bytes, layout, of).map(|()| Some(bytes))
             });
-            checked.unwrap_or_else(|why| {
-                tracing::warn!(path = %path.display(), why, "a kept model update is unusable, the average is not evaluated");
-                None
-            })
-        };
-        (0..count as u64)
-            .map(|before| one(version.checked_sub(before)?))
-            .collect()
+            updates.push(found?);
+        }
+        Some(updates)
     }
 
     /// Keeps the model update that made `version`, and of those before it the newest, `count` in all. Not synced to the
@@ -64,9 +59,10 @@ impl RunState {
 
 fn is_of(bytes: &[u8], layout: &Layout, version: u64) -> Result<(), String> {
     let header = Frame::parse(bytes, layout).map_err(|e| e.to_string())?.header();
-    match (header.kind, header.round) == (FrameKind::ModelUpdate, version) {
-        true => Ok(()),
-        false => Err(format!("it is a {:?} of version {}", header.kind, header.round)),
+    if (header.kind, header.round) == (FrameKind::ModelUpdate, version) {
+        Ok(())
+    } else {
+        Err(format!("it is a {:?} of version {}", header.kind, header.round))
     }
 }
 

@@ -37,7 +37,6 @@ struct Head {
     moments: usize,
 }
 
-/// The run, model and optimizer that moments must belong to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner<'a> {
     pub(crate) instance: Digest,
@@ -63,9 +62,6 @@ impl RunState {
     }
 
     /// Installs the answer to an update: its moments replace those before it, or are removed. Idempotent.
-    ///
-    /// # Errors
-    /// `State` if a file cannot be moved or removed.
     pub(crate) fn settle_optimizer(&self, verdict: Ack) -> Result<(), Error> {
         let next = self.path(NEXT);
         let done = match verdict {

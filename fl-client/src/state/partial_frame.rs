@@ -87,19 +87,17 @@ impl RunState {
         }
     }
 
-    /// Gives what the file has of the frame to `frame`, and the file to be continued.
-    ///
-    /// # Errors
-    /// `Protocol` if it cannot be read, or is not what [`RunState::partial_frame`] returned. The file is removed then.
+    /// Gives what the file has of the frame to `frame`, and the file to be continued. On an error, the file is removed.
     pub(crate) fn resume_partial_frame(
         &self,
         partial: PartialFrame,
         frame: &mut Assembler,
     ) -> Result<PartialFile, Error> {
         let path = self.path(FILE);
-        let read = match self.partial_frame() == Some(partial) && partial.held <= frame.missing() as u64 {
-            true => read_into(frame, &path, partial.held).map_err(|e| e.to_string()),
-            false => Err("it has changed".to_owned()),
+        let read = if self.partial_frame() == Some(partial) && partial.held <= frame.missing() as u64 {
+            read_into(frame, &path, partial.held).map_err(|e| e.to_string())
+        } else {
+            Err("it has changed".to_owned())
         };
         read.map(|file| PartialFile {
             file,

@@ -25,7 +25,6 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the folder if it is missing and locks it.
     pub(crate) fn open(root: &Path, sync: bool) -> Result<Self, Error> {
         fl_proto::make_private_folder(root).map_err(|e| Error::io(root, "make the state folder", &e))?;
         Ok(Self {
@@ -70,9 +69,6 @@ impl StateDir {
 
     /// The state of the run with this name and instance, which becomes the run joined last. The state of another run with the
     /// same name is moved aside.
-    ///
-    /// # Errors
-    /// `State` if its folder cannot be made or moved, or its memory is broken.
     pub(crate) fn enter(&self, run: &RunName, instance: Digest) -> Result<RunState, Error> {
         let state = self.run_state(run);
         settle_owner(&self.root, &state, run, instance)?;

@@ -23,16 +23,10 @@ const HEAD: usize = 4 + 2 + 32;
 impl RunState {
     /// The frame that made `model`, if it is the one kept and is complete.
     pub(crate) fn load_step(&self, layout: &Layout, model: Digest) -> Option<Vec<u8>> {
-        let path = self.path("step");
         let max = (HEAD + CHECKSUM_BYTES) as u64 + max_frame(layout.len(), layout.tensors().len());
-        let read = self.disk.read(&path, max).map_err(|e| e.to_string());
-        let parsed = read.and_then(|bytes| match bytes {
-            Some(bytes) => parse(&bytes, layout, model).map_err(|e| e.to_string()),
-            None => Ok(None),
-        });
-        parsed.unwrap_or_else(|why| {
-            tracing::warn!(path = %path.display(), why, "kept step is unusable, the next update is encoded without it");
-            None
+        let consequence = "kept step is unusable, the next update is encoded without it";
+        self.optional(&self.path("step"), max, consequence, |bytes| {
+            parse(&bytes, layout, model)
         })
     }
 
