@@ -29,9 +29,12 @@ pub fn chain(error: &anyhow::Error) -> String {
     error
         .chain()
         .map(ToString::to_string)
-        .reduce(|text, cause| match text.contains(&cause) {
-            true => text,
-            false => format!("{text}: {cause}"),
+        .reduce(|text, cause| {
+            if text.contains(&cause) {
+                text
+            } else {
+                format!("{text}: {cause}")
+            }
         })
         .unwrap_or_default()
 }

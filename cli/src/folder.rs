@@ -26,7 +26,6 @@ pub fn try_write(folder: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Writes a page, which takes a block of the disk.
 fn fill(mut file: File) -> io::Result<()> {
     file.write_all(&[0; 4096])?;
     file.sync_all()

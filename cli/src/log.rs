@@ -62,7 +62,7 @@ pub fn start(format: LogFormat, filter: &str) {
 pub fn start_with(format: LogFormat, filter: &str, writer: impl Write + Send + 'static) {
     let dropped = Arc::new(OnceLock::new());
     let spared = Arc::default();
-    let told = Told {
+    let told = LossReport {
         writer,
         dropped: Arc::clone(&dropped),
         spared: Arc::clone(&spared),
@@ -135,7 +135,7 @@ impl<S: Subscriber> Layer<S> for Sparing {
 }
 
 /// Says how many lines were dropped or left out before the next one that is written.
-struct Told<W> {
+struct LossReport<W> {
     writer: W,
     dropped: Arc<OnceLock<ErrorCounter>>,
     spared: Arc<AtomicUsize>,
@@ -143,7 +143,7 @@ struct Told<W> {
     has_colors: bool,
 }
 
-impl<W: Write> Write for Told<W> {
+impl<W: Write> Write for LossReport<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let dropped = self.dropped.get().map_or(0, ErrorCounter::dropped_lines);
         let spared = self.spared.load(Ordering::Relaxed);
@@ -216,7 +216,7 @@ mod tests {
             }
         }
         let dropped = Arc::new(OnceLock::new());
-        let told = Told {
+        let told = LossReport {
             writer: Full(reads),
             dropped: Arc::clone(&dropped),
             spared: Arc::default(),
@@ -260,7 +260,7 @@ mod tests {
         }
         let (lines, spared) = (Lines::default(), Arc::<AtomicUsize>::default());
         let (writer, counted) = (lines.clone(), Arc::clone(&spared));
-        let told = Mutex::new(Told {
+        let told = Mutex::new(LossReport {
             writer,
             dropped: Arc::default(),
             spared: counted,

@@ -144,7 +144,6 @@ impl ClientConfig {
         }
     }
 
-    /// The name in the client's own certificate, if it can be read.
     pub(crate) fn name(&self) -> Option<ClientId> {
         let der = certificates_of(&self.own.certificate).ok()?;
         der.first().and_then(|der| peer_name(der).ok())

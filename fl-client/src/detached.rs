@@ -85,15 +85,7 @@ impl DetachedClient {
     /// `Learner` if the evaluation fails.
     pub fn evaluate(&mut self) -> Result<Option<EvaluationReport>, Error> {
         let report = self.client.evaluate(&Arc::<Progress>::default())?;
-        Ok(report.map(|(version, evaluation)| EvaluationReport {
-            run: self.joined.run.clone(),
-            version,
-            examples: evaluation.examples,
-            loss: evaluation.loss,
-            correct: evaluation.correct,
-            language: evaluation.language,
-            metrics: Arc::new(evaluation.metrics),
-        }))
+        Ok(report.map(|(version, evaluation)| evaluation.report(&self.joined.run, version)))
     }
 
     /// Trains from the held model in `attempt` of `round`. `budget`: bytes of the frame, in place of the run's budget.

@@ -83,6 +83,10 @@ impl Error {
         }
     }
 
+    pub(crate) fn learner_panicked() -> Self {
+        Self::Crashed("the learner panicked; its message is in the log above".to_owned())
+    }
+
     pub(crate) fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
         let hint = match (advice(path, error.kind()), error.kind()) {
             (space, std::io::ErrorKind::StorageFull) => {

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io::ErrorKind;
 
 use fl_proto::{MAX_REASON, foreign_text};
+use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError};
 use time::OffsetDateTime;
 use tonic::{Code, Status};
@@ -176,14 +177,6 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
 
 /// What it means that the server's certificate is not valid at the time of this device.
 pub(crate) fn wrong_time(why: &CertificateError, server: &str) -> String {
-    let date = |time: &rustls::pki_types::UnixTime| {
-        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        OffsetDateTime::from_unix_timestamp(seconds)
-            .map_or_else(|_| seconds.to_string(), |time| time.date().to_string())
-    };
-    let days = |later: &rustls::pki_types::UnixTime, earlier: &rustls::pki_types::UnixTime| {
-        later.as_secs().saturating_sub(earlier.as_secs()).div_ceil(24 * 3600)
-    };
     let set = "set the clock (`timedatectl set-ntp true`)";
     match why {
         CertificateError::ExpiredContext { time, not_after } => format!(
@@ -204,6 +197,16 @@ pub(crate) fn wrong_time(why: &CertificateError, server: &str) -> String {
             format!("the certificate of the server at {server} is not valid at the time of this device's clock; {set}")
         }
     }
+}
+
+fn date(time: &UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let time = OffsetDateTime::from_unix_timestamp(seconds);
+    time.map_or_else(|_| seconds.to_string(), |time| time.date().to_string())
+}
+
+fn days(later: &UnixTime, earlier: &UnixTime) -> u64 {
+    later.as_secs().saturating_sub(earlier.as_secs()).div_ceil(24 * 3600)
 }
 
 /// What is worth knowing along a chain of sources.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_compress::{Digest, Layout, SpaceSpec, TensorSpec};
-use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
+use fl_proto::{ClientId, EvaluationReport, Extra, Metrics, RunName, Training};
 
 use crate::class_names::ClassNames;
 use crate::optimizer_state::OptimizerState;
@@ -124,6 +124,18 @@ impl Evaluation {
             metrics: Metrics::new(),
         }
     }
+
+    pub(crate) fn report(&self, run: &RunName, version: u64) -> EvaluationReport {
+        EvaluationReport {
+            run: run.clone(),
+            version,
+            examples: self.examples,
+            loss: self.loss,
+            correct: self.correct,
+            language: self.language,
+            metrics: Arc::new(self.metrics.clone()),
+        }
+    }
 }
 
 impl Evaluation {
@@ -139,7 +151,7 @@ impl Evaluation {
 }
 
 /// A run and the tensors of its model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunTensors {
     /// The run.
     pub run: RunName,

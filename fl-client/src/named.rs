@@ -122,9 +122,6 @@ impl Learners for TrainersOnly {
 }
 
 /// The learner and data that a command line gives, as in client.toml: `mlp` or `{ name = "mlp", hidden = [30] }`, and a table.
-///
-/// # Errors
-/// `Config` names the option and what is wrong.
 pub(crate) fn of_options(
     learners: &dyn Learners,
     learner: &str,

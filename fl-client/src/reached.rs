@@ -18,7 +18,6 @@ pub(crate) fn expect_change(
     fit: &Fit,
     plan: &FitPlan,
 ) -> anyhow::Result<Option<&'static str>> {
-    let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
     let now = largest(&change[layout.trained()]);
     // Also of values that are not finite, which the encoder refuses.
     if now != 0.0 || !change[layout.trained()].iter().all(|value| value.is_finite()) {
@@ -27,12 +26,14 @@ pub(crate) fn expect_change(
     }
     let tensors = layout.tensors().iter();
     let trained: Vec<_> = tensors.filter(|tensor| tensor.role == Role::Trained).collect();
-    let is_half = |dtype| matches!(dtype, Dtype::F16 | Dtype::Bf16);
+    let are_halves = trained
+        .iter()
+        .all(|tensor| matches!(tensor.dtype, Dtype::F16 | Dtype::Bf16));
     let why = match fit.unchanged_ok {
         Some(true) => "its learner reports this as right",
         _ if plan.training.learning_rate_in(plan.round, plan.rounds) == 0.0 => "the learning rate of the round is 0",
         _ if fit.loss == 0.0 => "its loss is 0",
-        None if trained.iter().all(|tensor| is_half(tensor.dtype)) => "16 bits may round every step to nothing",
+        None if are_halves => "16 bits may round every step to nothing",
         None if *last > 0.0 && *last <= NEARLY_NONE * largest(&loaded[layout.trained()]) => "it has converged",
         None if largest(&change[layout.buffers()]) > 0.0 => "running statistics changed",
         _ => {
@@ -49,6 +50,10 @@ pub(crate) fn expect_change(
         }
     };
     Ok(Some(why))
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |most, value| most.max(value.abs()))
 }
 
 #[cfg(test)]

@@ -25,10 +25,8 @@ use crate::error_mapping;
 /// Time limit of a call that moves no frame.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit of the call with which this client leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the last reply to `Join` told of its run.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownRun {
     pub(crate) digest: RunDigest,
@@ -173,7 +171,6 @@ impl Rpc {
         Ok(self.reply(reply)?.try_into()?)
     }
 
-    /// A certificate for the key of a signing request, DER.
     pub(crate) async fn renew(&mut self, request: Vec<u8>) -> Result<SignedCertificate, Error> {
         let request = wire::RenewRequest {
             request: request.into(),

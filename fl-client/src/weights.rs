@@ -49,14 +49,13 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let mut side = path.as_os_str().to_owned();
     side.push(".part");
     let side = Path::new(&side);
-    let write = || {
-        let mut file = std::fs::File::create(side)?;
+    let written = std::fs::File::create(side).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(side, path)?;
         std::fs::File::open(folder)?.sync_all()
-    };
-    write()
+    });
+    written
         .inspect_err(|_| drop(std::fs::remove_file(side)))
         .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -84,10 +84,7 @@ impl Part {
         self.of - self.len
     }
 
-    /// Adds the next bytes.
-    ///
-    /// # Errors
-    /// `Protocol` if they are more than are missing; `State` if they cannot be written. What was added before stays.
+    /// Adds the next bytes. On an error, what was added before stays.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() as u64 > self.missing() {
             return Err(Error::Protocol(format!(
@@ -103,20 +100,20 @@ impl Part {
 
     /// Makes the whole file durable, checks its bytes on the disk and gives it its name.
     pub(crate) fn finish(self) -> Result<Arrival, Error> {
-        let failed = |doing: &str, e: &std::io::Error| Error::io(&self.path, doing, e);
+        let path = &self.path;
         if self.disk.sync {
-            self.file.sync_all().map_err(|e| failed("write", &e))?;
+            self.file.sync_all().map_err(|e| Error::io(path, "write", &e))?;
         }
-        let found = File::open(&self.path).and_then(Digest::of_reader);
-        let found = found.map_err(|e| failed("read", &e))?;
+        let found = File::open(path).and_then(Digest::of_reader);
+        let found = found.map_err(|e| Error::io(path, "read", &e))?;
         if found != self.digest {
-            std::fs::remove_file(&self.path).map_err(|e| failed("delete", &e))?;
+            std::fs::remove_file(path).map_err(|e| Error::io(path, "delete", &e))?;
             return Ok(Arrival::Other(found));
         }
-        std::fs::rename(&self.path, &self.whole).map_err(|e| failed("rename", &e))?;
+        std::fs::rename(path, &self.whole).map_err(|e| Error::io(path, "rename", &e))?;
         if let Some(folder) = self.whole.parent().filter(|_| self.disk.sync) {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|e| failed("rename", &e))?;
+            synced.map_err(|e| Error::io(path, "rename", &e))?;
         }
         Ok(Arrival::Base(self.whole))
     }

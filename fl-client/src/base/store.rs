@@ -46,7 +46,12 @@ impl BaseStore {
         let candidates = [own.clone()].into_iter().filter(|own| own.exists());
         let found = candidates
             .chain(self.models.iter().flat_map(|models| model_files(models)))
-            .find(|path| has_base(path, wanted, &mut index));
+            .find(|path| {
+                has_base(path, wanted, &mut index).unwrap_or_else(|error| {
+                    tracing::warn!(path = %path.display(), %error, "cannot be read; the base is looked for elsewhere");
+                    false
+                })
+            });
         if found.as_ref() != Some(&own) && own.exists() {
             tracing::warn!(path = %own.display(), "is damaged: its tensors are not the base that it is named by; it is deleted");
             if let Err(error) = std::fs::remove_file(&own) {
@@ -99,28 +104,22 @@ pub(crate) fn prune(folder: &Path, wanted: Option<Digest>, most: usize, is_full:
 }
 
 /// Whether the frozen tensors in a file are the base.
-fn has_base(path: &Path, wanted: &RunBase, index: &mut Index) -> bool {
-    let mut compared = || -> std::io::Result<bool> {
-        let mut file = open_regular(File::options().read(true), path)?;
-        let stamp = Stamp::from(&file.metadata()?);
-        if let Some(known) = index.find(path, &wanted.digest, stamp) {
-            return Ok(known);
+fn has_base(path: &Path, wanted: &RunBase, index: &mut Index) -> std::io::Result<bool> {
+    let mut file = open_regular(File::options().read(true), path)?;
+    let stamp = Stamp::from(&file.metadata()?);
+    if let Some(known) = index.find(path, &wanted.digest, stamp) {
+        return Ok(known);
+    }
+    let is_base = match wanted.plan.digest_in(&mut file) {
+        Ok(found) => found == wanted.digest,
+        Err(why) if matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+            tracing::debug!(path = %path.display(), %why, "has another model");
+            false
         }
-        let is_base = match wanted.plan.digest_in(&mut file) {
-            Ok(found) => found == wanted.digest,
-            Err(why) if matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
-                tracing::debug!(path = %path.display(), %why, "has another model");
-                false
-            }
-            Err(why) => return Err(why),
-        };
-        index.add(path, &wanted.digest, stamp, is_base);
-        Ok(is_base)
+        Err(why) => return Err(why),
     };
-    compared().unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "cannot be read; the base is looked for elsewhere");
-        false
-    })
+    index.add(path, &wanted.digest, stamp, is_base);
+    Ok(is_base)
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ pub(crate) struct RunBase {
 }
 
 impl RunBase {
-    /// The base of the joined run; `None` if it has none.
     pub(crate) fn of(joined: &Joined) -> Result<Option<Self>, Error> {
         let plan = BasePlan::of(&joined.aside)
             .map_err(|why| Error::Protocol(format!("the frozen tensors of run `{}`: {why}", joined.run)))?;

@@ -61,11 +61,6 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -> anyhow::Result<()> {
-    // A folder that is enrolled needs no line: containers repeat the command at each start, when the line has long expired.
-    let line = || {
-        let line = args.line.parse::<EnrollmentLine>();
-        line.map_err(|error| Error::Config(format!("{error}")))
-    };
     let task = args.task.table(learners.as_ref())?;
     let fault = args
         .fault
@@ -87,7 +82,9 @@ pub(super) fn run(args: &Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) 
             args.to.display()
         ));
     } else {
-        let line = line()?;
+        // A folder that is enrolled needs no line: containers repeat the command at each start, when the line has long expired.
+        let line = args.line.parse::<EnrollmentLine>();
+        let line = line.map_err(|error| Error::Config(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the runtime")?;
         let enrolled = enroll(
@@ -117,9 +114,10 @@ pub(super) fn run(args: &Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) 
     if let Some(why) = args.task.not_bound(&config, learners.as_ref())? {
         out::note(format_args!("WARNING: {why}"));
     }
-    match args.run {
-        true => run_client::run(run_client::Args::of(config), learners, bar),
-        false => Ok(()),
+    if args.run {
+        run_client::run(run_client::Args::of(config), learners, bar)
+    } else {
+        Ok(())
     }
 }
 
@@ -191,9 +189,12 @@ pub(super) fn client_toml(server: &str, task: Option<&str>) -> String {
     let (keys, example) = filled.split_at(filled.find("# One table for each task").unwrap_or(filled.len()));
     let example: String = example
         .lines()
-        .map(|line| match line.is_empty() || line.starts_with('#') {
-            true => format!("{line}\n"),
-            false => format!("# {line}\n"),
+        .map(|line| {
+            if line.is_empty() || line.starts_with('#') {
+                format!("{line}\n")
+            } else {
+                format!("# {line}\n")
+            }
         })
         .collect();
     format!(

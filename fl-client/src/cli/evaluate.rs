@@ -85,10 +85,9 @@ fn trainer(args: &Args, task: &str, config: TrainerConfig) -> anyhow::Result<Opt
     let context = || format!("cannot use {} as a model", args.model.display());
     let bytes = std::fs::read(&args.model).with_context(context).map_err(refused)?;
     let file = TensorFile::parse(&bytes).with_context(context).map_err(refused)?;
-    let has = |name: &str| file.tensors().any(|(found, _)| found == name);
     let mut trainer = TrainerLearner::new(config)?;
     let (hello, _) = trainer.hello()?;
-    let run = run_with(task, &hello, &has)?;
+    let run = run_with(task, &hello, &|name| file.tensors().any(|(found, _)| found == name))?;
     let mut weights = vec![0.0; run.layout.len()];
     file.values(&run.layout, &mut weights)
         .with_context(context)

@@ -110,7 +110,6 @@ pub fn main_with<E: Subcommand>(
     }
 }
 
-/// The message without the backtrace that a learner's library may put into it where the system asks for backtraces.
 fn text_of(error: &anyhow::Error) -> String {
     let text = exit::chain(error);
     text.split("\n   0: ").next().unwrap_or_default().to_owned()

@@ -19,7 +19,6 @@ use crate::event::{Event, Verdict};
 /// What a client answers to `fl-client health`: one line of JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Health {
-    /// The run that the client has joined and is connected to.
     pub(super) run: Option<String>,
     /// What the client does.
     pub(super) doing: String,
@@ -128,17 +127,17 @@ struct Socket {
 impl Socket {
     /// Listens at `path` for the owner of the folder. The client works without the socket too.
     fn listen(path: &Path) -> Option<Self> {
-        let bind = || {
-            let listener = UnixListener::from_std(listen_private(path)?)?;
-            let path = path.to_owned();
-            Ok::<_, std::io::Error>(Self { listener, path })
-        };
-        bind()
-            .inspect_err(|error| {
+        match listen_private(path).and_then(UnixListener::from_std) {
+            Ok(listener) => Some(Self {
+                listener,
+                path: path.to_owned(),
+            }),
+            Err(error) => {
                 let path = path.display();
                 tracing::warn!("{path}: {error}; `fl-client health` will say that this client does not run");
-            })
-            .ok()
+                None
+            }
+        }
     }
 }
 

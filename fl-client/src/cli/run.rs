@@ -98,7 +98,8 @@ pub(super) fn run(args: Args, learners: &Arc<dyn Learners>, bar: &ProgressBar) -
         let shutdown = fl_cli::signal::stop()?;
         let show = Show::start(bar.clone());
         let tasks = file.learners();
-        let (pulse, socket) = (Pulse::new(), pulse::socket(&file.config.state));
+        let socket = pulse::socket(&file.config.state);
+        let pulse = Pulse::new();
         let health = pulse.subscribe();
         let client = crate::run(
             file.config,

@@ -126,9 +126,10 @@ impl Show {
             }
             Event::Disconnected { why, retry_in } => {
                 let retry_in_ms = retry_in.as_millis() as u64;
-                match self.is_new(&why) {
-                    true => tracing::warn!(why, retry_in_ms, "not connected; trying again, with growing waits"),
-                    false => tracing::debug!(why, retry_in_ms, "not connected"),
+                if self.is_new(&why) {
+                    tracing::warn!(why, retry_in_ms, "not connected; trying again, with growing waits")
+                } else {
+                    tracing::debug!(why, retry_in_ms, "not connected")
                 }
                 Some(("waiting for the server".to_owned(), None))
             }

@@ -32,9 +32,8 @@ impl ClientActor {
             // The caller may be gone.
             let _ = reply.send(job(client));
         });
-        let crashed = || Error::Crashed("the learner panicked; its message is in the log above".to_owned());
-        self.jobs.send(job).await.map_err(|_| crashed())?;
-        result.await.map_err(|_| crashed())
+        self.jobs.send(job).await.map_err(|_| Error::learner_panicked())?;
+        result.await.map_err(|_| Error::learner_panicked())
     }
 }
 

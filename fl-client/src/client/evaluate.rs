@@ -89,27 +89,13 @@ fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> 
     Ok(Some(evaluation))
 }
 
-/// Adds the figures of the average to those of the newest version.
 fn add(metrics: &mut Metrics, of_average: &Evaluation) {
-    let examples = of_average.examples as f64;
-    let of_examples = |name: &str, value| {
-        (
-            name.to_owned(),
-            Metric {
-                value,
-                weight: examples,
-            },
-        )
-    };
-    let own = [
-        Some(of_examples("loss", of_average.loss)),
-        of_average.accuracy().map(|share| of_examples("accuracy", share)),
-    ];
-    let further = of_average
-        .metrics
-        .iter()
-        .map(|(name, metric)| (name.to_owned(), metric));
-    for (name, metric) in own.into_iter().flatten().chain(further) {
+    let weight = of_average.examples as f64;
+    let own = [("loss", Some(of_average.loss)), ("accuracy", of_average.accuracy())];
+    let own = own
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, Metric { value: value?, weight })));
+    for (name, metric) in own.chain(of_average.metrics.iter()) {
         if let Err(error) = metrics.add(format!("{AVERAGE}{name}"), metric) {
             tracing::warn!(%error, "a figure of the averaged model is not reported");
         }

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::learner::Progress;
 use crate::state::PartialFile;
 
-/// How the held model relates to the one that the server names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeldModel {
     /// It is that model.
@@ -22,9 +21,6 @@ pub(crate) enum HeldModel {
 
 impl ClientState {
     /// Begins with the learner's first weights, if no model is held, and compares the held model with `version`.
-    ///
-    /// # Errors
-    /// As [`ClientState::begin`] and [`ClientState::holds`].
     pub(crate) fn compare(
         &mut self,
         version: u64,
@@ -32,9 +28,10 @@ impl ClientState {
         progress: &Arc<Progress>,
     ) -> Result<HeldModel, Error> {
         self.begin(progress)?;
-        Ok(match self.holds(version, digest)? {
-            true => HeldModel::Wanted,
-            false => HeldModel::Version(self.held()),
+        Ok(if self.holds(version, digest)? {
+            HeldModel::Wanted
+        } else {
+            HeldModel::Version(self.held())
         })
     }
 
@@ -88,10 +85,8 @@ impl ClientState {
         }
     }
 
-    /// Applies one frame of a fetch: a snapshot replaces the model, a step is added to the version before it.
-    ///
-    /// # Errors
-    /// `Protocol` if the frame is broken or not what its header says; the model is dropped then.
+    /// Applies one frame of a fetch: a snapshot replaces the model, a step is added to the version before it. On an error,
+    /// the model is dropped.
     pub(crate) fn apply(&mut self, part: FramePart, kind: FrameKind, frame: Assembler) -> Result<(), Error> {
         let run = self.run()?;
         let applied = frame

@@ -28,7 +28,6 @@ pub(super) struct Run {
     pub(super) model: Option<Model>,
     /// The log has a warning that the learner returns no squared gradients.
     pub(super) warned: bool,
-    /// The largest change of a weight by the last training that changed one.
     pub(super) largest_change: f32,
 }
 
@@ -115,16 +114,16 @@ impl Run {
         }
     }
 
-    /// Whether the optimizer's moments are kept for the next round.
     pub(super) fn keeps_moments(&self) -> bool {
         self.joined.training.state == StatePolicy::Kept
     }
 
     /// The moments before the next training, if they are kept and there are any.
     pub(super) fn moments(&self) -> Result<Option<OptimizerState>, Error> {
-        match self.keeps_moments() {
-            true => self.state.load_optimizer(owner(&self.joined, &self.layout)),
-            false => Ok(None),
+        if self.keeps_moments() {
+            self.state.load_optimizer(owner(&self.joined, &self.layout))
+        } else {
+            Ok(None)
         }
     }
 

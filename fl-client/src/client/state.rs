@@ -94,15 +94,12 @@ impl ClientState {
         Ok(self.pending_update())
     }
 
-    /// The classes of the data of `task`, if its learner knows them. Builds the learner if necessary.
     pub(crate) fn classes(&mut self, task: &str) -> Result<Option<ClassNames>, Error> {
         Ok(self.tasks.learner(task)?.classes())
     }
 
-    /// Installs the server's answer to the pending update: on disk first, then in the encoder's memory.
-    ///
-    /// # Errors
-    /// `State` if the answer cannot be written; the update stays pending then.
+    /// Installs the server's answer to the pending update: on disk first, then in the encoder's memory. If it cannot be
+    /// written, the update stays pending.
     pub(crate) fn settle(&mut self, digest: Digest, verdict: Ack) -> Result<(), Error> {
         self.run()?.settle(digest, verdict)
     }

@@ -34,7 +34,6 @@ impl ClientState {
         deadline: Option<Instant>,
         progress: &Arc<Progress>,
     ) -> Result<PendingUpdate, Error> {
-        let moved_on = || Error::NotNow("the round moved on".to_owned());
         self.run()?;
         let run = self.run.as_mut().ok_or_else(moved_on)?;
         let model = run.model.as_ref().ok_or_else(moved_on)?;
@@ -233,7 +232,6 @@ fn checked(fit: Fit, layout: &Layout) -> Result<Fit, Error> {
     Ok(fit)
 }
 
-/// Seed of one purpose of one client in one round of one run.
 fn derive_seed(what: &str, run: u64, client: &str, round: u64) -> u64 {
     let mut bytes = Vec::with_capacity(what.len() + client.len() + 18);
     bytes.extend_from_slice(what.as_bytes());
@@ -242,6 +240,10 @@ fn derive_seed(what: &str, run: u64, client: &str, round: u64) -> u64 {
     bytes.extend_from_slice(&round.to_le_bytes());
     bytes.extend_from_slice(client.as_bytes());
     Digest::of(&bytes).short()
+}
+
+fn moved_on() -> Error {
+    Error::NotNow("the round moved on".to_owned())
 }
 
 #[cfg(test)]

@@ -48,8 +48,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl TrainerEntry {
-    /// # Errors
-    /// What is wrong, beginning with the key below `learner`.
+    /// An error begins with the key below `learner`.
     pub(super) fn check(&self) -> Result<(), String> {
         match (&self.command, &self.attach) {
             (Some(words), None) => {

@@ -141,7 +141,6 @@ impl ClientFile {
         Ok(())
     }
 
-    /// The trainer of a task, as the running client has it; `None` if the task has none.
     pub(crate) fn trainer(&self, task: &str) -> anyhow::Result<Option<TrainerConfig>> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
             Some(LearnerEntry::Trainer(entry)) => {
@@ -163,7 +162,6 @@ impl ClientFile {
         }
     }
 
-    /// The trainer of a task for a command that may run beside the client.
     pub(crate) fn trainer_aside(&self, task: &str) -> anyhow::Result<TrainerConfig> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
             Some(LearnerEntry::Trainer(entry)) => {
@@ -173,10 +171,7 @@ impl ClientFile {
         }
     }
 
-    /// The name of the task that a command means: `asked`, or the only one.
-    ///
-    /// # Errors
-    /// Which names there are.
+    /// The name of the task that a command means: `asked`, or the only one. An error lists the names.
     pub(crate) fn task(&self, asked: Option<&str>) -> Result<&str, String> {
         let found = match asked {
             Some(name) => self.tasks.get_key_value(name).map(|(name, _)| name),

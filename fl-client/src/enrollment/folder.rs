@@ -14,7 +14,6 @@ use super::signed::{Enrollment, checked};
 use crate::error::Error;
 use crate::identity::{IdentityFiles, own_fault, promote, save_next_certificate, save_next_key};
 
-/// A folder that holds, or will hold, the files of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientFolder {
     path: PathBuf,
@@ -66,9 +65,6 @@ impl ClientFolder {
     }
 
     /// The certificate and key, if the folder has both.
-    ///
-    /// # Errors
-    /// `Config` if the path is a file, `State` if a file in the folder cannot be read.
     pub(crate) fn issued(&self) -> Result<Option<Issued>, Error> {
         self.refuse_a_file()?;
         match (self.read(&self.files.certificate)?, self.read(&self.files.key)?) {
@@ -80,7 +76,6 @@ impl ClientFolder {
         }
     }
 
-    /// What is wrong with the certificate in the folder, or `None` if nothing evident is.
     pub(crate) fn fault(&self, own: &Issued) -> Option<String> {
         match self.read(&self.files.authority) {
             Ok(Some(authority)) => own_fault(own, &authority, OffsetDateTime::now_utc()),
@@ -135,9 +130,6 @@ impl ClientFolder {
     }
 
     /// Writes a signing request for this folder's key, `client.csr`. Returns its path and the key's fingerprint.
-    ///
-    /// # Errors
-    /// Those of [`ClientFolder::key`]; `State` if it cannot be written.
     pub(crate) fn request(&self, name: Option<&ClientId>) -> Result<(PathBuf, String), Error> {
         self.create()?;
         let key = self.key()?;
@@ -179,7 +171,6 @@ impl ClientFolder {
         Ok(done)
     }
 
-    /// The text of a file; `None` if it is missing.
     fn read(&self, path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
         let failed = |error: std::io::Error| Error::io(path, "read", &error);
         let file = match open_regular(File::options().read(true), path) {

@@ -14,15 +14,12 @@ pub(crate) struct Enrollment {
 
 /// What the server signed is for this key, and by an authority that this device may trust.
 pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Fingerprint) -> Result<Enrollment, Error> {
-    let wrong = |why: &str| Error::Protocol(format!("the server sent a certificate that cannot be used: {why}"));
     let trusted = signed.authorities.iter().find(|der| Fingerprint::of(der) == authority);
     let trusted = trusted.ok_or_else(|| wrong("the authority that this device trusts is not among its authorities"))?;
     // Whoever holds the server's key must not bring an authority of its own: during a rotation, the old one has signed the new one.
-    let signed_by = |der: &[u8], by: &Vec<u8>| issuer_of(&certificate_pem(der), std::slice::from_ref(by)).is_ok();
-    if let Some(foreign) = signed
-        .authorities
-        .iter()
-        .find(|der| !(*der == trusted || signed_by(der, trusted) || signed_by(trusted, der)))
+    let mut authorities = signed.authorities.iter();
+    if let Some(foreign) =
+        authorities.find(|der| *der != trusted && !is_signed_by(der, trusted) && !is_signed_by(trusted, der))
     {
         let foreign = Fingerprint::of(foreign);
         return Err(wrong(&format!(
@@ -39,6 +36,14 @@ pub(crate) fn checked(signed: &SignedCertificate, key: &NewKey, authority: Finge
     let name = peer_name(&signed.certificate).map_err(|error| wrong(&error.to_string()))?;
     let expires = peer_expiry(&signed.certificate).map_err(|error| wrong(&error.to_string()))?;
     Ok(Enrollment { name, expires })
+}
+
+fn is_signed_by(der: &[u8], by: &[u8]) -> bool {
+    issuer_of(&certificate_pem(der), &[by.to_vec()]).is_ok()
+}
+
+fn wrong(why: &str) -> Error {
+    Error::Protocol(format!("the server sent a certificate that cannot be used: {why}"))
 }
 
 #[cfg(test)]

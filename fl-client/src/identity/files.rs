@@ -79,10 +79,7 @@ impl IdentityFiles {
         Ok(Self { fault, ..self })
     }
 
-    /// Replaces a file atomically: after a crash the old file or the new one is there. For its owner only.
-    ///
-    /// # Errors
-    /// `State` with the system's error; the old file is unchanged then.
+    /// Replaces a file atomically: after a crash or an error the old file or the new one is there. For its owner only.
     pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), Error> {
         let mut aside = path.as_os_str().to_owned();
         aside.push(".new");

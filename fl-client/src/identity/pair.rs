@@ -17,24 +17,16 @@ pub(crate) fn newest(
     Ok(newest_pair(certificate, key, read)?.0)
 }
 
-/// The key of a renewal that has begun, if there is one.
 pub(crate) fn pending_key(files: &IdentityFiles) -> Option<NewKey> {
     let text = std::fs::read_to_string(next_path(&files.key)).ok()?;
     NewKey::from_pem(&text).ok()
 }
 
-/// Writes the key of a renewal, before it is sent for.
-///
-/// # Errors
-/// `State`; the pair in use is unchanged.
 pub(crate) fn save_next_key(files: &IdentityFiles, key: &NewKey) -> Result<(), Error> {
     files.write(&next_path(&files.key), &key.to_pem())
 }
 
 /// Writes the certificate of a renewal: from now on [`newest`] returns the new pair.
-///
-/// # Errors
-/// `State`; the pair in use is unchanged.
 pub(crate) fn save_next_certificate(files: &IdentityFiles, pem: &str) -> Result<(), Error> {
     files.write(&next_path(&files.certificate), pem)
 }
@@ -66,10 +58,7 @@ pub(crate) fn is_half_promoted(files: &IdentityFiles) -> bool {
     found.is_ok_and(|(_, at)| at == PairFiles::NextKey)
 }
 
-/// Puts a new pair, which was used, in the place of the old one.
-///
-/// # Errors
-/// `State`; the pair stays readable.
+/// Puts a new pair, which was used, in the place of the old one. On an error, the pair stays readable.
 pub(crate) fn promote(files: &IdentityFiles) -> Result<(), Error> {
     let certificate = next_path(&files.certificate);
     let key = next_path(&files.key);

@@ -25,7 +25,6 @@ const LEN: u64 = (4 + 2 + 5 + 5 + 10 + 10 + CHECKSUM_BYTES) as u64;
 const RESERVE: u64 = 256 * 1024;
 const MIB: f64 = 1048576.0;
 
-/// Bytes of the day and of the month, and their limits.
 #[derive(Debug)]
 pub(crate) struct Quota {
     path: PathBuf,
@@ -110,17 +109,14 @@ impl Quota {
     pub(crate) fn readings(&self, need: u64, now: Moment) -> Vec<(&'static str, Reading)> {
         let mut count = self.counts().now;
         count.enter(now);
-        let of = |key: &'static str, limit: Option<u64>, used: u64, next: u64, span: &str| {
-            limit.map(|limit| (key, reading(key, (limit, used, need), next, span)))
-        };
-        let day = of("per_day", self.per_day, count.day_bytes, next_day(now), "today");
-        let month = of(
-            "per_month",
-            self.per_month,
-            count.month_bytes,
-            next_month(now),
-            "this month",
-        );
+        let day = self.per_day.map(|limit| {
+            let used = (limit, count.day_bytes, need);
+            ("per_day", reading("per_day", used, next_day(now), "today"))
+        });
+        let month = self.per_month.map(|limit| {
+            let used = (limit, count.month_bytes, need);
+            ("per_month", reading("per_month", used, next_month(now), "this month"))
+        });
         day.into_iter().chain(month).collect()
     }
 
@@ -135,8 +131,11 @@ impl Quota {
     }
 }
 
+fn size(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / MIB)
+}
+
 fn reading(key: &str, (limit, used, need): (u64, u64, u64), next: u64, span: &str) -> Reading {
-    let size = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
     if need > limit {
         return Reading::Fails(format!(
             "a round takes {}, and `limits.{key}` is {}: raise it",
@@ -145,9 +144,10 @@ fn reading(key: &str, (limit, used, need): (u64, u64, u64), next: u64, span: &st
         ));
     }
     let text = format!("{} of {} used {span}", size(used), size(limit));
-    match used.saturating_add(need) <= limit {
-        true => Reading::Holds(text),
-        false => Reading::FailsUntil(next, text),
+    if used.saturating_add(need) <= limit {
+        Reading::Holds(text)
+    } else {
+        Reading::FailsUntil(next, text)
     }
 }
 

@@ -18,7 +18,6 @@ const DISK_A_VALUE: u64 = 24;
 /// Bytes of a round beside its frames: states, headers, TLS, pings, and joining.
 const OVERHEAD: u64 = 32 * 1024;
 
-/// The limits of a client and what its rounds take of them.
 #[derive(Debug)]
 pub(crate) struct RoundBudget {
     limits: Limits,
@@ -129,24 +128,19 @@ impl RoundBudget {
     }
 }
 
-/// Limits that a run with a model of so many values does not fit.
 pub(crate) fn unfit(limits: &Limits, values: u64, used: u64) -> Vec<(&'static str, String)> {
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let check = |key: &'static str, limit: Option<u64>, need: u64| {
-        let limit = limit.filter(|limit| need > *limit)?;
-        let need = mib(need);
-        let limit = mib(limit);
-        Some((
-            key,
-            format!("the run needs {need} MiB or more, and `limits.{key}` is {limit} MiB: raise it"),
-        ))
-    };
-    let disk = disk_of(values).saturating_add(used);
-    let both = [
-        check("memory", limits.memory, values.saturating_mul(MEMORY_A_VALUE)),
-        check("disk", limits.disk, disk),
-    ];
-    both.into_iter().flatten().collect()
+    let mut unfit = Vec::new();
+    for (key, limit, need) in [
+        ("memory", limits.memory, values.saturating_mul(MEMORY_A_VALUE)),
+        ("disk", limits.disk, disk_of(values).saturating_add(used)),
+    ] {
+        if let Some(limit) = limit.filter(|limit| need > *limit) {
+            let [need, limit] = [need, limit].map(|bytes| bytes.div_ceil(1 << 20));
+            let why = format!("the run needs {need} MiB or more, and `limits.{key}` is {limit} MiB: raise it");
+            unfit.push((key, why));
+        }
+    }
+    unfit
 }
 
 /// Bytes of the state folder for a run with a model of so many values, at least.

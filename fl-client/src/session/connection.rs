@@ -196,7 +196,6 @@ impl Connection<'_> {
         }
     }
 
-    /// Starts what the state asks for and stops a training that it no longer asks for.
     async fn act(&mut self, state: &RoundState, watch: &RoundWatch) -> Result<(), Error> {
         if let Some(training) = self.session.training.as_ref().filter(|training| training.is_for(state)) {
             training.asked_again(state);
@@ -251,9 +250,10 @@ impl Connection<'_> {
         }
         self.tell_classes().await?;
         fetch_model(&mut self.rpc, self.actor, self.events, &self.joined, state).await?;
-        match evaluate {
-            true => self.evaluate(state, train).await,
-            false => Ok(()),
+        if evaluate {
+            self.evaluate(state, train).await
+        } else {
+            Ok(())
         }
     }
 
@@ -288,7 +288,6 @@ impl Connection<'_> {
         self.session.training = Some(Training::start(self.actor, &self.config.gate, state, progress, pauses));
     }
 
-    /// Uploads the result of a training, or leaves the round if it failed.
     async fn conclude(
         &mut self,
         watch: &RoundWatch,
@@ -350,24 +349,17 @@ impl Connection<'_> {
         });
         match evaluated.await? {
             Ok(Some((version, evaluation))) => {
-                let report = EvaluationReport {
-                    run: self.joined.run.clone(),
-                    version,
-                    examples: evaluation.examples,
-                    loss: evaluation.loss,
-                    correct: evaluation.correct,
-                    language: evaluation.language,
-                    metrics: Arc::new(evaluation.metrics.clone()),
-                };
+                let report = evaluation.report(&self.joined.run, version);
                 let model = state.model;
                 self.events.send(Event::Evaluated {
                     version,
                     model,
                     evaluation,
                 });
-                match train {
-                    true => self.session.evaluation = Some(report),
-                    false => self.report(report).await?,
+                if train {
+                    self.session.evaluation = Some(report)
+                } else {
+                    self.report(report).await?
                 }
             }
             Ok(None) => self.skips_evaluation(state, "no held-out examples".to_owned()).await,

@@ -12,11 +12,7 @@ use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
 
 /// A file with the frozen tensors of the run. `None` if the run has none, or this device has none and the server does not
-/// send them.
-///
-/// # Errors
-/// `State` if the base cannot be stored; `Protocol` if the server sends another one; otherwise the error of the call. What
-/// has arrived is kept.
+/// send them. On an error, what has arrived is kept.
 pub(super) async fn obtain_base(
     rpc: &mut Rpc,
     actor: &ClientActor,

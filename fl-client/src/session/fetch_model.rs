@@ -15,9 +15,6 @@ use crate::state::{KEPT_FROM, PartialFile};
 
 /// Updates the client's model to that of `state`. Frames that were applied before the call fails or is dropped stay
 /// applied.
-///
-/// # Errors
-/// `Protocol` if even a snapshot does not have that digest; otherwise the error of the call.
 pub(super) async fn fetch_model(
     rpc: &mut Rpc,
     actor: &ClientActor,
@@ -37,9 +34,10 @@ pub(super) async fn fetch_model(
     events.send(Event::Fetching { version });
     let had_partial = actor.call(ClientState::partial_frame).await??.is_some();
     if let Some(from) = held {
-        let advanced = match !state.step.is_empty() && from + 1 == version {
-            true => apply_step(actor, joined, state).await,
-            false => fetch_frames(rpc, actor, joined, held, state).await,
+        let advanced = if !state.step.is_empty() && from + 1 == version {
+            apply_step(actor, joined, state).await
+        } else {
+            fetch_frames(rpc, actor, joined, held, state).await
         };
         match advanced {
             Ok(true) => {
@@ -160,7 +158,6 @@ async fn fetch_frames(
     Ok(is_wanted)
 }
 
-/// The partial frame that the server continues, if it does.
 fn resumed(partial: Option<PartialFrame>, header: &ModelHeader) -> Result<Option<PartialFrame>, Error> {
     match partial {
         _ if header.offset() == 0 => Ok(None),

@@ -140,7 +140,6 @@ impl Guest {
         self.counting.iter().for_each(JoinHandle::abort);
     }
 
-    /// Makes the exact count of bytes durable, if there is one.
     async fn settle(&self) {
         if self.counting.is_none() {
             return;

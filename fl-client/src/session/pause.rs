@@ -11,7 +11,6 @@ use crate::learner::Progress;
 /// Time in which a learner must have noticed that it is paused. Longer than most steps; a trainer never notices.
 const NOTICE: Duration = Duration::from_secs(10);
 
-/// When a training must be done, and how long it may pause.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PauseLimits {
     /// Longest pause, `when.max_pause`.

@@ -29,13 +29,9 @@ pub(super) fn retry(own: &Issued, now: OffsetDateTime) -> Duration {
     Lifetime::of_pem(&own.certificate).map_or(Duration::from_secs(3600), |lifetime| lifetime.retry(now))
 }
 
-/// Asks for a certificate of a new key and writes both beside those in use. A renewal that was interrupted continues with its
-/// key, for which the server has the same answer.
-///
-/// # Errors
-/// Those of the call; `State` if a file cannot be written. The pair in use is unchanged.
+/// Asks for a certificate of a new key and writes both beside those in use. A renewal that was interrupted continues with
+/// its key, for which the server has the same answer. On an error, the pair in use is unchanged.
 pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str, own: &Issued) -> Result<(), Error> {
-    let unusable = |error: fl_proto::TlsError| Error::Crashed(format!("renewal: {error}"));
     let key = match pending_key(files) {
         Some(key) => key,
         None => {
@@ -46,11 +42,16 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
     };
     let signed = rpc.renew(key.request(None).map_err(unusable)?).await?;
     let trusted = certificates_of(authority).map_err(unusable)?;
-    let known = |der: &&Vec<u8>| trusted.contains(der);
     // Beside the authority that this client trusts, the server may name another, which takes over.
-    let known = signed.authorities.iter().find(known).ok_or_else(|| {
-        Error::Protocol("the server renewed the certificate, but does not name the authority of this client".to_owned())
-    })?;
+    let known = signed
+        .authorities
+        .iter()
+        .find(|der| trusted.contains(der))
+        .ok_or_else(|| {
+            Error::Protocol(
+                "the server renewed the certificate, but does not name the authority of this client".to_owned(),
+            )
+        })?;
     checked(&signed, &key, Fingerprint::of(known))?;
     let kept = vouched(&signed.authorities, &trusted);
     if issuer_of(&certificate_pem(&signed.certificate), &kept).is_err() {
@@ -59,10 +60,10 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
         ));
     }
     let before = certificates_of(&own.certificate).map_err(unusable)?;
-    let who = |der: &[u8]| Ok::<_, fl_proto::TlsError>((peer_name(der)?, peer_role(der)?));
-    if who(&signed.certificate).map_err(unusable)?
-        != who(before.first().map_or(&[], Vec::as_slice)).map_err(unusable)?
-    {
+    let before = before.first().map_or(&[][..], Vec::as_slice);
+    let is_same_name = peer_name(&signed.certificate).map_err(unusable)? == peer_name(before).map_err(unusable)?;
+    let is_same_role = peer_role(&signed.certificate).map_err(unusable)? == peer_role(before).map_err(unusable)?;
+    if !is_same_name || !is_same_role {
         return Err(Error::Protocol(
             "the server renewed the certificate for another name or role".to_owned(),
         ));
@@ -71,6 +72,10 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
         replace_authority(files, authority, &text(&kept))?;
     }
     save_next_certificate(files, &certificate_pem(&signed.certificate))
+}
+
+fn unusable(error: fl_proto::TlsError) -> Error {
+    Error::Crashed(format!("renewal: {error}"))
 }
 
 /// Those of `authorities` that are trusted already, or signed by one that is: one that was replaced does not come back.

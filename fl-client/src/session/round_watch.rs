@@ -50,12 +50,9 @@ impl RoundWatch {
     }
 
     /// The latest state, once there is one that was not returned yet; `None` if the server ended the stream after the last.
-    ///
-    /// # Errors
-    /// Why the stream broke, once every state was returned.
+    /// A broken stream is an error once every state was returned.
     pub(super) async fn next(&mut self) -> Result<Option<RoundState>, Error> {
         let acted = self.acted;
-        let closed = || Error::Broken("the watch stream ended".to_owned());
         let seen = self
             .seen
             .wait_for(|seen| seen.count > acted || seen.end.is_some())
@@ -89,7 +86,6 @@ impl RoundWatch {
             frame: frame.clone(),
             ..wire::WatchRequest::default()
         };
-        let closed = || Error::Broken("the watch stream ended".to_owned());
         let place = self.updates.reserve().await.map_err(|_| closed())?;
         let own = 1 + self.sent.fetch_add(1, Ordering::Relaxed);
         place.send(request);
@@ -113,10 +109,7 @@ impl RoundWatch {
             availability: Some(availability.into()),
             ..wire::WatchRequest::default()
         };
-        self.updates
-            .send(request)
-            .await
-            .map_err(|_| Error::Broken("the watch stream ended".to_owned()))
+        self.updates.send(request).await.map_err(|_| closed())
     }
 
     /// Completes when a newer state makes work for `old` useless. Never completes for a stream that has ended: the work may
@@ -137,6 +130,10 @@ impl Drop for RoundWatch {
     fn drop(&mut self) {
         self.reader.abort();
     }
+}
+
+fn closed() -> Error {
+    Error::Broken("the watch stream ended".to_owned())
 }
 
 fn is_another(old: &RoundState, new: &RoundState) -> bool {

@@ -17,9 +17,8 @@ use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::identity::{discard, is_pending};
-use crate::rpc;
 use crate::tasks::Tasks;
-use crate::trace;
+use crate::{rpc, trace};
 
 /// How [`run`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,6 @@ use crate::event::Sink;
 use crate::identity::{is_half_promoted, is_pending, promote};
 use crate::rpc::{KnownRun, Rpc};
 
-/// Serves one connection until the run is over or the certificate was renewed.
 pub(super) async fn serve(
     config: &Arc<ClientConfig>,
     tls: &Arc<rustls::ClientConfig>,

@@ -106,23 +106,18 @@ impl Training {
         self.asked.renew(state);
     }
 
-    /// The round and the attempt in which the server asks.
     pub(super) fn asked(&self) -> (u64, u32) {
         (self.round, self.asked.attempt())
     }
 
-    /// Why the client gave the training up, if it did.
     pub(super) fn gave_up(&self) -> Option<String> {
         self.gave_up.get().cloned()
     }
 
     /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.
     pub(super) async fn finished(&mut self) -> Result<PendingUpdate, Error> {
-        (&mut self.result).await.unwrap_or_else(|_| {
-            Err(Error::Crashed(
-                "the learner panicked; its message is in the log above".to_owned(),
-            ))
-        })
+        let result = (&mut self.result).await;
+        result.unwrap_or_else(|_| Err(Error::learner_panicked()))
     }
 }
 

@@ -10,11 +10,8 @@ use crate::event::{Event, Sink, Verdict};
 use crate::rpc::Rpc;
 
 /// Uploads `update` and stores the answer. `known`: an answer that the server gave earlier; with `None` the server is asked
-/// first. `evaluation` travels with the update, and is taken once the server has it.
-///
-/// # Errors
-/// If the call fails. The update stays pending. A retry after the next connection is safe at every point: the server
-/// identifies an update by its content, so the upload is idempotent.
+/// first. `evaluation` travels with the update, and is taken once the server has it. On an error, the update stays pending.
+/// A retry is safe at every point: the server identifies an update by its content, so the upload is idempotent.
 pub(super) async fn upload(
     rpc: &mut Rpc,
     watch: &RoundWatch,

@@ -9,7 +9,6 @@ use rustix::fs::{Access, access};
 
 use super::clock::Clock;
 
-/// Longest silence of a trainer with a request in flight.
 pub(crate) const NO_PROGRESS: Duration = Duration::from_secs(600);
 
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -19,9 +19,10 @@ pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
 /// As [`own_run`], where only the tensors called `travelling` travel: the others belong to a base model.
 pub(crate) fn run_with(task: &str, hello: &Hello, travelling: &dyn Fn(&str) -> bool) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| {
-        let role = match travelling(&tensor.name) {
-            true => Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false),
-            false => Role::Frozen,
+        let role = if travelling(&tensor.name) {
+            Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false)
+        } else {
+            Role::Frozen
         };
         TensorSpec { role, ..tensor }
     });

@@ -27,9 +27,6 @@ impl WorkFolder {
     /// killed client with this state folder has left are removed then.
     ///
     /// The name is never used twice: the guard of a killed client may still be about to remove the folder of that client.
-    ///
-    /// # Errors
-    /// If the folder cannot be created.
     pub(crate) fn create(parent: &Path, state: Option<&Path>) -> anyhow::Result<Self> {
         let context = || format!("cannot create a work folder in {}", parent.display());
         fs::create_dir_all(parent).with_context(context)?;

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-/// Processes of a group and their largest memory so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
     /// Number of processes, without the guard.

@@ -117,13 +117,12 @@ impl TrainerLearner {
     }
 
     fn squared_gradients(&self, marks: &Marks) -> anyhow::Result<Vec<f32>> {
-        let read = || {
-            let mut bytes = Vec::new();
-            read_into(&self.file(SQUARED_FILE)?, self.tensors.max_file(), &mut bytes)?;
-            marks.expect_overwritten(&bytes)?;
-            self.tensors.squared_gradients(&bytes)
-        };
-        read().with_context(|| format!("the trainer's squared gradients {SQUARED_FILE}"))
+        let mut bytes = Vec::new();
+        let read = self.file(SQUARED_FILE);
+        let read = read.and_then(|path| read_into(&path, self.tensors.max_file(), &mut bytes));
+        let read = read.and_then(|()| marks.expect_overwritten(&bytes));
+        read.and_then(|()| self.tensors.squared_gradients(&bytes))
+            .with_context(|| format!("the trainer's squared gradients {SQUARED_FILE}"))
     }
 
     /// Logs which constants of this client the run has replaced. Best effort: a trainer need not give its first weights.
@@ -172,7 +171,7 @@ impl Learner for TrainerLearner {
     /// Succeeds for every run: whether the trainer's model is the run's is known when the trainer has said hello, and then a
     /// difference makes the client leave rounds, not the federation.
     fn join(&mut self, run: &RunTensors) -> anyhow::Result<()> {
-        if self.bound.as_ref().is_some_and(|bound| bound.is_for(run)) {
+        if self.bound.as_ref().is_some_and(|bound| bound.run == *run) {
             return Ok(());
         }
         self.tensors = Tensors::new(Arc::clone(&run.layout), &run.aside)?;
@@ -288,7 +287,6 @@ impl Learner for TrainerLearner {
     }
 }
 
-/// Reads a file of at most `max` bytes into a buffer that is reused.
 fn read_into(path: &Path, max: u64, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
     buffer.clear();
     let file = match open_regular(File::options().read(true), path) {

@@ -43,7 +43,6 @@ impl Link {
         }
     }
 
-    /// Ends the stream to the trainer after the queued messages.
     pub(super) fn close(&mut self) {
         self.out = None;
     }

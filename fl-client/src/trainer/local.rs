@@ -18,9 +18,6 @@ pub(super) struct LocalFile {
 
 impl LocalFile {
     /// The file of this run in the state folder. `sync`: whether it survives a power loss.
-    ///
-    /// # Errors
-    /// If its folder cannot be created.
     pub(super) fn new(state: &Path, sync: bool, run: &RunTensors) -> anyhow::Result<Self> {
         Ok(Self {
             path: local_path(state, run, "safetensors")?,
@@ -46,10 +43,6 @@ impl LocalFile {
         })
     }
 
-    /// Replaces the file atomically.
-    ///
-    /// # Errors
-    /// If it cannot be written; the old file is unchanged then.
     pub(super) fn save(&self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.disk.replace(&self.path, &[bytes])?)
     }

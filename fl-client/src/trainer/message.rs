@@ -207,10 +207,7 @@ enum RawMetric {
 }
 
 impl FromTrainer {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// If the line is not a message of the protocol; the error has the beginning of the line.
+    /// Reads a line, whose beginning an error has.
     pub(super) fn parse(line: &[u8]) -> anyhow::Result<Self> {
         let raw = serde_json::from_slice(line);
         let raw = raw.or_else(|error| serde_json::from_slice(&without_nan(line)).map_err(|_| error));
@@ -302,7 +299,6 @@ fn specs(raw: Vec<RawTensor>) -> anyhow::Result<Vec<TensorSpec>> {
     Ok(by_name.into_values().collect())
 }
 
-/// The name of a file in the work folder, not a path out of it.
 fn plain_name(name: String) -> anyhow::Result<String> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     ensure!(

@@ -10,11 +10,8 @@ use fl_proto::open_regular;
 use super::message::Hello;
 use super::request::Bound;
 
-/// Succeeds if the run has no base, the client has a file of it, or the trainer's own first weights contain it. `folder`: the
-/// work folder.
-///
-/// # Errors
-/// What to do, for a person.
+/// Succeeds if the run has no base, the client has a file of it, or the trainer's own first weights contain it; an error
+/// says what to do. `folder`: the work folder.
 pub(super) async fn has_base(bound: &Bound, hello: &Hello, folder: &Path) -> Result<(), String> {
     let run = &bound.run;
     let (Some(base), None) = (run.base, &run.base_file) else {

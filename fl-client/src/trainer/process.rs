@@ -45,9 +45,6 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the program with the two pipes of messages.
-    ///
-    /// # Errors
-    /// If it cannot be started; the error names the program.
     pub(super) fn start(
         program: &Program,
         config: &TrainerConfig,
@@ -126,7 +123,6 @@ impl Process {
         self.guard.group.as_raw_pid()
     }
 
-    /// Ends the group. `patience`: how long the process may take to end by itself.
     pub(super) async fn end(&mut self, patience: Duration) {
         if self.exits_within(patience).await.is_err() {
             self.guard.signal(Signal::TERM);

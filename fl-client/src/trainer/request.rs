@@ -38,31 +38,9 @@ pub(super) struct FitResult {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) run: RunTensors,
-    /// Where this client's local tensors of the run are stored.
     pub(super) local: Option<PathBuf>,
     /// A folder for what the trainer keeps from round to round. It need not exist.
     pub(super) kept: Option<PathBuf>,
-}
-
-impl Bound {
-    /// Whether this is the same run with the same tensors.
-    pub(super) fn is_for(&self, run: &RunTensors) -> bool {
-        let RunTensors {
-            run: name,
-            instance,
-            client,
-            rounds,
-            seed,
-            layout,
-            aside,
-            base,
-            base_file,
-            space,
-        } = &self.run;
-        (name, instance, client, rounds, seed) == (&run.run, &run.instance, &run.client, &run.rounds, &run.seed)
-            && (layout, aside) == (&run.layout, &run.aside)
-            && (base, base_file, space) == (&run.base, &run.base_file, &run.space)
-    }
 }
 
 pub(super) enum Command {

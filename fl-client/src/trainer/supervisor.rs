@@ -42,10 +42,6 @@ impl Supervisor {
         self.command(Command::Join(bound));
     }
 
-    /// Asks and waits for the answer.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(super) fn ask(&self, request: Request, progress: &Arc<Progress>) -> anyhow::Result<Answer> {
         let (reply, answer) = oneshot::channel();
         self.command(Command::Ask(request, Arc::clone(progress), reply));

@@ -17,11 +17,9 @@ use super::message::Hello;
 
 /// Bytes that are written at once: as many as [`FilePlan::write_to`] passes at once of `F32`, which are then not copied again.
 const BLOCK: usize = 64 * 1024;
-/// Longest header of a result that is searched for tensors, in bytes.
 const MAX_HEADER: u64 = 16 << 20;
 const NONE: &[Vec<u8>] = &[];
 
-/// Reads and writes the tensors of one run, each in its own type.
 #[derive(Debug)]
 pub(super) struct Tensors {
     layout: Arc<Layout>,
@@ -34,7 +32,6 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// Prepares the headers of the files. `aside`: the tensors that do not travel.
     pub(super) fn new(layout: Arc<Layout>, aside: &[TensorSpec]) -> anyhow::Result<Self> {
         let local: Vec<TensorSpec> = aside
             .iter()
@@ -72,20 +69,17 @@ impl Tensors {
     pub(super) fn write(&self, path: &Path, values: &[f32]) -> anyhow::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let mut write = || {
-            let mut out = BufWriter::with_capacity(BLOCK, open_regular(&mut options, path)?);
+        let written = open_regular(&mut options, path).and_then(|file| {
+            let mut out = BufWriter::with_capacity(BLOCK, file);
             self.plan.write_to(values, NONE, &mut out)?;
             out.flush()?;
             let len = out.stream_position()?;
             out.get_ref().set_len(len)
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Reads the tensors that travel. Shapes: `out: [layout.len()]`.
-    ///
-    /// # Errors
-    /// If a tensor is missing or has another type or shape, or a value is not finite; the error names the tensor.
     pub(super) fn read(&self, bytes: &[u8], out: &mut [f32]) -> anyhow::Result<()> {
         Ok(TensorFile::parse(bytes)?.values(&self.layout, out)?)
     }
@@ -151,9 +145,6 @@ impl Tensors {
 
 /// Checks that a file has exactly the tensors that the trainer has named. Returns the number of their values, and the names of
 /// those with infinite ones, which no run can train.
-///
-/// # Errors
-/// If a tensor is missing, unknown, of another type or shape, or has a NaN; the error names it.
 pub(crate) fn check_weights<'a>(bytes: &[u8], hello: &'a Hello) -> anyhow::Result<(usize, Vec<&'a str>)> {
     let file = TensorFile::parse(bytes)?;
     file.expect_only(hello.tensors.iter().map(|tensor| tensor.name.as_str()))?;
@@ -177,48 +168,40 @@ pub(super) struct Marks(Vec<(String, Range<u64>)>);
 impl Marks {
     /// Marks the file at `path`: a result of an earlier round, also of one whose answer was never read.
     pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
-        let marks = Self::of(path);
+        let marks = Self::of(path).unwrap_or_default();
         marks.write(path)?;
         Ok(marks)
     }
 
-    /// The places of the marks. None if there is no file with a complete header.
-    fn of(path: &Path) -> Self {
-        let marks = || {
-            let mut file = open_regular(File::options().read(true), path).ok()?;
-            let end = file.metadata().ok()?.len();
-            let mut len = [0; 8];
-            file.read_exact(&mut len).ok()?;
-            let len = u64::from_le_bytes(len);
-            let data = len.checked_add(8).filter(|_| len <= MAX_HEADER)?;
-            let mut header = Vec::new();
-            file.take(len).read_to_end(&mut header).ok()?;
-            let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header).ok()?;
-            Some(
-                header
-                    .into_iter()
-                    .filter_map(|(name, tensor)| {
-                        let dtype = Dtype::find(tensor["dtype"].as_str()?).filter(|dtype| dtype.is_float())?;
-                        let begin = data.checked_add(tensor["data_offsets"][0].as_u64()?)?;
-                        let place = begin..begin.checked_add(dtype.width() as u64)?;
-                        // A partial file must not grow by its marks.
-                        (place.end <= end).then_some((name, place))
-                    })
-                    .collect(),
-            )
-        };
-        Self(marks().unwrap_or_default())
+    /// The places of the marks; `None` without a file that has a complete header.
+    fn of(path: &Path) -> Option<Self> {
+        let mut file = open_regular(File::options().read(true), path).ok()?;
+        let end = file.metadata().ok()?.len();
+        let mut len = [0; 8];
+        file.read_exact(&mut len).ok()?;
+        let len = u64::from_le_bytes(len);
+        let data = len.checked_add(8).filter(|_| len <= MAX_HEADER)?;
+        let mut header = Vec::new();
+        file.take(len).read_to_end(&mut header).ok()?;
+        let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header).ok()?;
+        let places = header.into_iter().filter_map(|(name, tensor)| {
+            let dtype = Dtype::find(tensor["dtype"].as_str()?).filter(|dtype| dtype.is_float())?;
+            let begin = data.checked_add(tensor["data_offsets"][0].as_u64()?)?;
+            let place = begin..begin.checked_add(dtype.width() as u64)?;
+            // A partial file must not grow by its marks.
+            (place.end <= end).then_some((name, place))
+        });
+        Some(Self(places.collect()))
     }
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let write = || {
-            let file = open_regular(OpenOptions::new().write(true), path)?;
+        let written = open_regular(OpenOptions::new().write(true), path).and_then(|file| {
             let mut marks = self.0.iter();
             marks.try_for_each(|(_, place)| {
                 file.write_all_at(&vec![0xff; (place.end - place.start) as usize], place.start)
             })
-        };
-        match write() {
+        });
+        match written {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             written => written.with_context(|| format!("cannot write {}", path.display())),
         }
@@ -232,14 +215,12 @@ impl Marks {
     }
 
     fn untouched(&self, bytes: &[u8]) -> Option<&str> {
-        let marked = |place: &Range<u64>| {
+        let mut marks = self.0.iter();
+        let (name, _) = marks.find(|(_, place)| {
             let found = bytes.get(place.start as usize..place.end as usize);
             found.is_some_and(|found| found.iter().all(|byte| *byte == 0xff))
-        };
-        self.0
-            .iter()
-            .find(|(_, place)| marked(place))
-            .map(|(name, _)| name.as_str())
+        })?;
+        Some(name)
     }
 }
 
@@ -384,7 +365,7 @@ mod tests {
         let path = dir.path().join("update.safetensors");
         let mut bytes = file(&result());
         std::fs::write(&path, &bytes).unwrap();
-        let marks = Marks::of(&path);
+        let marks = Marks::of(&path).unwrap();
         assert_eq!(marks.untouched(&bytes), None);
         marks.write(&path).unwrap();
         assert_eq!(marks.untouched(&std::fs::read(&path).unwrap()), Some("bn.mean"));
@@ -394,7 +375,7 @@ mod tests {
         assert_eq!(marks.untouched(&bytes), Some("fc.weight"));
         bytes.truncate(20);
         std::fs::write(&path, &bytes).unwrap();
-        Marks::of(&path).write(&path).unwrap();
+        Marks::of(&path).unwrap_or_default().write(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 20);
     }
 }

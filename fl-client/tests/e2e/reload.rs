@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use fl_client::{Event, Outcome, Reload, Reloaded, When};
+use fl_client::{ConfigReload, Event, Outcome, Reload, When};
 
 use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, heard, is_all_of};
 
@@ -57,7 +57,7 @@ async fn a_training_in_progress_follows_the_new_conditions_and_counts_once() {
             ..config.when
         };
         let ignored = vec!["tasks"];
-        Ok(Reloaded { config, ignored })
+        Ok(ConfigReload { config, ignored })
     }));
     let client = Client::start(plain, learner);
     heard(began).await;
