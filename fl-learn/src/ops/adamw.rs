@@ -19,10 +19,9 @@ pub(super) struct Moments {
 
 impl Moments {
     pub(super) fn zeros(var: &Var) -> Result<Self> {
-        let zeros = || var.as_tensor().detach().zeros_like();
         Ok(Self {
-            mean: zeros()?,
-            square: zeros()?,
+            mean: var.as_tensor().detach().zeros_like()?,
+            square: var.as_tensor().detach().zeros_like()?,
         })
     }
 
@@ -47,9 +46,9 @@ impl Moments {
 /// `shrink`, `rate` and `root` of `p = shrink p - rate m / (root sqrt(v) + eps)`, which is step number `t`, from 1.
 pub(super) fn factors(adamw: AdamW, t: u64, size: StepSize) -> [f32; 3] {
     let t = t.min(i32::MAX as u64) as i32;
-    let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
+    let [left1, left2] = [adamw.beta1, adamw.beta2].map(|beta| 1.0 - f64::from(beta).powi(t));
     let shrink = 1.0 - f64::from(size.rate) * f64::from(size.decay);
-    let rate = f64::from(size.rate) / left(adamw.beta1);
-    let root = left(adamw.beta2).sqrt().recip();
+    let rate = f64::from(size.rate) / left1;
+    let root = left2.sqrt().recip();
     [shrink as f32, rate as f32, root as f32]
 }

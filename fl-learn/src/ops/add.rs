@@ -10,27 +10,25 @@ use super::tape::Tape;
 /// `a + b`, as at the end of a residual block, then relu if `with_relu`. Shapes: `a` and `b` alike.
 pub(crate) fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, with_relu: bool) -> Result<Tensor> {
     expect("the second summand", b, a.dims())?;
-    tape.apply_with(
-        with_relu,
-        [a, b],
-        a.shape(),
-        |[a, b], wanted| {
+    if tape.is_native(a) {
+        return tape.looped(with_relu, [a, b], a.shape(), |[a, b], wanted| {
             let sum = a.iter().zip(b).map(|(a, b)| a + b);
-            let out = match with_relu {
-                true => sum.map(relu).collect(),
-                false => sum.collect(),
+            let out = if with_relu {
+                sum.map(relu).collect()
+            } else {
+                sum.collect()
             };
             (out, move |grad, _| match wanted {
                 [true, true] => [Some(grad.clone()), Some(grad)],
                 [true, false] => [Some(grad), None],
                 [false, _] => [None, Some(grad)],
             })
-        },
-        |[a, b], _| {
-            let out = sum(&a, &b, 1.0, with_relu)?;
-            Ok((out, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)])))
-        },
-    )
+        });
+    }
+    tape.on_gpu(with_relu, [a, b], |[a, b], _| {
+        let out = sum(&a, &b, 1.0, with_relu)?;
+        Ok((out, move |grad: Tensor| Ok([Some(grad.clone()), Some(grad)])))
+    })
 }
 
 /// `a + scale b`, as where an adapter's share is added to a layer's output. Shapes: `a` and `b` alike.

@@ -16,7 +16,6 @@ pub(crate) struct Running {
     pub(crate) mean: Var,
     /// Running variance, of divisor `n - 1`.
     pub(crate) variance: Var,
-    /// Share of the batch's own statistics in the new running ones.
     pub(crate) momentum: f32,
 }
 
@@ -36,9 +35,10 @@ pub(crate) fn batch_norm(
     for statistics in [&running.mean, &running.variance] {
         expect("a running statistic of a norm", statistics, &[planes.channels])?;
     }
-    match tape.is_native(x) {
-        true => looped(tape, [x, w, b], running, eps, relu, planes),
-        false => on_gpu(tape, [x, w, b], running, eps, relu, planes),
+    if tape.is_native(x) {
+        looped(tape, [x, w, b], running, eps, relu, planes)
+    } else {
+        on_gpu(tape, [x, w, b], running, eps, relu, planes)
     }
 }
 
@@ -50,12 +50,9 @@ fn looped(
     relu: bool,
     planes: Planes,
 ) -> Result<Tensor> {
-    let Planes {
-        batch,
-        channels,
-        positions,
-    } = planes;
-    let count = batch * positions;
+    let channels = planes.channels;
+    let positions = planes.positions;
+    let count = planes.batch * positions;
     let training = tape.is_training();
     let stats: Vec<[f32; 2]> = if training {
         let (means, variances) = batch_statistics(&read(&x.contiguous()?)?, planes);
@@ -120,18 +117,15 @@ fn on_gpu(
     relu: bool,
     planes: Planes,
 ) -> Result<Tensor> {
-    let Planes {
-        batch,
-        channels,
-        positions,
-    } = planes;
+    let channels = planes.channels;
+    let positions = planes.positions;
     let len = inputs[0].elem_count();
-    let count = batch * positions;
+    let count = planes.batch * positions;
     let (stats, share) = if tape.is_training() {
         let x = inputs[0].detach();
         let [stats, means, variances] = Kernel::of_rows("channel_statistics", channels, count)
             .reads([&x])
-            .ints(&[batch, positions])
+            .ints(&[planes.batch, positions])
             .float(eps)
             .fills((channels, 2))
             .fills(channels)
@@ -197,12 +191,9 @@ fn inverses(means: &[f32], variances: &[f32], eps: f32) -> Vec<[f32; 2]> {
 }
 
 fn batch_statistics(values: &[f32], planes: Planes) -> (Vec<f32>, Vec<f32>) {
-    let Planes {
-        channels,
-        positions,
-        batch,
-    } = planes;
-    let count = (batch * positions) as f32;
+    let channels = planes.channels;
+    let positions = planes.positions;
+    let count = (planes.batch * positions) as f32;
     vectorized(
         #[inline(always)]
         || {

@@ -2,14 +2,13 @@
 
 use candle_core::{Result, Tensor};
 
-use super::conv2d;
 use super::cuda::Sums;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::max_pool::Windows;
 use super::slices::transposed;
 use super::tape::Tape;
-use super::{patches, relu_pool, scratch};
+use super::{conv2d, patches, relu_pool, scratch};
 
 /// `max_pool(relu(conv(x, w) + b))`. Shapes: `x: [batch, channels, rows, columns]`,
 /// `w: [filters, channels, kernel rows, kernel columns]`, `b: [filters]`; returns

@@ -85,9 +85,10 @@ fn forward(logits: &[f32], labels: &[u32], wanted: bool) -> (f32, Vec<f32>) {
         if label == IGNORED {
             continue;
         }
-        let out = match wanted {
-            true => &mut grad[row * classes..][..classes],
-            false => &mut grad[..],
+        let out = if wanted {
+            &mut grad[row * classes..][..classes]
+        } else {
+            &mut grad[..]
         };
         let (top, sum) = exponentials(logits, out);
         loss += f64::from(sum.ln() - (logits[label as usize] - top));

@@ -62,18 +62,12 @@ fn assert_fits(len: usize, rows: usize, cols: usize, row_stride: usize) {
 }
 
 /// `out = a * b`, or `out += a * b` if `add`. Shapes: `a: [m, k]`, `b: [k, n]`, `out: [m * n]`, row-major.
-///
-/// # Panics
-/// If the shapes do not agree.
 pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
     assert_eq!(out.len(), a.rows * b.cols, "{} x {}", a.rows, b.cols);
     gemm_strided(out, b.cols, a, b, add);
 }
 
 /// As [`gemm`], where row `i` of the result begins at `out[i * row_stride]`; what lies between the rows is left alone.
-///
-/// # Panics
-/// If the shapes do not agree.
 pub(super) fn gemm_strided(out: &mut [f32], row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
     let m = a.rows;
     let k = a.cols;
@@ -98,9 +92,6 @@ pub(super) fn gemm_strided(out: &mut [f32], row_stride: usize, a: View<'_>, b: V
 }
 
 /// `a * b`, row-major. Does not fill the result with zeros first, which takes as long as a small product.
-///
-/// # Panics
-/// If the shapes do not agree.
 pub(super) fn gemm_new(a: View<'_>, b: View<'_>) -> Vec<f32> {
     assert_eq!(
         b.rows, a.cols,

@@ -2,7 +2,6 @@
 
 use candle_core::{Result, bail};
 
-/// How a kernel slides over its input and how its output is pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Steps between two positions of the kernel, at least 1, the same in both directions.
@@ -13,7 +12,6 @@ pub(crate) struct Window {
     pub(crate) pool: [usize; 2],
 }
 
-/// Every extent of one convolution, worked out and checked once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) batch: usize,

@@ -30,11 +30,8 @@ pub(crate) fn group_norm(
     }
     let each = channels / groups;
     let len = each * positions;
-    tape.apply_with(
-        relu,
-        [x, w, b],
-        x.shape(),
-        |[x, w, b], _| {
+    if tape.is_native(x) {
+        return tape.looped(relu, [x, w, b], x.shape(), |[x, w, b], _| {
             let mut out = vec![0.0; x.len()];
             let mut stats = vec![[0.0f32; 2]; batch * groups];
             vectorized(
@@ -88,18 +85,18 @@ pub(crate) fn group_norm(
                 );
                 [Some(grad), Some(dw), Some(db)]
             })
-        },
-        |[x, w, b], wanted| {
-            let norm = RowNorm {
-                dim: len,
-                positions,
-                groups,
-                eps,
-                centered: true,
-                with_relu: relu,
-            };
-            let [out, stats] = norm.forward(&x, &w, Some(&b))?;
-            Ok((out, move |grad: Tensor| norm.backward([&x, &w, &stats, &grad], wanted)))
-        },
-    )
+        });
+    }
+    tape.on_gpu(relu, [x, w, b], |[x, w, b], wanted| {
+        let norm = RowNorm {
+            dim: len,
+            positions,
+            groups,
+            eps,
+            centered: true,
+            with_relu: relu,
+        };
+        let [out, stats] = norm.forward(&x, &w, Some(&b))?;
+        Ok((out, move |grad: Tensor| norm.backward([&x, &w, &stats, &grad], wanted)))
+    })
 }

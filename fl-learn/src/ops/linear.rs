@@ -53,11 +53,9 @@ impl Weights {
         b.map_or(Ok(()), |b| expect("the bias of a layer", b, &[self.outputs]))?;
         let has_bias = b.is_some();
         // Without a bias, `w` is passed twice, and the third gradient is `None`.
-        tape.apply_with(
-            self.relu,
-            [x, w, b.unwrap_or(w)],
-            (batch, self.outputs),
-            |[x, w, b], wanted| {
+        let tensors = [x, w, b.unwrap_or(w)];
+        if tape.is_native(x) {
+            return tape.looped(self.relu, tensors, (batch, self.outputs), |[x, w, b], wanted| {
                 let out = self.forward(x, w, has_bias.then_some(b), batch);
                 (out, move |grad, [x, w, _]| {
                     let db = (has_bias && wanted[2]).then(|| {
@@ -68,50 +66,58 @@ impl Weights {
                     let dw = wanted[1].then(|| self.weight_grad(x, &grad, batch));
                     [wanted[0].then(|| self.input_grad(w, &grad, batch)), dw, db]
                 })
-            },
-            |[x, w, b], wanted| {
-                let inputs = products.operand(&x)?;
-                let weights = products.operand(&w)?;
-                let mut out = match self.inputs_first {
-                    true => products.of(&inputs, &weights)?,
-                    false => products.of(&inputs, &weights.t()?)?,
-                };
-                if has_bias {
-                    Kernel::of_each("add_bias", out.elem_count())
-                        .changes([&out])
-                        .reads([&b])
-                        .ints(&[self.outputs, 1, out.elem_count(), self.relu.into()])
-                        .launch::<0>()?;
-                } else if self.relu {
-                    out = out.relu()?;
-                }
-                // Weights of another type are converted again, so that not those of all layers are in memory at once.
-                let inputs = wanted[1].then_some(inputs);
-                let weights = wanted[0].then_some(w);
-                Ok((out, move |grad: Tensor| {
-                    let db = (has_bias && wanted[2])
-                        .then(|| Sums::of_columns(&grad).alone(&grad))
-                        .transpose()?;
-                    let grad = products.operand(&grad)?;
-                    let dw = inputs.map(|inputs| match self.inputs_first {
-                        true => products.of(&inputs.t()?, &grad),
-                        false => products.of(&grad.t()?, &inputs),
-                    });
-                    let dx = weights.map(|weights| match self.inputs_first {
-                        true => products.of(&grad, &products.operand(&weights)?.t()?),
-                        false => products.of(&grad, &products.operand(&weights)?),
-                    });
-                    Ok([dx.transpose()?, dw.transpose()?, db])
-                }))
-            },
-        )
+            });
+        }
+        tape.on_gpu(self.relu, tensors, |[x, w, b], wanted| {
+            let inputs = products.operand(&x)?;
+            let weights = products.operand(&w)?;
+            let mut out = if self.inputs_first {
+                products.of(&inputs, &weights)?
+            } else {
+                products.of(&inputs, &weights.t()?)?
+            };
+            if has_bias {
+                Kernel::of_each("add_bias", out.elem_count())
+                    .changes([&out])
+                    .reads([&b])
+                    .ints(&[self.outputs, 1, out.elem_count(), self.relu.into()])
+                    .launch::<0>()?;
+            } else if self.relu {
+                out = out.relu()?;
+            }
+            // Weights of another type are converted again, so that not those of all layers are in memory at once.
+            let inputs = wanted[1].then_some(inputs);
+            let weights = wanted[0].then_some(w);
+            Ok((out, move |grad: Tensor| {
+                let db = (has_bias && wanted[2])
+                    .then(|| Sums::of_columns(&grad).alone(&grad))
+                    .transpose()?;
+                let grad = products.operand(&grad)?;
+                let dw = inputs.map(|inputs| {
+                    if self.inputs_first {
+                        products.of(&inputs.t()?, &grad)
+                    } else {
+                        products.of(&grad.t()?, &inputs)
+                    }
+                });
+                let dx = weights.map(|weights| {
+                    if self.inputs_first {
+                        products.of(&grad, &products.operand(&weights)?.t()?)
+                    } else {
+                        products.of(&grad, &products.operand(&weights)?)
+                    }
+                });
+                Ok([dx.transpose()?, dw.transpose()?, db])
+            }))
+        })
     }
 
     /// `w^T`, `[inputs, outputs]`.
     fn view<'a>(&self, w: &'a [f32]) -> View<'a> {
-        match self.inputs_first {
-            true => View::new(w, self.inputs, self.outputs),
-            false => View::new(w, self.outputs, self.inputs).t(),
+        if self.inputs_first {
+            View::new(w, self.inputs, self.outputs)
+        } else {
+            View::new(w, self.outputs, self.inputs).t()
         }
     }
 
@@ -147,9 +153,10 @@ impl Weights {
     fn weight_grad(&self, x: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
         let x = View::new(x, batch, self.inputs);
         let grad = View::new(grad, batch, self.outputs);
-        match self.inputs_first {
-            true => gemm_new(x.t(), grad),
-            false => gemm_new(grad.t(), x),
+        if self.inputs_first {
+            gemm_new(x.t(), grad)
+        } else {
+            gemm_new(grad.t(), x)
         }
     }
 

@@ -9,13 +9,16 @@ use super::tape::Tape;
 /// as the smallest number. Shapes: `x: [batch, channels, rows, columns]`.
 pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: usize) -> Result<Tensor> {
     let (batch, channels, rows, columns) = x.dims4()?;
-    let fits = |len: usize| len + 2 * pad >= size && len > 0;
-    if size == 0 || stride == 0 || 2 * pad > size || !fits(rows) || !fits(columns) {
+    let shortest = rows.min(columns);
+    if size == 0 || stride == 0 || 2 * pad > size || shortest == 0 || shortest + 2 * pad < size {
         bail!("pool of {size} every {stride}, padded by {pad}, of {:?}", x.dims());
     }
-    let after = |len: usize| (len + 2 * pad - size) / stride + 1;
-    let out_rows = after(rows);
-    let out_columns = after(columns);
+    let windows = Windows {
+        size: [size; 2],
+        stride: [stride; 2],
+        pad,
+    };
+    let [out_rows, out_columns] = windows.count(rows, columns);
     let cells = out_rows * out_columns;
     tape.apply(
         [x],
@@ -55,11 +58,6 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
             })
         },
         |[x], _| {
-            let windows = Windows {
-                size: [size; 2],
-                stride: [stride; 2],
-                pad,
-            };
             let (out, picks) = windows.largest(&x, None, false)?;
             let shape = x.dims().to_vec();
             Ok((out, move |grad: Tensor| {
@@ -72,10 +70,8 @@ pub(crate) fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, 
 /// The windows of a pool on a GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
-    /// Rows and columns of a window, and from one to the next.
     pub(super) size: [usize; 2],
     pub(super) stride: [usize; 2],
-    /// Rows and columns around the image that do not count.
     pub(super) pad: usize,
 }
 
@@ -106,7 +102,6 @@ impl Windows {
         Ok((out, picks))
     }
 
-    /// The gradient of the values before the pool, of `shape`.
     pub(super) fn back(self, grad: &Tensor, picks: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let rows = shape[2];
         let columns = shape[3];

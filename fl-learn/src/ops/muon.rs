@@ -22,7 +22,6 @@ const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
 const STEPS: usize = 5;
 /// Smallest norm that a matrix is divided by.
 const EPS: f32 = 1e-7;
-/// Modules that embed or predict, by name. Their matrices are not hidden.
 const OUTER: &[&str] = &[
     "wte",
     "wpe",
@@ -75,11 +74,11 @@ impl Hidden {
             })
         })?;
         let update = orthogonal(update, self.rows, self.cols);
-        let on_device = |values| Tensor::from_vec(values, var.shape(), grad.device());
-        self.momentum = on_device(momentum)?;
+        self.momentum = Tensor::from_vec(momentum, var.shape(), grad.device())?;
+        let update = Tensor::from_vec(update, var.shape(), grad.device())?;
         // `decay` shrinks `p` by `rate decay`, whatever the scale of the direction.
         let scale = self.change();
-        sgd::plain(var, &on_device(update)?, StepSize { scale, ..size })
+        sgd::plain(var, &update, StepSize { scale, ..size })
     }
 
     /// As [`Hidden::step`], by candle's kernels; `grad` is clipped.
@@ -87,9 +86,10 @@ impl Hidden {
         let beta = f64::from(muon.momentum);
         let grad = (grad * f64::from(1.0 - muon.momentum))?;
         self.momentum = ((&self.momentum * beta)? + &grad)?;
-        let update = match muon.nesterov {
-            true => (grad + (&self.momentum * beta)?)?,
-            false => self.momentum.clone(),
+        let update = if muon.nesterov {
+            (grad + (&self.momentum * beta)?)?
+        } else {
+            self.momentum.clone()
         };
         let update = orthogonal_on_device(&update.reshape((self.rows, self.cols))?)?.reshape(var.shape())?;
         let shrunk = (var.as_tensor().detach() * (1.0 - f64::from(size.rate) * f64::from(size.decay)))?;
@@ -110,9 +110,13 @@ fn is_outer(name: &str, names: &[&str]) -> bool {
     if own.contains("embed") || OUTER.contains(&own) {
         return true;
     }
-    let number = |module: &str| module.strip_prefix("fc")?.parse::<u32>().ok();
-    let last = names.iter().filter_map(|name| number(name.split('.').next()?)).max();
-    number(module).is_some_and(|number| last == Some(number))
+    let last = names.iter().filter_map(|name| layer(name.split('.').next()?)).max();
+    layer(module).is_some_and(|number| last == Some(number))
+}
+
+/// 3 of `fc3`.
+fn layer(module: &str) -> Option<u32> {
+    module.strip_prefix("fc")?.parse().ok()
 }
 
 /// About `U V^T` of the singular value decomposition `U S V^T` of a row-major matrix. Shapes: `[rows * cols]`.

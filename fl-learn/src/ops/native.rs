@@ -6,7 +6,6 @@ use candle_core::Tensor;
 /// products, convolutions and `backward` for every type of numbers: a third of the program. Tests compare the two ways.
 const GPU: bool = cfg!(any(feature = "cuda", test));
 
-/// Whether the values of `x` are in the memory of the CPU.
 #[inline]
 pub(super) fn on_cpu(x: &Tensor) -> bool {
     !GPU || x.device().is_cpu() && !as_on_gpu()

@@ -5,15 +5,12 @@ use candle_core::{Result, Tensor, Var, bail};
 use fl_proto::{OptimizerSpec, Training};
 
 use super::adamw::Moments;
-use super::in_place;
 use super::muon::Hidden;
 use super::native::on_cpu;
-use super::sgd;
-use super::slices;
 use super::step_size::StepSize;
+use super::{in_place, sgd, slices};
 use fl_client::OptimizerState;
 
-/// The optimizer of one round, with what it carries from step to step.
 #[derive(Debug)]
 pub(crate) struct LocalOptimizer {
     spec: OptimizerSpec,
@@ -40,9 +37,6 @@ enum Slot {
 impl LocalOptimizer {
     /// The optimizer of `training` for `vars`, with moments of zero. The values of `vars` are the start that the proximal term
     /// pulls to. `names`: one for each variable.
-    ///
-    /// # Errors
-    /// If there is not one name for each variable, or the device is out of memory.
     pub(crate) fn new(training: &Training, names: &[&str], vars: &[Var]) -> Result<Self> {
         if names.len() != vars.len() {
             bail!("{} names for {} variables", names.len(), vars.len());
@@ -133,9 +127,6 @@ impl LocalOptimizer {
     }
 
     /// Continues from the moments of an earlier round.
-    ///
-    /// # Errors
-    /// If they are of another optimizer or model, or the device fails; the moments are unspecified then.
     pub(crate) fn restore(&mut self, state: &OptimizerState) -> Result<()> {
         if state.optimizer != self.spec.name() {
             bail!(
@@ -184,7 +175,6 @@ impl Slot {
     }
 }
 
-/// L2 norm of all gradients together, summed in their order.
 fn norm(grads: &[Tensor]) -> Result<f32> {
     let mut sum = 0.0f64;
     for grad in grads {

@@ -110,7 +110,6 @@ fn unpool_two_by_two(grad: &[f32], pick: &[u8], width: usize, cols: usize, dz: &
     kept(grad, pick)
 }
 
-/// Sum of the gradients that relu lets through, in eight fixed lanes.
 fn kept(grad: &[f32], pick: &[u8]) -> f32 {
     let one = |grad: &f32, pick: &u8| f32::from_bits(grad.to_bits() & u32::from(*pick != OFF).wrapping_neg());
     let ((grads, grad_rest), (picks, pick_rest)) = (grad.as_chunks::<8>(), pick.as_chunks::<8>());

@@ -18,12 +18,13 @@ pub(crate) struct Angles {
 impl Angles {
     /// Angles `position * frequency`, one frequency for each pair of values.
     pub(crate) fn new(positions: usize, frequencies: &[f64]) -> Self {
-        let turn = |position: usize, frequency: &f64| {
-            // In f32 as the models' own code has it.
-            let angle = position as f32 * *frequency as f32;
-            [angle.cos(), angle.sin()]
-        };
-        let turns = (0..positions).flat_map(|position| frequencies.iter().map(move |f| turn(position, f)));
+        let turns = (0..positions).flat_map(|position| {
+            frequencies.iter().map(move |frequency| {
+                // In f32 as the models' own code has it.
+                let angle = position as f32 * *frequency as f32;
+                [angle.cos(), angle.sin()]
+            })
+        });
         Self {
             turns: Arc::new(turns.collect()),
             half: frequencies.len(),

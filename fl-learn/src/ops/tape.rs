@@ -86,7 +86,6 @@ impl Tape {
         if self.measures { 1.0 } else { of_training }
     }
 
-    /// Whether an operation on `x` is one of our own loops.
     #[inline]
     pub(crate) fn is_native(&self, x: &Tensor) -> bool {
         on_cpu(x)
@@ -129,32 +128,15 @@ impl Tape {
         OnGpu: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, GpuBack)>,
         GpuBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
-        self.apply_with(false, inputs, shape, loops, on_gpu)
-    }
-
-    /// As [`Tape::apply`], and then relu if `with_relu`, which both forms apply themselves, while a value is at hand; its way
-    /// back is here.
-    pub(super) fn apply_with<const N: usize, Loops, Back, OnGpu, GpuBack>(
-        &mut self,
-        with_relu: bool,
-        inputs: [&Tensor; N],
-        shape: impl Into<Shape>,
-        loops: Loops,
-        on_gpu: OnGpu,
-    ) -> Result<Tensor>
-    where
-        Loops: FnOnce([&[f32]; N], [bool; N]) -> (Vec<f32>, Back),
-        Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
-        OnGpu: FnOnce([Tensor; N], [bool; N]) -> Result<(Tensor, GpuBack)>,
-        GpuBack: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
-    {
-        match self.is_native(inputs[0]) {
-            true => self.looped(with_relu, inputs, shape, loops),
-            false => self.on_gpu(with_relu, inputs, on_gpu),
+        if self.is_native(inputs[0]) {
+            self.looped(false, inputs, shape, loops)
+        } else {
+            self.on_gpu(false, inputs, on_gpu)
         }
     }
 
-    /// The half of [`Tape::apply_with`] that runs on the CPU, for operations that are several elsewhere.
+    /// The half of [`Tape::apply`] that runs on the CPU. `with_relu`: `loops` apply relu too, while a value is at hand; its way back is
+    /// here.
     pub(super) fn looped<const N: usize, Back>(
         &mut self,
         with_relu: bool,
@@ -165,7 +147,8 @@ impl Tape {
     where
         Back: FnOnce(Vec<f32>, [&[f32]; N]) -> [Option<Vec<f32>>; N] + Send + 'static,
     {
-        let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
+        let wanted = inputs.map(|x| self.wants(x));
+        let ids = inputs.map(Tensor::id);
         let inputs = inputs.map(Tensor::clone);
         let (out, back) = with_all(&inputs, |values| loops(values, wanted))?;
         let out = slices::tensor(out, shape)?;
@@ -189,7 +172,7 @@ impl Tape {
         Ok(out)
     }
 
-    /// The half of [`Tape::apply_with`] that runs on a GPU.
+    /// As [`Tape::looped`], for a GPU.
     pub(super) fn on_gpu<const N: usize, Back>(
         &mut self,
         with_relu: bool,
@@ -199,7 +182,8 @@ impl Tape {
     where
         Back: FnOnce(Tensor) -> Result<[Option<Tensor>; N]> + Send + 'static,
     {
-        let (wanted, ids) = (inputs.map(|x| self.wants(x)), inputs.map(Tensor::id));
+        let wanted = inputs.map(|x| self.wants(x));
+        let ids = inputs.map(Tensor::id);
         let (out, back) = on_gpu(inputs.map(Tensor::detach), wanted)?;
         if wanted.contains(&true) {
             self.wanted.insert(out.id());
@@ -297,7 +281,6 @@ impl Tape {
 struct Gradients(HashMap<TensorId, Vec<f32>>);
 
 impl Gradients {
-    /// Adds to the gradient of `to`, if there is one. Shapes: alike.
     fn add_some(&mut self, to: TensorId, grad: Option<Vec<f32>>) {
         let Some(grad) = grad else { return };
         match self.0.get_mut(&to) {

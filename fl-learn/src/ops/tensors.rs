@@ -32,9 +32,10 @@ pub(super) fn fitted(x: &Tensor, dim: usize, before: isize, len: usize) -> Resul
     }
     let before = before.max(0) as usize;
     let kept = (x.dim(dim)? - cut).min(len - before);
-    let x = match cut == 0 && kept == x.dim(dim)? {
-        true => x.clone(),
-        false => x.narrow(dim, cut, kept)?,
+    let x = if cut == 0 && kept == x.dim(dim)? {
+        x.clone()
+    } else {
+        x.narrow(dim, cut, kept)?
     };
     match (before, len - before - kept) {
         (0, 0) => Ok(x),
