@@ -18,7 +18,6 @@ use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
 
 const SIDE: usize = 28;
 const INPUT: Input = Input::of_classes([1, SIDE, SIDE], 10);
-/// Mean and standard deviation of the pixels over many styles.
 const SCALE: (f32, f32) = (0.13, 0.26);
 
 const MAX_DRAWN: u32 = 1_000_000;
@@ -54,10 +53,10 @@ impl DataSet for Builtin {
         let train = self.train as usize;
         let test = self.test as usize;
         let set = Arc::new(draw(&hand, train + test)?);
-        let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
+        let end = (train + test) as u32;
         Ok(ClientData {
-            train: part(0, train)?,
-            test: part(train, train + test)?,
+            train: Examples::new(set.clone(), (0..self.train).collect::<Vec<_>>())?,
+            test: Examples::new(set, (self.train..end).collect::<Vec<_>>())?,
         })
     }
 

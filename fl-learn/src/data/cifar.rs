@@ -11,12 +11,10 @@ use super::files::DataFile;
 use super::input::Input;
 use super::part::{TestSource, shared_set};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
 const INPUT: Input = Input::of_classes([3, 32, 32], 10);
-/// Mean and standard deviation of each channel of the training images.
 const MEAN: [f32; 3] = [0.4914, 0.4822, 0.4465];
 const STD: [f32; 3] = [0.2470, 0.2435, 0.2616];
 
@@ -95,12 +93,14 @@ shared_set! {
 
 impl DataSet for Cifar10 {
     fn load(&self) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("cifar10 {part} {}", self.identity());
         let last = if self.hold_out_batch_5 { 4 } else { 5 };
-        let train = shared(key("train"), || batches(&self.dir, 1..=last))?;
-        let test = shared(key("test"), || match self.hold_out_batch_5 {
-            true => batches(&self.dir, 5..=5),
-            false => test_batch(&self.dir),
+        let train = self.shared("train", || batches(&self.dir, 1..=last))?;
+        let test = self.shared("test", || {
+            if self.hold_out_batch_5 {
+                batches(&self.dir, 5..=5)
+            } else {
+                test_batch(&self.dir)
+            }
         })?;
         self.part().of(train, TestSource::Stretch(test))
     }

@@ -15,6 +15,7 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
+use super::part::check_limit;
 use super::set::{DataSet, Keys};
 use super::split::check_client;
 use super::vocabulary::utf8;
@@ -129,34 +130,36 @@ impl DataSet for Cmapss {
         let mut made = Windows::of(self, &scales);
         own(test.len()).for_each(|engine| made.add(&test[engine], lives[engine]));
         Ok(ClientData {
-            train: train.take(self.limit.map_or(usize::MAX, |limit| limit as usize)),
+            train: train.at_most(self.limit),
             test: Examples::all(Arc::new(made.finish()?)),
         })
     }
 
     fn check(&self) -> Result<(), Error> {
-        let refused = |key, why: String| Err(Error::config(key, why));
         if self.set.is_empty() || !self.set.chars().all(|c| c.is_ascii_alphanumeric()) {
-            return refused("set", format!("is {:?}, but must be such as \"FD001\"", self.set));
+            return Err(Error::config(
+                "set",
+                format!("is {:?}, but must be such as \"FD001\"", self.set),
+            ));
         }
         check_client(self.client, self.clients)?;
         if !(1..=MAX_WINDOW).contains(&self.window) {
-            return refused("window", format!("is {}, but must be 1 to {MAX_WINDOW}", self.window));
+            return Err(Error::config(
+                "window",
+                format!("is {}, but must be 1 to {MAX_WINDOW}", self.window),
+            ));
         }
         let sensors = &self.sensors;
         if sensors.is_empty() || !sensors.iter().all(|sensor| (1..=SENSORS).contains(sensor)) {
-            return refused("sensors", format!("must be numbers from 1 to {SENSORS}"));
+            return Err(Error::config("sensors", format!("must be numbers from 1 to {SENSORS}")));
         }
         if let Some(twice) = repeated(sensors) {
-            return refused("sensors", format!("has {twice} twice"));
+            return Err(Error::config("sensors", format!("has {twice} twice")));
         }
         if self.longest == 0 {
-            return refused("longest", "is 0, but must be at least 1".to_owned());
+            return Err(Error::config("longest", "is 0, but must be at least 1".to_owned()));
         }
-        if self.limit == Some(0) {
-            return refused("limit", "must be at least 1".to_owned());
-        }
-        Ok(())
+        check_limit(self.limit)
     }
 
     fn keys(&mut self) -> Keys<'_> {
@@ -169,14 +172,9 @@ impl DataSet for Cmapss {
     }
 }
 
-/// The sensors of an engine in each of its cycles.
 type Engine = Vec<[f32; SENSORS as usize]>;
 
-/// The engines of the file at `path`.
-///
-/// # Errors
-/// `Malformed`, naming the line, if it has another number of columns, a field is no finite number, or engines or cycles are
-/// not counted from 1.
+/// The engines of the file at `path`. Engines and cycles are counted from 1.
 fn engines(path: &Path) -> Result<Vec<Engine>, Error> {
     let (bytes, path) = DataFile::open(path, HINT)?.text(MAX_FILE)?;
     let mut engines: Vec<Engine> = Vec::new();
@@ -192,7 +190,7 @@ fn engines(path: &Path) -> Result<Vec<Engine>, Error> {
         if let Some((column, field)) = fields.iter().enumerate().find(|(_, field)| !is_number(field)) {
             return Err(wrong(format!("column {}: `{field}` is no finite number", column + 1)));
         }
-        let (engine, cycle) = (fields[0].parse::<usize>().ok(), fields[1].parse::<usize>().ok());
+        let [engine, cycle] = [0, 1].map(|at| fields[at].parse::<usize>().ok());
         if engine == Some(engines.len() + 1) && cycle == Some(1) {
             engines.push(Vec::new());
         }
@@ -214,9 +212,10 @@ fn engines(path: &Path) -> Result<Vec<Engine>, Error> {
             .for_each(|(value, field)| *value = field.parse().unwrap_or(0.0));
         rows.push(row);
     }
-    match engines.is_empty() {
-        true => Err(Error::malformed(&path, "is empty")),
-        false => Ok(engines),
+    if engines.is_empty() {
+        Err(Error::malformed(&path, "is empty"))
+    } else {
+        Ok(engines)
     }
 }
 
@@ -237,7 +236,6 @@ fn lives(path: &Path) -> Result<Vec<u32>, Error> {
         .collect()
 }
 
-/// Mean and deviation of each of `sensors` over all training engines.
 fn scales(engines: &[Engine], sensors: &[u8]) -> Result<Vec<(f32, f32)>, String> {
     sensors
         .iter()

@@ -5,7 +5,6 @@ use super::source::DataSource;
 use super::tokenizer::Tokenizer;
 use super::vocabulary::Vocabulary;
 
-/// Turns texts into the tokens of a data set and back.
 pub(crate) enum Coder {
     Bytes,
     Characters(Vec<String>),
@@ -25,11 +24,6 @@ impl Coder {
     }
 
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let find = |names: &[String], part: &str| {
-            let at = names.iter().position(|name| name == part);
-            at.map(|at| at as u32)
-                .ok_or_else(|| Error::config("prompt", format!("`{part}` is not in the vocabulary")))
-        };
         match self {
             Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Self::Characters(names) => {
@@ -44,20 +38,28 @@ impl Coder {
     }
 
     pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
-        let named = |names: &[String], between: &str| {
-            let names = ids.iter().filter_map(|&id| names.get(id as usize).map(String::as_str));
-            names.collect::<Vec<_>>().join(between)
-        };
         match self {
             Self::Bytes => {
                 let bytes: Vec<u8> = ids.iter().map(|&id| id as u8).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Self::Characters(names) => Ok(named(names, "")),
-            Self::Words(names) => Ok(named(names, " ")),
+            Self::Characters(names) => Ok(named(names, ids).concat()),
+            Self::Words(names) => Ok(named(names, ids).join(" ")),
             Self::Tokenizer(tokenizer) => tokenizer.text(ids),
         }
     }
+}
+
+fn find(names: &[String], part: &str) -> Result<u32, Error> {
+    let at = names.iter().position(|name| name == part);
+    at.map(|at| at as u32)
+        .ok_or_else(|| Error::config("prompt", format!("`{part}` is not in the vocabulary")))
+}
+
+fn named<'a>(names: &'a [String], ids: &[u32]) -> Vec<&'a str> {
+    ids.iter()
+        .filter_map(|&id| Some(names.get(id as usize)?.as_str()))
+        .collect()
 }
 
 #[cfg(test)]

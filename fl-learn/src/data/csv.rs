@@ -19,7 +19,6 @@ use super::input::Input;
 use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 pub use classes::Classes;
 use classes::{Texts, check_classes};
 pub(super) use classes::{check_names, sorted};
@@ -102,10 +101,7 @@ impl Csv {
     }
 
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling::new(&self.mean, &self.std)
     }
 }
 
@@ -137,15 +133,12 @@ fn check_wanted(csv: &Csv) -> Result<(), Error> {
 
 impl DataSet for Csv {
     fn load(&self) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("csv {part} {}", self.identity());
-        let train = shared(key("train"), || read(self, &self.file, "file", None))?;
-        let held = self
-            .test_file
-            .as_deref()
-            .map(|file| shared(key("test"), || read(self, file, "test_file", Some(&train))))
-            .transpose()?
-            .map(TestSource::Dealt);
-        let data = self.part().of(train, TestSource::or_share(held, self.test))?;
+        let train = self.shared("train", || read(self, &self.file, "file", None))?;
+        let held = match &self.test_file {
+            Some(file) => TestSource::Dealt(self.shared("test", || read(self, file, "test_file", Some(&train)))?),
+            None => TestSource::of_share(self.test),
+        };
+        let data = self.part().of(train, held)?;
         if self.missing == Some(Missing::Mean) {
             data.filled()
         } else {
@@ -293,13 +286,16 @@ const FILL: &str = "fill the cell, or set `missing` to \"mean\", \"drop\" or a n
 /// What `check` shows of `file` after `first`: its columns by role, with least and largest number and missing cells of features.
 fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Range]) -> Vec<String> {
     const LISTED: usize = 32;
-    let shown = |name: &String| format!("`{}`", short(name).escape_debug());
     let known: HashSet<&String> = names.iter().collect();
     let others = file
         .columns()
         .iter()
         .filter(|name| *name != csv.wanted() && !known.contains(name));
-    let mut ignored = others.take(LISTED).map(shown).collect::<Vec<_>>().join(", ");
+    let mut ignored = others
+        .take(LISTED)
+        .map(|name| shown(name))
+        .collect::<Vec<_>>()
+        .join(", ");
     if ignored.is_empty() {
         ignored.push_str("none");
     }
@@ -318,6 +314,10 @@ fn notes(csv: &Csv, file: &CsvFile, first: &str, names: &[String], ranges: &[Ran
         lines.push(format!("and {more} more features, {missing} cells missing"));
     }
     lines
+}
+
+fn shown(name: &str) -> String {
+    format!("`{}`", short(name).escape_debug())
 }
 
 /// What is to be predicted, as the rows come.
@@ -414,9 +414,6 @@ impl Truth {
 }
 
 /// Names of the columns of values.
-///
-/// # Errors
-/// `Malformed` if `features` or `ignore` names a column that the file lacks, or a column has no name.
 fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
     if let Some(names) = &csv.features {
         names.iter().try_for_each(|name| file.column(name).map(drop))?;

@@ -52,7 +52,6 @@ pub(super) struct CsvFile {
 }
 
 impl CsvFile {
-    /// Opens the file and reads the names of its columns.
     pub(super) fn open(path: &Path, delimiter: u8, hint: &str) -> Result<Self, Error> {
         let file = DataFile::open(path, hint)?;
         let path = file.path.clone();
@@ -95,15 +94,14 @@ impl CsvFile {
     /// Succeeds unless the file has one column that another usual delimiter would split; `todo` says what to do about that one.
     pub(super) fn expect_delimiter(&self, todo: impl Fn(&str) -> String) -> Result<(), Error> {
         let [only] = &self.columns[..] else { return Ok(()) };
-        let count = |other: char| only.matches(other).count();
-        let others = [',', ';', '\t', '|'].into_iter();
-        let best = others
-            .filter(|&other| other != self.delimiter)
-            .max_by_key(|&other| count(other));
-        let Some(other) = best.filter(|&other| count(other) > 0) else {
+        let others = [',', ';', '\t', '|']
+            .into_iter()
+            .filter(|&other| other != self.delimiter);
+        let best = others.map(|other| (only.matches(other).count(), other));
+        let Some((count, other)) = best.max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0) else {
             return Ok(());
         };
-        let columns = count(other) + 1;
+        let columns = count + 1;
         let other = other.to_string();
         let why = format!("has one column, which {other:?} would split into {columns}");
         Err(Error::malformed(&self.path, format!("{why}; {}", todo(&other))))
@@ -184,10 +182,7 @@ impl Faults {
         self.count == 0
     }
 
-    /// Succeeds if there is no fault.
-    ///
-    /// # Errors
-    /// `Malformed`: the first faults of the file at `path`, then each different remedy once.
+    /// Succeeds if there is no fault. The error has the first faults, then each different remedy once.
     pub(super) fn into_result(self, path: &Path) -> Result<(), Error> {
         let lines = self
             .first

@@ -149,9 +149,6 @@ impl Dataset {
     }
 
     /// A new set of the examples at `indices`, in that order. Overlapping windows share their samples.
-    ///
-    /// # Panics
-    /// If an index is not below [`Dataset::len`].
     pub(super) fn only(&self, indices: &[u32]) -> Self {
         let truth = match &self.truth {
             Truth::Classes(labels) => Truth::Classes(indices.iter().map(|&index| labels[index as usize]).collect()),
@@ -192,9 +189,6 @@ impl Dataset {
     }
 
     /// The examples at `indices` as a model is given them.
-    ///
-    /// # Panics
-    /// If an index is not below [`Dataset::len`].
     pub(super) fn batch(&self, indices: impl ExactSizeIterator<Item = u32>) -> Batch {
         if let Features::Text { .. } = self.features {
             return self.texts(indices);

@@ -52,6 +52,14 @@ impl Examples {
         }
     }
 
+    /// All examples, or [`Examples::take`] with a limit.
+    pub(super) fn at_most(self, limit: Option<u32>) -> Self {
+        match limit {
+            Some(limit) => self.take(limit as usize),
+            None => self,
+        }
+    }
+
     /// `limit` examples spread evenly over these, or all of them if there are fewer.
     pub fn take(self, limit: usize) -> Self {
         if limit >= self.indices.len() {

@@ -39,16 +39,15 @@ pub enum Features {
 }
 
 impl Features {
-    /// Number of values of all examples, as a model sees them.
     pub(super) fn values(&self, input: Input) -> Result<usize, Error> {
-        let refused = |why| Err(Error::config("features", why));
         match self {
             Self::Bytes { values, mean, std } => {
                 if mean.len() != input.shape[0]
                     || std.len() != input.shape[0]
                     || !std.iter().all(|s| s.is_finite() && *s > 0.0)
                 {
-                    return refused("need one mean and one positive deviation a channel");
+                    let why = "need one mean and one positive deviation a channel";
+                    return Err(Error::config("features", why));
                 }
                 Ok(values.len())
             }
@@ -57,7 +56,8 @@ impl Features {
                 let [channels, height, samples] = input.shape;
                 let rows = signals.len() / scale.len().max(1);
                 if scale.len() != channels || height != 1 || starts.iter().any(|&s| s as usize + samples > rows) {
-                    return refused("need windows within the signals and a scale a channel");
+                    let why = "need windows within the signals and a scale a channel";
+                    return Err(Error::config("features", why));
                 }
                 Ok(starts.len() * input.len())
             }
@@ -71,7 +71,8 @@ impl Features {
                             && piece.len() <= input.len()
                     })
                 {
-                    return refused("need pieces of the text, each of 1 token to the length of an example");
+                    let why = "need pieces of the text, each of 1 token to the length of an example";
+                    return Err(Error::config("features", why));
                 }
                 Ok(pieces.len() * input.len())
             }
@@ -79,9 +80,6 @@ impl Features {
     }
 
     /// The values of the examples at `indices`, in that order. What windows and pieces share is kept once.
-    ///
-    /// # Panics
-    /// If an index is out of range.
     pub(super) fn only(&self, indices: &[u32], input: Input) -> Self {
         let len = input.len();
         let ranges = || -> Vec<Range<usize>> {
@@ -135,9 +133,6 @@ impl Features {
     }
 
     /// Appends the numbers of example `index`, as a model sees them, to `out`. Shapes: adds `[input.len()]`; a text has none.
-    ///
-    /// # Panics
-    /// If `index` is out of range.
     pub(super) fn append(&self, index: usize, input: Input, out: &mut Vec<f32>) {
         let len = input.len();
         let range = index * len..(index + 1) * len;

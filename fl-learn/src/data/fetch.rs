@@ -11,7 +11,6 @@ use super::error::Error;
 use super::unpack::{Member, unpack, unpacked};
 
 const MAX_BYTES: u64 = 512 << 20;
-/// Time limit of connecting, and of the wait for a response.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One file of a public set.
@@ -94,26 +93,13 @@ impl Public {
     /// # Errors
     /// `Config` if there is none; the error lists the known names.
     pub fn named(name: &str) -> Result<Self, Error> {
-        let file = |name: &str, base: &str, md5: &str| PublicFile {
-            name: name.to_owned(),
-            url: format!("{base}/{name}"),
-            md5: md5.to_owned(),
-            holds: Vec::new(),
-        };
-        let cifar = || PublicFile {
-            holds: CIFAR_HOLDS.map(|path| Member::new(path, CIFAR_BYTES)).into(),
-            ..file(CIFAR.0, CIFAR.1, CIFAR.2)
-        };
-        let idx = |(base, sums): (&str, [&str; 4])| {
-            IDX.iter()
-                .zip(sums)
-                .map(|(part, md5)| file(&format!("{part}-ubyte.gz"), base, md5))
-                .collect()
-        };
         let files = match name {
-            "fashion-mnist" => idx(FASHION),
-            "mnist" => idx(MNIST),
-            "cifar-10" => vec![cifar()],
+            "fashion-mnist" => idx_files(FASHION),
+            "mnist" => idx_files(MNIST),
+            "cifar-10" => vec![PublicFile {
+                holds: CIFAR_HOLDS.map(|path| Member::new(path, CIFAR_BYTES)).into(),
+                ..file(CIFAR.0, CIFAR.1, CIFAR.2)
+            }],
             _ => {
                 let known = Self::NAMES.join(", ");
                 let why = format!("`{name}` is not known; there are {known}");
@@ -125,6 +111,22 @@ impl Public {
             files,
         })
     }
+}
+
+fn file(name: &str, base: &str, md5: &str) -> PublicFile {
+    PublicFile {
+        name: name.to_owned(),
+        url: format!("{base}/{name}"),
+        md5: md5.to_owned(),
+        holds: Vec::new(),
+    }
+}
+
+fn idx_files((base, sums): (&str, [&str; 4])) -> Vec<PublicFile> {
+    let parts = IDX.iter().zip(sums);
+    parts
+        .map(|(part, md5)| file(&format!("{part}-ubyte.gz"), base, md5))
+        .collect()
 }
 
 /// Downloads every file of `set` into `dir` and unpacks archives. A file with the right digest is kept, and so is a missing

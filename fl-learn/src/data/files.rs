@@ -111,26 +111,26 @@ impl DataFile {
         what: &'static str,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let short = |found: u64, path: &Path| Error::Size {
-            path: path.to_owned(),
-            what,
-            expected: len,
-            found,
-        };
-        if let Some(found) = self.plain.filter(|&found| found < len) {
-            return Err(short(found, &self.path));
-        }
+        let mut short = self.plain.filter(|&found| found < len);
         let mut read = 0;
-        while read < len {
+        while short.is_none() && read < len {
             let want = (len - read).min(PIECE);
             match self.take(want, what) {
                 Ok(bytes) => each(&bytes)?,
-                Err(Error::Size { found, .. }) => return Err(short(read + found, &self.path)),
+                Err(Error::Size { found, .. }) => short = Some(read + found),
                 Err(error) => return Err(error),
             }
             read += want;
         }
-        Ok(())
+        match short {
+            None => Ok(()),
+            Some(found) => Err(Error::Size {
+                path: self.path.clone(),
+                what,
+                expected: len,
+                found,
+            }),
+        }
     }
 
     /// How many items of `bytes` each to reserve memory for, if `count` are declared: no more than the file can hold.

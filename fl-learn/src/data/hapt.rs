@@ -11,6 +11,7 @@ use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
 use super::input::Input;
+use super::part::check_limit;
 use super::set::{DataSet, Keys};
 use super::shared::shared;
 use super::text::MAX_TEXT;
@@ -117,7 +118,6 @@ fn window(line: &str) -> Option<(u32, u8, u8)> {
     Some((next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?))
 }
 
-/// Reads the header of the signals and returns the number of rows.
 fn rows(file: &mut DataFile) -> Result<u64, Error> {
     let header = npy::header(file)?;
     match (header.element, header.shape.as_slice()) {
@@ -150,9 +150,8 @@ impl DataSet for Hapt {
             return Err(Error::config("user", why));
         }
         let set = shared(format!("hapt {}", self.dir.display()), || read_hapt(&self.dir, windows))?;
-        let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(ClientData {
-            train: Examples::new(set.clone(), train)?.take(limit),
+            train: Examples::new(set.clone(), train)?.at_most(self.limit),
             test: Examples::new(set, test)?,
         })
     }
@@ -162,10 +161,7 @@ impl DataSet for Hapt {
             let reason = format!("is {}, but must be 1 to {PEOPLE}", self.user);
             return Err(Error::config("user", reason));
         }
-        if self.limit == Some(0) {
-            return Err(Error::config("limit", "must be at least 1"));
-        }
-        Ok(())
+        check_limit(self.limit)
     }
 
     fn keys(&mut self) -> Keys<'_> {

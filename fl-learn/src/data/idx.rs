@@ -10,7 +10,6 @@ use super::files::DataFile;
 use super::input::Input;
 use super::part::{TestSource, shared_set};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 
 /// Most bytes that an idx file may declare; the largest public one has 47 MB.
 pub(super) const MAX_BYTES: u64 = 1 << 31;
@@ -85,13 +84,12 @@ shared_set! {
 
 impl DataSet for Idx {
     fn load(&self) -> Result<ClientData, Error> {
-        let read = |part: &str| {
-            let file = |name: &str| self.dir.join(format!("{part}-{name}-ubyte"));
-            shared(format!("idx {part} {}", self.identity()), || {
-                read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10)
-            })
-        };
-        self.part().of(read("train")?, TestSource::Stretch(read("t10k")?))
+        let [train, test] = ["train", "t10k"].map(|part| {
+            let [images, labels] =
+                ["images-idx3", "labels-idx1"].map(|name| self.dir.join(format!("{part}-{name}-ubyte")));
+            self.shared(part, || read_idx_pair(&images, &labels, 10))
+        });
+        self.part().of(train?, TestSource::Stretch(test?))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -51,8 +51,17 @@ macro_rules! shared_set {
                 }
             }
 
+            /// One copy in memory of the set's `part`, for all clients of this process that share it.
+            fn shared(
+                &self,
+                part: &str,
+                read: impl FnOnce() -> Result<$crate::data::dataset::Dataset, $crate::data::error::Error>,
+            ) -> Result<std::sync::Arc<$crate::data::dataset::Dataset>, $crate::data::error::Error> {
+                $crate::data::shared::shared(format!("{part} {}", self.identity()), read)
+            }
+
             /// Identifies the set itself: equal for all clients that share it.
-            pub(crate) fn identity(&self) -> String {
+            fn identity(&self) -> String {
                 let whole = Self {
                     client: 0,
                     clients: 1,
@@ -108,18 +117,15 @@ pub(crate) enum TestSource {
 }
 
 impl TestSource {
-    /// A `set` of its own, or else the share `test`.
-    pub(crate) fn or_share(set: Option<Self>, test: Option<f64>) -> Self {
-        set.or(test.map(Self::Share)).unwrap_or(Self::None)
+    pub(crate) fn of_share(test: Option<f64>) -> Self {
+        test.map_or(Self::None, Self::Share)
     }
 }
 
 impl Part<'_> {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_client(self.client, self.clients)?;
-        if self.limit == Some(0) {
-            return Err(Error::config("limit", "must be at least 1"));
-        }
+        check_limit(self.limit)?;
         self.split.check()
     }
 
@@ -157,10 +163,9 @@ impl Part<'_> {
             }
             TestSource::None => Examples::new(train.clone(), Vec::new())?,
         };
-        let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(ClientData {
-            train: Examples::new(train, mine)?.take(limit(self.limit)),
-            test: test.take(limit(self.test_limit)),
+            train: Examples::new(train, mine)?.at_most(self.limit),
+            test: test.at_most(self.test_limit),
         })
     }
 }
@@ -184,6 +189,13 @@ fn hold_out_end(mine: &mut Vec<u32>, share: f64) -> Vec<u32> {
     }
     let count = ((share * mine.len() as f64).round() as usize).clamp(1, mine.len() - 1);
     mine.split_off(mine.len() - count)
+}
+
+pub(crate) fn check_limit(limit: Option<u32>) -> Result<(), Error> {
+    match limit {
+        Some(0) => Err(Error::config("limit", "must be at least 1")),
+        _ => Ok(()),
+    }
 }
 
 /// Succeeds if `test` is a share that can be held out, and is not given together with a test set, whose key is `files`.

@@ -15,7 +15,7 @@ use super::error::Error;
 use super::examples::{ClientData, Examples};
 use super::features::Features;
 use super::files::DataFile;
-use super::part::check_share;
+use super::part::{check_limit, check_share};
 use super::set::{DataSet, Keys};
 use super::split::check_client;
 use super::text::{MAX_TEXT, check_length};
@@ -125,10 +125,9 @@ impl DataSet for Roles {
         train.extend(test);
         let set = Dataset::of_text(Features::Text { tokens, pieces: train }, self.length as usize)?;
         let set = Arc::new(set.with_class_names(names)?);
-        let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
         Ok(ClientData {
-            train: Examples::new(set.clone(), (0..cut).collect::<Vec<_>>())?.take(limit(self.limit)),
-            test: Examples::new(set, (cut..all).collect::<Vec<_>>())?.take(limit(self.test_limit)),
+            train: Examples::new(set.clone(), (0..cut).collect::<Vec<_>>())?.at_most(self.limit),
+            test: Examples::new(set, (cut..all).collect::<Vec<_>>())?.at_most(self.test_limit),
         })
     }
 
@@ -141,9 +140,7 @@ impl DataSet for Roles {
             let why = format!("is {}, but must be at least {FEWEST}", self.least);
             return Err(Error::config("least", why));
         }
-        if self.limit == Some(0) {
-            return Err(Error::config("limit", "must be at least 1"));
-        }
+        check_limit(self.limit)?;
         check_length(self.length)?;
         check_share(Some(self.test), None)
     }
@@ -219,10 +216,9 @@ fn chosen<'a>(
     roles: &Roles,
     speeches: &'a BTreeMap<String, Vec<Range<usize>>>,
 ) -> Result<Vec<&'a [Range<usize>]>, Error> {
-    let bytes = |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
     let mut ranked: Vec<(usize, &[Range<usize>])> = speeches
         .values()
-        .map(|ranges| (bytes(ranges), ranges.as_slice()))
+        .map(|ranges| (ranges.iter().map(ExactSizeIterator::len).sum(), ranges.as_slice()))
         .filter(|(bytes, _)| *bytes >= roles.least as usize)
         .collect();
     // Stable: equal ones keep the order of their names.

@@ -40,7 +40,14 @@ pub(super) struct Scaling<'a> {
     pub(super) std: Option<&'a Numbers>,
 }
 
-impl Scaling<'_> {
+impl<'a> Scaling<'a> {
+    pub(super) fn new(mean: &'a Option<Numbers>, std: &'a Option<Numbers>) -> Self {
+        Self {
+            mean: mean.as_ref(),
+            std: std.as_ref(),
+        }
+    }
+
     pub(super) fn check(self) -> Result<(), Error> {
         let bad = |numbers: Option<&Numbers>, good: fn(f32) -> bool| {
             numbers.is_some_and(|numbers| numbers.list().is_empty() || !numbers.list().iter().all(|&n| good(n)))

@@ -102,7 +102,6 @@ pub(super) fn rounded(stroke: &[Point]) -> Vec<Point> {
     for _ in 0..2 {
         let first = points[0];
         let last = points[points.len() - 1];
-        let between = |a: Point, b: Point, t: f32| [a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])];
         let cut = points
             .windows(2)
             .flat_map(|pair| [between(pair[0], pair[1], 0.25), between(pair[0], pair[1], 0.75)]);
@@ -111,17 +110,21 @@ pub(super) fn rounded(stroke: &[Point]) -> Vec<Point> {
     points
 }
 
+fn between(a: Point, b: Point, t: f32) -> Point {
+    [a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])]
+}
+
 /// Draws a line of `radius` pixels through `points` on an image of `side * side` pixels, 0 to 1 each, with soft edges.
 pub(super) fn ink(image: &mut [f32], side: usize, points: &[Point], radius: f32) {
     for pair in points.windows(2) {
         let reach = radius + 1.0;
-        let range = |axis: usize| {
+        let [columns, rows] = [0, 1].map(|axis| {
             let low = pair[0][axis].min(pair[1][axis]) - reach;
             let high = pair[0][axis].max(pair[1][axis]) + reach;
             (low.max(0.0) as usize).min(side)..(high.max(0.0) as usize + 1).min(side)
-        };
-        for y in range(1) {
-            for x in range(0) {
+        });
+        for y in rows {
+            for x in columns.clone() {
                 let distance = distance([x as f32 + 0.5, y as f32 + 0.5], pair[0], pair[1]);
                 let dark = (radius + 0.5 - distance).clamp(0.0, 1.0);
                 let pixel = &mut image[y * side + x];

@@ -10,7 +10,6 @@ use super::features::Features;
 use super::files::DataFile;
 use super::part::{TestSource, check_share, shared_set};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 use super::tokens::{MAX_VOCABULARY, cut};
 use super::vocabulary::Vocabulary;
 
@@ -55,15 +54,14 @@ pub(super) fn check_length(length: u32) -> Result<(), Error> {
 
 impl DataSet for Text {
     fn load(&self) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("text {part} {}", self.identity());
-        let train = shared(key("train"), || read(self, &self.file, "`file` names it", None))?;
-        let held = self
-            .test_file
-            .as_deref()
-            .map(|file| shared(key("test"), || read(self, file, "`test_file` names it", Some(&train))))
-            .transpose()?
-            .map(TestSource::Stretch);
-        self.part().of(train, TestSource::or_share(held, self.test))
+        let train = self.shared("train", || read(self, &self.file, "`file` names it", None))?;
+        let held = match &self.test_file {
+            Some(file) => {
+                TestSource::Stretch(self.shared("test", || read(self, file, "`test_file` names it", Some(&train)))?)
+            }
+            None => TestSource::of_share(self.test),
+        };
+        self.part().of(train, held)
     }
 
     fn check(&self) -> Result<(), Error> {

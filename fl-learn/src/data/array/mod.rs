@@ -20,7 +20,6 @@ use super::input::Input;
 use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 use read::{Array, Labels};
 pub use shape::Order;
 pub(super) use shape::check as check_shape;
@@ -65,23 +64,18 @@ shared_set! {
 
 impl Arrays {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling::new(&self.mean, &self.std)
     }
 }
 
 impl DataSet for Arrays {
     fn load(&self) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("arrays {part} {}", self.identity());
-        let train = shared(key("train"), || read(self, "x", &self.x, &self.y, None))?;
-        let files = self.test_x.as_ref().zip(self.test_y.as_ref());
-        let held = files
-            .map(|(x, y)| shared(key("test"), || read(self, "test_x", x, y, Some(&train))))
-            .transpose()?
-            .map(TestSource::Dealt);
-        self.part().of(train, TestSource::or_share(held, self.test))
+        let train = self.shared("train", || read(self, "x", &self.x, &self.y, None))?;
+        let held = match (&self.test_x, &self.test_y) {
+            (Some(x), Some(y)) => TestSource::Dealt(self.shared("test", || read(self, "test_x", x, y, Some(&train)))?),
+            _ => TestSource::of_share(self.test),
+        };
+        self.part().of(train, held)
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -12,7 +12,6 @@ const WHAT: &str = "values";
 /// What separates the file and the tensor.
 const ENDING: &str = ".safetensors";
 
-/// An array whose header has been read. The values follow.
 pub(super) struct Array {
     file: DataFile,
     pub(super) header: Header,

@@ -1,7 +1,6 @@
 //! One tensor of a safetensors file: a length, a JSON header, and the values of all tensors.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
@@ -23,41 +22,43 @@ struct Entry {
     data_offsets: (u64, u64),
 }
 
-/// Reads the header and skips to the first value of `tensor`.
 pub(super) fn header(file: &mut DataFile, tensor: &str) -> Result<Header, Error> {
     let len = file.take(8, WHAT)?;
     let len = len.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
-    let wrong = |file: &DataFile, why: String| Error::malformed(&file.path, why);
     if len > MAX_HEADER {
         let why = format!("no safetensors file: a header of {len} bytes; at most {MAX_HEADER} are allowed");
-        return Err(wrong(file, why));
+        return Err(Error::malformed(&file.path, why));
     }
     let text = file.take(len, WHAT)?;
     let mut json = serde_json::Deserializer::from_slice(&text);
     let entries = json
         .deserialize_map(Entries)
         .and_then(|entries| json.end().map(|()| entries));
-    let entries = entries.map_err(|why| wrong(file, format!("no safetensors file: its header: {why}")))?;
+    let entries =
+        entries.map_err(|why| Error::malformed(&file.path, format!("no safetensors file: its header: {why}")))?;
     let mut found = entries.iter().filter(|(name, _)| name == tensor);
     let Some((_, entry)) = found.next() else {
         let mut names: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         names.truncate(LISTED);
         let why = format!("has no tensor `{tensor}`; it has `{}`", names.join("`, `"));
-        return Err(wrong(file, why));
+        return Err(Error::malformed(&file.path, why));
     };
     if found.next().is_some() {
-        return Err(wrong(file, format!("tensor `{tensor}` occurs twice in its header")));
+        return Err(Error::malformed(
+            &file.path,
+            format!("tensor `{tensor}` occurs twice in its header"),
+        ));
     }
     let Some(element) = Element::of_safetensors(&entry.dtype) else {
         let why = format!(
             "tensor `{tensor}` has the type `{}`, which is not supported",
             entry.dtype
         );
-        return Err(wrong(file, why));
+        return Err(Error::malformed(&file.path, why));
     };
     let made = Header::new(element, entry.shape.clone());
-    let header = made.map_err(|why| wrong(file, format!("tensor `{tensor}`: {why}")))?;
+    let header = made.map_err(|why| Error::malformed(&file.path, format!("tensor `{tensor}`: {why}")))?;
     let (from, to) = entry.data_offsets;
     if to.checked_sub(from) != Some(header.bytes()) {
         let why = format!(
@@ -66,7 +67,7 @@ pub(super) fn header(file: &mut DataFile, tensor: &str) -> Result<Header, Error>
             entry.shape,
             header.bytes()
         );
-        return Err(wrong(file, why));
+        return Err(Error::malformed(&file.path, why));
     }
     match io::copy(&mut io::Read::take(&mut *file, from), &mut io::sink()) {
         Ok(skipped) if skipped == from => Ok(header),

@@ -1,9 +1,7 @@
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-
-use std::path::Path;
 
 use super::*;
 use crate::data::Split;

@@ -24,7 +24,6 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     i64::deserialize(deserializer).map(|count| u16::try_from(count).unwrap_or_default())
 }
 
-/// Succeeds if `classes` can be the key of a configuration.
 pub(super) fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
     match classes {
         Some(Classes::Names(names)) => check_names(names),
@@ -35,7 +34,6 @@ pub(super) fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
     }
 }
 
-/// Succeeds if `names` can be the list `classes` of a configuration.
 pub(crate) fn check_names(names: &[String]) -> Result<(), Error> {
     if !(1..=MAX_CLASSES).contains(&names.len()) {
         let why = format!("has {} names; there must be 1 to {MAX_CLASSES}", names.len());

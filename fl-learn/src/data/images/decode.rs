@@ -17,11 +17,8 @@ const PNG_PIXELS: u64 = 1032 * 8;
 const JPEG_PIXELS: u64 = 512;
 const MAX_SIDE: usize = 65_535;
 
-/// Decodes `file`. Alpha is dropped, 16 bits a channel become 8, palettes and CMYK become colors. `size`: height and width that the
-/// image must have.
-///
-/// # Errors
-/// If the file is neither a PNG nor a JPEG file, is damaged, or has another size; the text begins with a verb.
+/// Decodes `file`. Alpha is dropped, 16 bits a channel become 8, palettes and CMYK become colors. `size`: height and width
+/// that the image must have. The text of an error begins with a verb.
 pub(super) fn decode(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, String> {
     if file.starts_with(b"\x89PNG\r\n\x1a\n") {
         return decode_png(file, size);
@@ -33,8 +30,11 @@ pub(super) fn decode(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, Str
     Err(format!("is neither PNG nor JPEG: it begins with {start:02x?}"))
 }
 
+fn damaged(why: impl std::fmt::Display) -> String {
+    format!("is cut short or damaged ({why})")
+}
+
 fn decode_png(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, String> {
-    let damaged = |why: png::DecodingError| format!("is cut short or damaged ({why})");
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_ignore_text_chunk(true);
     decoder.set_transformations(Transformations::normalize_to_color8());
@@ -68,7 +68,6 @@ fn decode_png(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, String> {
 }
 
 fn decode_jpeg(file: &[u8], size: Option<[usize; 2]>) -> Result<Image, String> {
-    let damaged = |why: zune_jpeg::errors::DecodeErrors| format!("is cut short or damaged ({why})");
     if !is_complete(file) {
         return Err("is cut short or damaged: its end is missing".to_owned());
     }

@@ -18,10 +18,6 @@ pub(super) struct ImageList {
 
 /// Lists the folders in `dir`, the value of `key`, and the images in each. Names that begin with a dot are ignored, and so are files
 /// beside the folders that are no images. `given`: the classes; by default all folders, sorted by name.
-///
-/// # Errors
-/// `Missing`, `Io`; `Malformed` if there is a folder that is no class, an image beside the folders, or something else among the
-/// images.
 pub(super) fn classes(dir: &Path, key: &str, given: Option<&[String]>) -> Result<ImageList, Error> {
     let mut folders = Vec::new();
     for (name, path) in entries(dir, key)? {

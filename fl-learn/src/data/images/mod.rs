@@ -23,7 +23,6 @@ use super::input::Input;
 use super::part::{TestSource, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::set::{DataSet, Keys};
-use super::shared::shared;
 use image::Image;
 use list::ImageList;
 
@@ -61,24 +60,18 @@ const MAX_SIDE: usize = 4096;
 
 impl Images {
     fn scaling(&self) -> Scaling<'_> {
-        Scaling {
-            mean: self.mean.as_ref(),
-            std: self.std.as_ref(),
-        }
+        Scaling::new(&self.mean, &self.std)
     }
 }
 
 impl DataSet for Images {
     fn load(&self) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("images {part} {}", self.identity());
-        let train = shared(key("train"), || read(self, &self.dir, "dir", None))?;
-        let held = self
-            .test_dir
-            .as_deref()
-            .map(|dir| shared(key("test"), || read(self, dir, "test_dir", Some(&train))))
-            .transpose()?
-            .map(TestSource::Dealt);
-        self.part().of(train, TestSource::or_share(held, self.test))
+        let train = self.shared("train", || read(self, &self.dir, "dir", None))?;
+        let held = match &self.test_dir {
+            Some(dir) => TestSource::Dealt(self.shared("test", || read(self, dir, "test_dir", Some(&train)))?),
+            None => TestSource::of_share(self.test),
+        };
+        self.part().of(train, held)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -157,11 +150,9 @@ fn read_one(images: &Images, path: &Path, wanted: ImageShape) -> Result<Image, E
     if let Some(channels) = images.channels {
         image = image.with_channels(usize::from(channels));
     } else if let Some(channels) = wanted.channels.filter(|&channels| channels != image.channels) {
-        let kind = |channels| if channels == 1 { "gray" } else { "in color" };
+        let [own, before] = [image.channels, channels].map(|channels| if channels == 1 { "gray" } else { "in color" });
         return Err(wrong(format!(
-            "is {}, but the images before it are {}; set `channels` to 1 or 3",
-            kind(image.channels),
-            kind(channels)
+            "is {own}, but the images before it are {before}; set `channels` to 1 or 3"
         )));
     }
     Ok(match images.resize {

@@ -5,7 +5,7 @@ pub(super) const MIN_EXAMPLES: usize = 10;
 
 /// Moves examples from the largest client to clients with fewer than 10, or fewer than their equal part of the whole if that is
 /// less.
-pub(super) fn level(all: &mut [Vec<u32>]) {
+pub(super) fn level(mut all: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
     let whole: usize = all.iter().map(Vec::len).sum();
     let least = MIN_EXAMPLES.min(whole / all.len().max(1));
     for poor in 0..all.len() {
@@ -15,10 +15,11 @@ pub(super) fn level(all: &mut [Vec<u32>]) {
                 .max_by_key(|&i| all[i].len())
                 .filter(|&i| i != poor)
             else {
-                return;
+                return all;
             };
-            let Some(example) = all[rich].pop() else { return };
+            let Some(example) = all[rich].pop() else { return all };
             all[poor].push(example);
         }
     }
+    all
 }

@@ -53,14 +53,14 @@ pub enum Split {
 pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
     check_share_of(labels.len(), client, clients)?;
     split.check()?;
-    let one_of = |mut all: Vec<Vec<u32>>| {
-        level::level(&mut all);
-        std::mem::take(&mut all[client as usize])
-    };
     let mut mine = match split {
         Split::Iid => drawn(labels.len(), client, clients, seed),
-        Split::Dirichlet(alpha) => one_of(dirichlet::balancing(labels, *alpha, clients as usize, seed)),
-        Split::PlainDirichlet(alpha) => one_of(dirichlet::plain(labels, *alpha, clients as usize, seed)),
+        Split::Dirichlet(alpha) => {
+            level::level(dirichlet::balancing(labels, *alpha, clients as usize, seed)).swap_remove(client as usize)
+        }
+        Split::PlainDirichlet(alpha) => {
+            level::level(dirichlet::plain(labels, *alpha, clients as usize, seed)).swap_remove(client as usize)
+        }
         Split::InnerDirichlet(alpha) => inner_dirichlet::split(labels, *alpha, client, clients, seed),
         Split::ByLabel(shards) => by_label::split(labels, *shards, client, clients, seed)?,
         Split::File(path) => assignments::read(path, labels.len(), client, clients)?,
