@@ -76,16 +76,14 @@ fn classes(data: &ClientData) -> Vec<String> {
     let test = data.test.class_counts();
     let names = data.train.class_names();
     if train.len() > LISTED {
-        let range = |counts: &[u64]| {
+        let [in_training, held_out] = [&train, &test].map(|counts| {
             let least = counts.iter().min().unwrap_or(&0);
             let most = counts.iter().max().unwrap_or(&0);
             format!("{least} to {most}")
-        };
+        });
         let without = train.iter().filter(|&&count| count == 0).count();
         return vec![format!(
-            "per class {} to train on ({without} classes have none), {} held out",
-            range(&train),
-            range(&test)
+            "per class {in_training} to train on ({without} classes have none), {held_out} held out"
         )];
     }
     let labels: Vec<String> = (0..train.len())

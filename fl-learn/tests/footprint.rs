@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fl_client::{DeviceChoice, FitPlan, Learner};
 use fl_learn::data::{DataSource, Idx, Split};
-use fl_learn::learners;
+use fl_learn::learners::LearnerChoice;
 use fl_proto::{Length, Training};
 
 /// Resident memory of this process, in MiB.
@@ -49,7 +49,8 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
         },
     )
     .unwrap();
-    let build = |data| trained(learners::find("mlp").unwrap().build(DeviceChoice::Cpu, data).unwrap());
+    let mlp: LearnerChoice = "mlp".parse().unwrap();
+    let build = |data| trained(mlp.build(DeviceChoice::Cpu, data).unwrap());
     let before = resident();
     let learner = build(source.load().unwrap().compact());
     let compact = resident() - before;

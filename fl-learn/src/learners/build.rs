@@ -13,11 +13,9 @@ use super::init;
 use super::opened::Source;
 use super::params::Params;
 use super::settings::GivenSettings;
-use super::space::InSpace;
 use super::trained::TrainedModel;
 use crate::data::{ClientData, Input};
 use fl_client::DeviceChoice;
-use fl_client::Learner;
 
 impl LearnerInfo {
     /// A program's own model.
@@ -39,18 +37,6 @@ impl LearnerInfo {
         }
     }
 
-    /// Builds the learner for `data`, whose shape and classes shape the model. Its weights are zero until they are loaded.
-    ///
-    /// # Errors
-    /// If the model does not suit the data's shape, there is nothing to train on, or the device cannot be used.
-    pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(InSpace::new(self.build_trained(
-            &Table::new(),
-            device,
-            data,
-        )?)))
-    }
-
     pub(super) fn build_trained(
         &self,
         settings: &Table,
@@ -63,13 +49,6 @@ impl LearnerInfo {
     }
 
     /// Layout and seeded first weights of the model for examples of this shape. The same on every machine.
-    ///
-    /// # Errors
-    /// If the model does not suit the input.
-    pub fn initial_weights_for(&self, input: Input, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
-        self.initial_weights_with(&Table::new(), input, seed)
-    }
-
     pub(super) fn initial_weights_with(
         &self,
         settings: &Table,
@@ -200,7 +179,7 @@ mod tests {
     #[test]
     fn inputs_of_other_shapes_fit_or_are_refused() {
         let color = Input::of_classes([3, 32, 32], 10);
-        let of = |name: &str, input| find(name).unwrap().initial_weights_for(input, 1);
+        let of = |name: &str, input| find(name).unwrap().initial_weights_with(&toml::Table::new(), input, 1);
         assert_eq!(of("lenet", color).unwrap().1.len(), 62_006);
         assert!(of("cnn", color).is_ok());
         assert!(of("har", color).is_err());

@@ -15,10 +15,7 @@ use super::trained::TrainedModel;
 use super::{cnn, har, lenet, lora, lstm, mlp, resnet, transformer};
 use crate::data::{ClientData, Input};
 use fl_cli::task;
-use fl_client::DeviceChoice;
-use fl_client::Error;
-use fl_client::Learner;
-use fl_client::NAME;
+use fl_client::{DeviceChoice, Error, Learner, NAME};
 
 /// Every built-in learner.
 pub static LEARNERS: &[LearnerInfo] = &[
@@ -113,10 +110,10 @@ impl LearnerChoice {
         &self.settings
     }
 
-    /// As [`LearnerInfo::build`], with the settings.
+    /// Builds the learner for `data`, whose shape and classes shape the model. Its weights are zero until they are loaded.
     ///
     /// # Errors
-    /// As there.
+    /// If the model does not suit the data's shape, there is nothing to train on, or the device cannot be used.
     pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
         self.build_in(device, data, None)
     }
@@ -152,10 +149,10 @@ impl LearnerChoice {
         lora::peft_config(&self.settings)
     }
 
-    /// As [`LearnerInfo::initial_weights_for`], with the settings.
+    /// Layout and seeded first weights of the model for examples of this shape. The same on every machine.
     ///
     /// # Errors
-    /// As there.
+    /// If the model does not suit the input.
     pub fn initial_weights_for(&self, input: Input, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
         self.info.initial_weights_with(&self.settings, input, seed)
     }

@@ -1,23 +1,19 @@
 //! `cnn`: the convolutional network of the federated-averaging paper (McMahan et al. 2017).
 
-use std::borrow::Cow;
-
 use candle_core::Result;
 use candle_nn::VarBuilder;
 
-use super::info::{DIGITS, LearnerInfo, Make};
+use super::info::{DIGITS, LearnerInfo};
 use super::layers::{Conv, FeedForward, left};
-use super::settings::{self, NoSettings};
+use super::settings::NoSettings;
 use crate::data::Input;
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("cnn"),
-    about: "the convolutional network of McMahan et al. 2017",
-    input: Some(DIGITS),
-    check: settings::check::<NoSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<NoSettings>(
+    "cnn",
+    "the convolutional network of McMahan et al. 2017",
+    Some(DIGITS),
+    |input, _, params| Ok(Box::new(model(input, params)?)),
+);
 
 /// Two 5x5 convolutions of 32 and 64 filters without padding, each with a 2x2 max-pool, then 512 and the classes:
 /// 582,026 parameters on 28x28 images.

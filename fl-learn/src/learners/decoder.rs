@@ -115,9 +115,10 @@ impl Decoder {
             .map(|at| Block::new(&shape, at, tensors))
             .collect::<Result<_>>()?;
         let norm = Norm::new(&shape, shape.style.name("transformer.ln_f", "model.norm"), tensors)?;
-        let output = match shape.tied {
-            true => embedding.clone(),
-            false => tensors.tensor("lm_head.weight", &table, init)?,
+        let output = if shape.tied {
+            embedding.clone()
+        } else {
+            tensors.tensor("lm_head.weight", &table, init)?
         };
         Ok(Self {
             shape,
@@ -229,9 +230,10 @@ impl Block {
         let narrow = shape.key_heads * shape.head;
         let units = shape.feed_forward;
         // What is added to the residual stream starts smaller in the style of GPT-2, as there are 2 such layers a block.
-        let residual = match gpt2 {
-            true => DEVIATION / (2.0 * shape.layers as f64).sqrt(),
-            false => DEVIATION,
+        let residual = if gpt2 {
+            DEVIATION / (2.0 * shape.layers as f64).sqrt()
+        } else {
+            DEVIATION
         };
         let layer = |inputs, outputs, bias, deviation| LayerShape {
             inputs,

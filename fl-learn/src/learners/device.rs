@@ -6,7 +6,6 @@ use fl_proto::caught;
 
 use crate::ops;
 
-/// Opens the device. `Auto` logs why it falls back to the CPU.
 pub(super) fn open(device: DeviceChoice) -> anyhow::Result<Device> {
     match device {
         DeviceChoice::Cpu => Ok(Device::Cpu),
@@ -33,16 +32,15 @@ fn cuda(at: usize) -> Result<Device, String> {
 /// What `open` returns, or a one-line reason. A library of CUDA that is opened at run time and lacks a function is a panic in
 /// candle, and must not end the client; candle's errors end with a backtrace where the system asks for backtraces.
 fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T>) -> Result<T, String> {
-    let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
     // The text of an error comes from the library too.
-    caught(|| open().map_err(|error| first(error.to_string()))).unwrap_or_else(Err)
+    let opened = caught(|| open().map_err(|error| error.to_string())).unwrap_or_else(Err);
+    opened.map_err(|text| text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// The device that would be used, and why it is not a GPU if this program could use one.
 pub(crate) fn found(device: DeviceChoice) -> anyhow::Result<(&'static str, Option<String>)> {
-    let gpu = |at| cuda(at).err();
     match device {
-        DeviceChoice::Auto if candle_core::utils::cuda_is_available() => Ok(match gpu(0) {
+        DeviceChoice::Auto if candle_core::utils::cuda_is_available() => Ok(match cuda(0).err() {
             None => ("GPU", None),
             Some(why) => ("CPU", Some(why)),
         }),

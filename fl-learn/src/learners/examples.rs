@@ -154,9 +154,12 @@ impl Sums {
         let weight = self.targets as f64;
         let loss = self.loss / weight;
         let mut metrics = Metrics::new();
-        let mut add = |name: &str, value: f64| match value.is_finite() {
-            true => metrics.add(name, Metric { value, weight }),
-            false => Ok(()),
+        let mut add = |name: &str, value: f64| {
+            if value.is_finite() {
+                metrics.add(name, Metric { value, weight })
+            } else {
+                Ok(())
+            }
         };
         match target {
             Target::Class => {}

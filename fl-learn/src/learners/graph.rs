@@ -112,22 +112,17 @@ impl GraphModel for Graph {
         seed: u64,
     ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
         let before = copies(buffers)?;
-        let step = || {
-            let out = self.predict(&batch.x, Some(seed))?;
+        let stepped = self.predict(&batch.x, Some(seed)).and_then(|out| {
             let top = Var::from_tensor(&out.detach().contiguous()?)?;
             let mut tape = Tape::training(std::slice::from_ref(&top), seed);
             let loss = batch.loss(&mut tape, top.as_tensor())?;
             let slope = tape.backward(&loss, std::slice::from_ref(&top))?;
             let mut found = (out * &slope[0])?.sum_all()?.backward()?;
             let grads = vars.iter().map(|var| found.remove(var.as_tensor()));
-            Ok((
-                loss,
-                grads
-                    .map(|grad| grad.map(|grad| grad.contiguous()).transpose())
-                    .collect::<Result<_>>()?,
-            ))
-        };
-        step().inspect_err(|_| {
+            let grads = grads.map(|grad| grad.map(|grad| grad.contiguous()).transpose());
+            Ok((loss, grads.collect::<Result<_>>()?))
+        });
+        stepped.inspect_err(|_| {
             // The error of the step is the one to report.
             let _ = set(buffers, &before);
         })
@@ -168,11 +163,11 @@ fn values(x: &Tensor) -> Result<Vec<f32>> {
     x.flatten_all()?.to_vec1()
 }
 
-fn copies(vars: &[Var]) -> Result<Vec<Tensor>> {
+pub(super) fn copies(vars: &[Var]) -> Result<Vec<Tensor>> {
     vars.iter().map(|var| var.as_detached_tensor().copy()).collect()
 }
 
-fn set(vars: &[Var], values: &[Tensor]) -> Result<()> {
+pub(super) fn set(vars: &[Var], values: &[Tensor]) -> Result<()> {
     vars.iter().zip(values).try_for_each(|(var, value)| var.set(value))
 }
 

@@ -1,23 +1,19 @@
 //! `har`: a small one-dimensional convolutional network for windows of sensor signals.
 
-use std::borrow::Cow;
-
 use candle_core::Result;
 use candle_nn::VarBuilder;
 
-use super::info::{LearnerInfo, Make};
+use super::info::LearnerInfo;
 use super::layers::{Conv, FeedForward, left};
-use super::settings::{self, NoSettings};
+use super::settings::NoSettings;
 use crate::data::Input;
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("har"),
-    about: "one-dimensional convolutions over sensor signals",
-    input: Some(Input::of_classes([6, 1, 128], 12)),
-    check: settings::check::<NoSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<NoSettings>(
+    "har",
+    "one-dimensional convolutions over sensor signals",
+    Some(Input::of_classes([6, 1, 128], 12)),
+    |input, _, params| Ok(Box::new(model(input, params)?)),
+);
 
 /// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,740
 /// parameters on windows of 6 channels and 128 samples with 12 activities.

@@ -10,7 +10,7 @@ use toml::Table;
 
 use super::examples::ModelBatch;
 use super::model::{BoxedModel, Model};
-use super::settings::{CheckResult, GivenSettings};
+use super::settings::{self, CheckResult, GivenSettings, Settings};
 use crate::data::Input;
 
 /// A row of [`LEARNERS`](super::LEARNERS).
@@ -27,6 +27,25 @@ pub struct LearnerInfo {
     /// Settings that name a file or folder.
     pub(super) paths: &'static [&'static str],
     pub(super) make: Make,
+}
+
+impl LearnerInfo {
+    /// A built-in learner without paths among its settings.
+    pub(super) const fn on_tape<S: Settings>(
+        name: &'static str,
+        about: &'static str,
+        input: Option<Input>,
+        make: fn(Input, &Table, &VarBuilder<'_>) -> Result<BoxedModel>,
+    ) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            about,
+            input,
+            check: settings::check::<S>,
+            paths: &[],
+            make: Make::OnTape(make),
+        }
+    }
 }
 
 /// How a model is made. Fails if the model does not suit the input.

@@ -127,7 +127,9 @@ mod tests {
         );
         let found = golden.map(|(name, _)| {
             let info = find(name).unwrap();
-            let (_, weights) = info.initial_weights_for(info.input.unwrap(), 42).unwrap();
+            let (_, weights) = info
+                .initial_weights_with(&toml::Table::new(), info.input.unwrap(), 42)
+                .unwrap();
             (name, Digest::of_f32(&weights).to_string())
         });
         assert_eq!(found.each_ref().map(|(name, digest)| (*name, digest.as_str())), golden);

@@ -1,23 +1,17 @@
 //! `lenet`: LeNet-5 (LeCun et al. 1998) with relu and max-pooling.
 
-use std::borrow::Cow;
-
 use candle_core::Result;
 use candle_nn::VarBuilder;
 
-use super::info::{DIGITS, LearnerInfo, Make};
+use super::info::{DIGITS, LearnerInfo};
 use super::layers::{Conv, FeedForward, left};
-use super::settings::{self, NoSettings};
+use super::settings::NoSettings;
 use crate::data::Input;
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("lenet"),
-    about: "LeNet-5",
-    input: Some(DIGITS),
-    check: settings::check::<NoSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, _, params| Ok(Box::new(model(input, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo =
+    LearnerInfo::on_tape::<NoSettings>("lenet", "LeNet-5", Some(DIGITS), |input, _, params| {
+        Ok(Box::new(model(input, params)?))
+    });
 
 /// Two 5x5 convolutions of 6 and 16 filters, each with a 2x2 max-pool, then 120, 84 and the classes. Images below
 /// 32x32 are padded by 2, as in the paper: 61,706 parameters on 28x28 images.

@@ -282,9 +282,6 @@ impl Tensors for BaseAndAdapters<'_> {
 }
 
 /// `adapter_config.json` of PEFT for an adapter with these settings.
-///
-/// # Errors
-/// If the model's folder cannot be read.
 pub(super) fn peft_config(settings: &toml::Table) -> anyhow::Result<serde_json::Value> {
     let settings: LoraSettings = settings::read(settings).map_err(anyhow::Error::msg)?;
     let style = hugging_face::shape(&settings.model, 1)?.style;

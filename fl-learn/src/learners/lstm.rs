@@ -1,27 +1,23 @@
 //! `lstm`: a language model of recurrent layers, with the tensor names of PyTorch's word language model.
 
-use std::borrow::Cow;
-
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use candle_nn::init::ZERO;
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, Make, TEXT};
+use super::info::{LearnerInfo, TEXT};
 use super::init::{fan_in, uniform};
 use super::model::Model;
 use super::settings::{self, CheckResult, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::{self, LstmWeights, Tape};
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("lstm"),
-    about: "two recurrent layers of 200 on texts",
-    input: Some(TEXT),
-    check: settings::check::<LstmSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<LstmSettings>(
+    "lstm",
+    "two recurrent layers of 200 on texts",
+    Some(TEXT),
+    |input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?)),
+);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -102,9 +98,10 @@ impl Lstm {
                 tensor("bias_hh", &[4 * hidden])?,
             ]);
         }
-        let weight = match settings.tied {
-            true => embedding.clone(),
-            false => p.get_with_hints((vocabulary, hidden), "decoder.weight", near_zero)?,
+        let weight = if settings.tied {
+            embedding.clone()
+        } else {
+            p.get_with_hints((vocabulary, hidden), "decoder.weight", near_zero)?
         };
         Ok(Self {
             embedding,

@@ -1,24 +1,20 @@
 //! `mlp`: hidden layers with relu, on any input but texts.
 
-use std::borrow::Cow;
-
 use candle_core::{Result, bail};
 use candle_nn::VarBuilder;
 use serde::Deserialize;
 
-use super::info::{DIGITS, LearnerInfo, Make};
+use super::info::{DIGITS, LearnerInfo};
 use super::layers::FeedForward;
 use super::settings::{self, CheckResult, Settings, within};
 use crate::data::{Input, Target};
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("mlp"),
-    about: "hidden layers, by default one of 200",
-    input: Some(DIGITS),
-    check: settings::check::<MlpSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| Ok(Box::new(model(input, &settings::of(table)?, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<MlpSettings>(
+    "mlp",
+    "hidden layers, by default one of 200",
+    Some(DIGITS),
+    |input, table, params| Ok(Box::new(model(input, &settings::of(table)?, params)?)),
+);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]

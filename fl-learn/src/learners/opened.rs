@@ -29,7 +29,6 @@ pub(super) struct Recipe {
 }
 
 impl Source {
-    /// Makes the model of `learner` for the first time, with its tensors in `params`.
     pub(super) fn new(learner: &LearnerInfo, settings: &Table, input: Input, params: &Params) -> anyhow::Result<Self> {
         match &learner.make {
             Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
@@ -111,7 +110,6 @@ impl OpenModel<'_> {
         Ok((loss, grads.into_iter().map(Some).collect()))
     }
 
-    /// The statistics of a batch that running ones are averages of.
     pub(super) fn measured(&self, x: &Tensor, buffers: &[Var]) -> Result<Vec<(Var, Tensor)>> {
         match self {
             Self::Kept(model) => {

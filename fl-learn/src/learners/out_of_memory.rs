@@ -26,7 +26,6 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// At most `most` examples at once, and at least one.
     pub(super) fn new(most: usize, what: &'static str) -> Self {
         Self {
             most: most.max(1),

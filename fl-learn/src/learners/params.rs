@@ -32,7 +32,6 @@ struct Param {
     init: Init,
 }
 
-/// The tensors of a finished model, in the order of its layout.
 #[derive(Debug)]
 pub(super) struct ModelTensors {
     pub(super) layout: Arc<Layout>,
@@ -89,14 +88,11 @@ impl Params {
 
     pub(super) fn finish(&self) -> anyhow::Result<ModelTensors> {
         let state = self.state();
-        let layout = Layout::of(
-            state
-                .tensors
-                .iter()
-                .map(|(name, param)| TensorSpec::new(name, param.var.dims(), Dtype::F32, param.role)),
-        )?;
-        let of = |name: &str| state.tensors.get(name);
-        let params: Vec<&Param> = layout.tensors().iter().filter_map(|tensor| of(&tensor.name)).collect();
+        let tensors = state.tensors.iter();
+        let layout =
+            Layout::of(tensors.map(|(name, param)| TensorSpec::new(name, param.var.dims(), Dtype::F32, param.role)))?;
+        let tensors = layout.tensors().iter();
+        let params: Vec<&Param> = tensors.filter_map(|tensor| state.tensors.get(&tensor.name)).collect();
         let (vars, inits) = params.iter().map(|param| (param.var.clone(), param.init)).unzip();
         let trained = params.iter().filter(|param| param.role == Role::Trained).count();
         Ok(ModelTensors {
@@ -143,9 +139,10 @@ impl State {
         }
         match self.tensors.get(name) {
             Some(param) if param.var.dims() == dims => {
-                return Ok(match self.is_tracked {
-                    true => param.var.as_tensor().clone(),
-                    false => param.var.as_detached_tensor(),
+                return Ok(if self.is_tracked {
+                    param.var.as_tensor().clone()
+                } else {
+                    param.var.as_detached_tensor()
                 });
             }
             Some(param) => bail!(

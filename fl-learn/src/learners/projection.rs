@@ -48,9 +48,10 @@ impl Projection {
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let weight = self.weight_for(tape, x)?;
         let bias = self.bias.as_ref();
-        let y = match self.inputs_first {
-            true => ops::linear_inputs_first(tape, x, &weight, bias)?,
-            false => ops::linear(tape, x, &weight, bias, false)?,
+        let y = if self.inputs_first {
+            ops::linear_inputs_first(tape, x, &weight, bias)?
+        } else {
+            ops::linear(tape, x, &weight, bias, false)?
         };
         let Some(adapter) = &self.adapter else { return Ok(y) };
         let x = ops::dropout(tape, x, adapter.dropout)?;
@@ -71,9 +72,10 @@ impl Projection {
 
     /// Frozen weights may be of a smaller type than the operands of products; a GPU converts them by itself.
     fn weight_for(&self, tape: &Tape, x: &Tensor) -> Result<Cow<'_, Tensor>> {
-        Ok(match self.weight.dtype() == DType::F32 || !tape.is_native(x) {
-            true => Cow::Borrowed(&self.weight),
-            false => Cow::Owned(ops::to_dtype(&self.weight, DType::F32)?),
+        Ok(if self.weight.dtype() == DType::F32 || !tape.is_native(x) {
+            Cow::Borrowed(&self.weight)
+        } else {
+            Cow::Owned(ops::to_dtype(&self.weight, DType::F32)?)
         })
     }
 }

@@ -3,14 +3,12 @@
 //! Group norm by default: batch norm's statistics differ from client to client, and accuracy falls on non-IID data (Hsieh
 //! et al. 2020). Batch norm's running statistics are buffers.
 
-use std::borrow::Cow;
-
 use candle_core::{Result, Tensor, Var, bail};
 use candle_nn::VarBuilder;
 use candle_nn::init::{ONE, ZERO};
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, Make};
+use super::info::LearnerInfo;
 use super::init::normal;
 use super::layers::Linear;
 use super::model::{BoxedModel, Model};
@@ -21,32 +19,26 @@ use crate::ops::{self, Running, Tape};
 /// 32x32 images of ten classes, as in CIFAR-10.
 const COLOR: Input = Input::of_classes([3, 32, 32], 10);
 
-pub(super) const RESNET8: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("resnet8"),
-    about: "three residual blocks of 16, 32 and 64 channels",
-    input: Some(COLOR),
-    check: settings::check::<ResNetSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET8)),
-};
+pub(super) const RESNET8: LearnerInfo = LearnerInfo::on_tape::<ResNetSettings>(
+    "resnet8",
+    "three residual blocks of 16, 32 and 64 channels",
+    Some(COLOR),
+    |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET8),
+);
 
-pub(super) const RESNET18: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("resnet18"),
-    about: "the residual network of 18 layers",
-    input: Some(COLOR),
-    check: settings::check::<ResNetSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET18)),
-};
+pub(super) const RESNET18: LearnerInfo = LearnerInfo::on_tape::<ResNetSettings>(
+    "resnet18",
+    "the residual network of 18 layers",
+    Some(COLOR),
+    |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET18),
+);
 
-pub(super) const RESNET50: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("resnet50"),
-    about: "the residual network of 50 layers, with bottlenecks",
-    input: Some(COLOR),
-    check: settings::check::<ResNetSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET50)),
-};
+pub(super) const RESNET50: LearnerInfo = LearnerInfo::on_tape::<ResNetSettings>(
+    "resnet50",
+    "the residual network of 50 layers, with bottlenecks",
+    Some(COLOR),
+    |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET50),
+);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -13,7 +13,6 @@ use fl_compress::{Digest, Layout, Role, TensorSpec};
 use super::init;
 use super::params::ModelTensors;
 
-/// The tensors of a model, divided as a run asks.
 #[derive(Debug)]
 pub(super) struct TensorDivision {
     /// The tensors that travel.
@@ -118,18 +117,15 @@ impl TensorDivision {
         Ok(divided)
     }
 
-    /// Local tensors that training changes by a gradient: names and variables.
     pub(super) fn trained_here(&self) -> impl Iterator<Item = (&str, &Var)> {
         let here = self.aside.iter().filter(|aside| aside.is_trained);
         here.map(|aside| (aside.spec.name.as_str(), &aside.var))
     }
 
-    /// Sets the tensors that stay to what a training begins with.
     pub(super) fn reset(&self) -> candle_core::Result<()> {
         self.aside.iter().try_for_each(|aside| aside.var.set(&aside.value))
     }
 
-    /// Keeps the local tensors as a training has left them, and stores them.
     pub(super) fn keep(&mut self) -> anyhow::Result<()> {
         let local = self.aside.iter_mut().filter(|aside| aside.spec.role == Role::Local);
         for aside in local {
@@ -234,13 +230,10 @@ pub(super) fn frozen_values(
         ..spec.clone()
     });
     let layout = Layout::of(plain)?;
-    let read = || -> anyhow::Result<Vec<f32>> {
-        let bytes = std::fs::read(path)?;
-        let mut values = vec![0.0; layout.len()];
-        TensorFile::parse(&bytes)?.values(&layout, &mut values)?;
-        Ok(values)
-    };
-    let all = read().with_context(|| path.display().to_string())?;
+    let mut all = vec![0.0; layout.len()];
+    let read = std::fs::read(path).map_err(anyhow::Error::from);
+    read.and_then(|bytes| Ok(TensorFile::parse(&bytes)?.values(&layout, &mut all)?))
+        .with_context(|| path.display().to_string())?;
     Ok(frozen
         .iter()
         .map(|spec| {

@@ -38,18 +38,16 @@ impl<'a> GivenSettings<'a> {
     }
 
     /// Succeeds if every setting was read.
-    ///
-    /// # Errors
-    /// Which one was not, and which ones there are.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         let read = self.read.into_inner();
         let Some(unread) = self.table.keys().find(|key| !read.contains(*key)) else {
             return Ok(());
         };
         let known: Vec<String> = read.into_iter().collect();
-        match known.is_empty() {
-            true => anyhow::bail!("there is no setting `{unread}`; the learner has none"),
-            false => anyhow::bail!("there is no setting `{unread}`; the settings are {}", known.join(", ")),
+        if known.is_empty() {
+            anyhow::bail!("there is no setting `{unread}`; the learner has none")
+        } else {
+            anyhow::bail!("there is no setting `{unread}`; the settings are {}", known.join(", "))
         }
     }
 }
@@ -88,15 +86,17 @@ pub(super) fn check<T: Settings>(table: &Table) -> CheckResult {
 }
 
 pub(super) fn within(key: &str, value: usize, low: usize, high: usize) -> CheckResult {
-    match (low..=high).contains(&value) {
-        true => Ok(()),
-        false => Err(format!("`{key}` is {value}, but must be from {low} to {high}")),
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("`{key}` is {value}, but must be from {low} to {high}"))
     }
 }
 
 pub(super) fn probability(key: &str, probability: f32) -> CheckResult {
-    match (0.0..1.0).contains(&probability) {
-        true => Ok(()),
-        false => Err(format!("`{key}` is {probability}, but must be at least 0 and below 1")),
+    if (0.0..1.0).contains(&probability) {
+        Ok(())
+    } else {
+        Err(format!("`{key}` is {probability}, but must be at least 0 and below 1"))
     }
 }

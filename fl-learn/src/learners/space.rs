@@ -13,8 +13,7 @@ use super::local_steps::{self, Gradients};
 use super::roles::frozen_values;
 use super::trained::TrainedModel;
 use crate::ops;
-use fl_client::ClassNames;
-use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+use fl_client::{ClassNames, EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 
 /// A built-in learner that also trains in spaces.
 #[derive(Debug)]
@@ -187,7 +186,6 @@ impl Bound {
     }
 }
 
-/// The values of one tensor of z that a round trains.
 struct Part<'a> {
     tensor: &'a fl_compress::Tensor,
     values: Range<usize>,
@@ -197,9 +195,10 @@ impl Part<'_> {
     /// These values of `all`, in the tensor's shape if they are all of it. z is small: it stays on the CPU, where P is.
     fn of(&self, all: &[f32]) -> candle_core::Result<Tensor> {
         let values = &all[self.values.clone()];
-        match values.len() == self.tensor.len {
-            true => Tensor::from_slice(values, self.tensor.shape.as_slice(), &Device::Cpu),
-            false => Tensor::from_slice(values, values.len(), &Device::Cpu),
+        if values.len() == self.tensor.len {
+            Tensor::from_slice(values, self.tensor.shape.as_slice(), &Device::Cpu)
+        } else {
+            Tensor::from_slice(values, values.len(), &Device::Cpu)
         }
     }
 }

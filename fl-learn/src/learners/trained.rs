@@ -9,23 +9,19 @@ use fl_compress::Layout;
 use fl_proto::{Precision, StatePolicy};
 use toml::Table;
 
-use super::derivatives;
-use super::device;
 use super::examples::{self, ModelBatch};
-use super::graph;
 use super::info::LearnerInfo;
-use super::init;
 use super::local_steps::{self, Gradients};
 use super::opened::{OpenModel, Source};
 use super::out_of_memory::Pieces;
 use super::params::{self, ModelTensors, Params};
 use super::roles::TensorDivision;
+use super::{derivatives, device, graph, init};
 use crate::data::{ClientData, Examples, Input};
 use crate::ops::{self, release_gpu, shapes_once, with_values};
-use fl_client::ClassNames;
-use fl_client::DeviceChoice;
-use fl_client::release_buffers;
-use fl_client::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+use fl_client::{
+    ClassNames, DeviceChoice, EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors, release_buffers,
+};
 
 /// Running statistics are measured on so many batches of so many examples, at most.
 const STATISTICS_BATCHES: usize = 16;
@@ -52,7 +48,7 @@ impl TrainedModel {
     /// The model of `learner`, shaped by `data`, with weights zero.
     ///
     /// # Errors
-    /// As [`LearnerInfo::build`].
+    /// If the model does not suit the data's shape, there is nothing to train on, or the device cannot be used.
     pub fn new(
         learner: &LearnerInfo,
         settings: &Table,
@@ -83,7 +79,6 @@ impl TrainedModel {
         })
     }
 
-    /// The same learner, which stores local tensors in the client's folder `state`.
     #[must_use]
     pub(crate) fn storing_in(self, state: Option<&Path>) -> Self {
         Self {
@@ -140,7 +135,6 @@ impl TrainedModel {
         &self.data.train
     }
 
-    /// The trained tensors, in the order of the layout; changing them changes the model.
     pub(super) fn trained_vars(&self) -> &[Var] {
         &self.divided.vars[..self.divided.trained]
     }
@@ -312,8 +306,9 @@ impl Learner for TrainedModel {
         let precision = ops::precision(self.device(), plan.training.precision)?;
         let opened = self.open()?;
         self.expect_whole_batches(plan, &opened)?;
-        let gradients = |positions: &[u32], seed| self.gradients(&opened, &vars, positions, seed, precision);
-        let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
+        let fit = local_steps::train(plan, &names, &vars, &self.data.train, |positions, seed| {
+            self.gradients(&opened, &vars, positions, seed, precision)
+        });
         let released = self.release();
         let mut fit = fit?;
         released?;
@@ -375,21 +370,13 @@ impl Learner for TrainedModel {
         let positions: Vec<u32> = (0..count).collect();
         let gradients = || self.gradients(&opened, self.trained_vars(), &positions, seed, Precision::F32);
         let buffers = &self.divided.buffers;
-        let before = buffers
-            .iter()
-            .map(|var| var.as_detached_tensor().copy())
-            .collect::<Result<Vec<_>>>()?;
+        let before = graph::copies(buffers)?;
         let claimed = gradients()?.grads;
-        let loss = || {
-            gradients()
-                .map(|found| found.loss)
-                .map_err(|error| candle_core::Error::msg(format!("{error:#}")))
-        };
-        let wrong = derivatives::wrong(self.trained_vars(), &claimed, loss);
-        buffers
-            .iter()
-            .zip(&before)
-            .try_for_each(|(var, value)| var.set(value))?;
+        let wrong = derivatives::wrong(self.trained_vars(), &claimed, || match gradients() {
+            Ok(found) => Ok(found.loss),
+            Err(error) => Err(candle_core::Error::msg(format!("{error:#}"))),
+        });
+        graph::set(buffers, &before)?;
         let wrong = wrong?.into_iter().map(|(at, ratio)| {
             let name = &self.divided.layout.tensors()[at].name;
             format!(

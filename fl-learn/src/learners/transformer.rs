@@ -1,26 +1,22 @@
 //! `transformer`: a decoder of causal attention, in the style of GPT-2 or of Llama, with the tensor names of Hugging Face.
 
-use std::borrow::Cow;
-
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use serde::Deserialize;
 
 use super::decoder::{Decoder, Shape, Style};
-use super::info::{LearnerInfo, Make, TEXT};
+use super::info::{LearnerInfo, TEXT};
 use super::model::Model;
 use super::settings::{self, CheckResult, Settings, probability, within};
 use crate::data::{Input, Target};
 use crate::ops::Tape;
 
-pub(super) const LEARNER: LearnerInfo = LearnerInfo {
-    name: Cow::Borrowed("transformer"),
-    about: "four layers of causal attention of width 128 on texts",
-    input: Some(TEXT),
-    check: settings::check::<TransformerSettings>,
-    paths: &[],
-    make: Make::OnTape(|input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?))),
-};
+pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<TransformerSettings>(
+    "transformer",
+    "four layers of causal attention of width 128 on texts",
+    Some(TEXT),
+    |input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?)),
+);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -184,9 +184,10 @@ fn scaled(raw: &Raw, dim: usize) -> Result<Vec<f64>, String> {
     let plain = frequencies(dim, theta);
     let positive = |key: &str, value: Option<f64>| {
         let value = need(key, value)?;
-        match value > 0.0 && value.is_finite() {
-            true => Ok(value),
-            false => Err(format!("`{key}` is {value}, but must be above 0")),
+        if value > 0.0 && value.is_finite() {
+            Ok(value)
+        } else {
+            Err(format!("`{key}` is {value}, but must be above 0"))
         }
     };
     match kind {

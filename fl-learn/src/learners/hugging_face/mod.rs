@@ -10,10 +10,6 @@ use weights::read_text;
 
 use super::decoder::Shape;
 
-/// The shape of the model in `folder` for texts of `tokens` tokens.
-///
-/// # Errors
-/// If `config.json` is missing or describes no model that is supported; the error names file and key.
 pub(super) fn shape(folder: &Path, tokens: usize) -> anyhow::Result<Shape> {
     let path = folder.join("config.json");
     let text = read_text(&path, config::MAX_BYTES)?;

@@ -11,7 +11,6 @@ use serde::Deserialize;
 const MAX_INDEX: u64 = 16 << 20;
 const MAX_PARTS: usize = 1_000;
 
-/// The text of a file of at most `limit` bytes.
 pub(super) fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
     let file = fl_proto::open_regular(File::options().read(true), path);
     let text = file.and_then(|file| fl_compress::text::read(file, limit));
@@ -33,9 +32,6 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Opens the files and reads their headers.
-    ///
-    /// # Errors
-    /// If a file is missing, or not a safetensors file; the error names it.
     pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
         let whole = folder.join("model.safetensors");
         let index = folder.join("model.safetensors.index.json");
@@ -81,9 +77,6 @@ impl Weights {
     }
 
     /// The values of a tensor, which can be taken once. Some files leave the prefix out that the model's code has.
-    ///
-    /// # Errors
-    /// If there is no such tensor of this shape; the error names it.
     pub(crate) fn take(&mut self, name: &str, shape: &[usize]) -> anyhow::Result<Vec<f32>> {
         let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
         let stored = [Some(name), short]

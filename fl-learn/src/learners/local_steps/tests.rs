@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 use candle_core::{DType, Device};
 use fl_proto::OptimizerSpec;
 
-use super::super::{LearnerInfo, find};
+use super::super::{LearnerChoice, LearnerInfo, find};
 use super::*;
 use crate::data::{ClientData, Dataset, Features};
-use fl_client::DeviceChoice;
-use fl_client::{Learner, Progress};
+use fl_client::{DeviceChoice, Learner, Progress};
 
 /// Noise around a value of each class.
 fn data(info: &LearnerInfo, examples: usize) -> ClientData {
@@ -27,7 +26,8 @@ fn data(info: &LearnerInfo, examples: usize) -> ClientData {
 }
 
 fn learner(info: &LearnerInfo, examples: usize) -> (Box<dyn Learner>, Vec<f32>) {
-    let mut learner = info.build(DeviceChoice::Cpu, data(info, examples)).unwrap();
+    let choice: LearnerChoice = info.name.parse().unwrap();
+    let mut learner = choice.build(DeviceChoice::Cpu, data(info, examples)).unwrap();
     let weights = learner.initial(1, &Arc::new(Progress::default())).unwrap();
     learner.load(&weights).unwrap();
     (learner, weights)

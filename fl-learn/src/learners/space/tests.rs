@@ -1,9 +1,8 @@
 use std::path::PathBuf;
 
-use fl_compress::{Basis, SpaceSpec};
+use fl_compress::{Basis, Digest, SpaceSpec};
 use fl_proto::{Length, Training};
 
-use fl_compress::Digest;
 use fl_compress::weights::BasePlan;
 
 use super::super::LearnerChoice;

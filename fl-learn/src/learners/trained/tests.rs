@@ -22,7 +22,9 @@ fn learner(name: &str) -> (TrainedModel, Vec<f32>) {
     };
     let mut learner = TrainedModel::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
     let info = find(name).unwrap();
-    let (layout, weights) = info.initial_weights_for(info.input.unwrap(), 1).unwrap();
+    let (layout, weights) = info
+        .initial_weights_with(&Table::new(), info.input.unwrap(), 1)
+        .unwrap();
     assert_eq!(*layout, *learner.layout());
     learner.load(&weights).unwrap();
     (learner, weights)
