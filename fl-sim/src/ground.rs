@@ -238,7 +238,7 @@ pub(crate) fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
     let bytes = std::fs::read(path)?;
     let mut reader = Reader::new(&bytes);
     reader.head(b"FLMD", [1, 0])?;
-    let (version, digest) = (reader.u64("version")?, Digest(reader.array("digest")?));
+    let (version, digest) = reader.value("head")?;
     let values: Vec<f32> = reader.f32s(reader.left() / 4, "values")?.collect();
     Ok((version, digest, Digest::of_f32(&values)))
 }

@@ -32,6 +32,7 @@ pub(super) fn retry(own: &Issued, now: OffsetDateTime) -> Duration {
 /// Asks for a certificate of a new key and writes both beside those in use. A renewal that was interrupted continues with
 /// its key, for which the server has the same answer. On an error, the pair in use is unchanged.
 pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str, own: &Issued) -> Result<(), Error> {
+    let unusable = |error: fl_proto::TlsError| Error::Crashed(format!("renewal: {error}"));
     let key = match pending_key(files) {
         Some(key) => key,
         None => {
@@ -74,10 +75,6 @@ pub(super) async fn renew(rpc: &mut Rpc, files: &IdentityFiles, authority: &str,
     save_next_certificate(files, &certificate_pem(&signed.certificate))
 }
 
-fn unusable(error: fl_proto::TlsError) -> Error {
-    Error::Crashed(format!("renewal: {error}"))
-}
-
 /// Those of `authorities` that are trusted already, or signed by one that is: one that was replaced does not come back.
 fn vouched(authorities: &[Vec<u8>], trusted: &[Vec<u8>]) -> Vec<Vec<u8>> {
     authorities
@@ -94,7 +91,7 @@ pub(super) fn after_rotation(trusted: &str, own: &Issued, server: &str) -> Optio
     let present = issuer_of(server, &trusted).ok()?;
     let rest: Vec<_> = trusted
         .iter()
-        .filter(|der| *der == present || !issuer_of(&certificate_pem(present), std::slice::from_ref(der)).is_ok())
+        .filter(|der| *der == present || issuer_of(&certificate_pem(present), std::slice::from_ref(der)).is_err())
         .cloned()
         .collect();
     (rest.len() < trusted.len() && issuer_of(&own.certificate, &rest).is_ok()).then(|| text(&rest))

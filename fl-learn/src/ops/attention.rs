@@ -299,7 +299,7 @@ fn backward([q, k, v]: [Rows<'_>; 3], shares: &[f32], grad: &[f32], heads: Heads
             let head = at % heads.heads;
             let shared = heads.heads / heads.groups;
             let group = head / shared;
-            let again = head % shared > 0;
+            let again = !head.is_multiple_of(shared);
             let grad = out.head(text, head, heads);
             let own = text * len * narrow + group * dim;
             let seen = View::new(shares, len, len);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use fl_compress::wire::Reader;
 use fl_compress::{Digest, Frame, FrameKind};
 use fl_learn::data::{Builtin, DataSource};
 use fl_server::blobs::Blobs;
@@ -28,8 +29,9 @@ default = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = "rans" 
 /// Version and digest of the model that a client kept at its end; `None` if it had none yet.
 fn kept(state: &Path) -> Option<(u64, Digest)> {
     let bytes = std::fs::read(state.join("runs/predicted/model")).ok()?;
-    let version = u64::from_le_bytes(bytes[6..14].try_into().unwrap());
-    Some((version, Digest(bytes[14..46].try_into().unwrap())))
+    // After magic and version of the format.
+    let mut reader = Reader::new(&bytes[6..]);
+    Some(reader.value("head").unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

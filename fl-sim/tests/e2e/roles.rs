@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
 use fl_compress::weights::{TensorFile, round_to_types};
+use fl_compress::wire::Reader;
 use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
 use fl_sim::federation::{self, Member, Setup};
 use fl_sim::workload::TASK;
@@ -184,9 +185,10 @@ async fn federate(precision: &str, error: f32) {
     // Each client verified the digest of the model that it keeps; the server's is the same.
     for client in 0..CLIENTS {
         let kept = std::fs::read(dir.path().join(format!("clients/client-{client}/runs/roles/model"))).unwrap();
-        let version = u64::from_le_bytes(kept[6..14].try_into().unwrap());
+        // After magic and version of the format.
+        let (version, digest): (u64, Digest) = Reader::new(&kept[6..]).value("head").unwrap();
         if version == ROUNDS {
-            assert_eq!(Digest(kept[14..46].try_into().unwrap()).to_string(), score.model);
+            assert_eq!(digest.to_string(), score.model);
         }
     }
 

@@ -47,9 +47,8 @@ impl Weights {
                 index.display(),
                 names.len()
             );
-            if let Some(name) = names
-                .iter()
-                .find(|name| !(Path::new(name).file_name().is_some_and(|file| file == name.as_str())))
+            let mut every = names.iter();
+            if let Some(name) = every.find(|name| Path::new(name).file_name().is_none_or(|file| file != name.as_str()))
             {
                 bail!("{}: `{name}` is not the name of a file in this folder", index.display());
             }
