@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fl_proto::{ClientId, Meter};
 
-use crate::accounting::client_counters::{ClientCounters, Sent, UploadOutcome};
+use crate::accounting::client_counters::{ClientCounters, DownloadKind, UploadOutcome};
 use crate::accounting::connections::Connections;
 use crate::accounting::hash_chain::HashChain;
 use crate::accounting::ledger::Row;
@@ -55,7 +55,7 @@ impl Books {
                 counters.answered(&());
             }
             let mut upload = UploadAccount::open(&counters, meter, bytes);
-            let download = DownloadAccount::begin(&counters, Sent::Steps);
+            let download = DownloadAccount::begin(&counters, DownloadKind::Steps);
             upload.begin(0);
             let parts = (0..bytes).step_by(PART as usize).map(|at| PART.min(bytes - at));
             for part in parts {

@@ -43,4 +43,4 @@ pub use server::local::LocalRun;
 pub use server::options::{Ending, Enrollment, Identity, Outcome, Serve};
 pub use server::serve::serve;
 pub use storage::{blobs, disk, record, store};
-pub use telemetry::event::{self, Evaluated, Event, RoundSummary, Waiting};
+pub use telemetry::event::{self, Event, ModelEvaluation, RoundSummary, Waiting};

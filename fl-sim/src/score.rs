@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use fl_server::{Evaluated, Event};
+use fl_server::{Event, ModelEvaluation};
 use serde::{Deserialize, Serialize};
 
 use crate::json;
@@ -261,7 +261,7 @@ impl RoundLine {
     }
 
     /// Adds the evaluation of the round's model.
-    pub fn evaluated(&mut self, evaluated: &Evaluated) {
+    pub fn evaluated(&mut self, evaluated: &ModelEvaluation) {
         self.accuracy = evaluated.accuracy;
         self.perplexity = evaluated.perplexity;
         self.test_loss = Some(evaluated.loss);

@@ -16,7 +16,7 @@ pub(crate) struct Round {
 
 /// Models that federated averaging would have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Compared {
+pub(crate) struct BaselineModels {
     /// The newest round that is compared completely.
     pub(crate) through: u64,
     pub(crate) up: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Compared {
 
 /// How a run ended, as far as the baseline depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Done {
+pub(crate) struct RunEnd {
     /// Clients that fetched the last model only to evaluate it.
     pub(crate) evaluated: u64,
     /// Models that are left out while clients are connected: see [`withheld`].
@@ -36,16 +36,14 @@ pub(crate) struct Done {
 ///
 /// Federated averaging sends a model down to every client asked and one up for every update; after the last round, one more
 /// down to every client that evaluates it.
-pub(crate) fn compared(rounds: impl IntoIterator<Item = Round>, done: Option<Done>) -> Compared {
-    let (mut sum, mut newest) = (Compared::default(), None);
-    let add = |sum: &mut Compared, round: &Round| {
-        sum.up = sum.up.saturating_add(round.updates);
-        sum.down = sum.down.saturating_add(round.asked);
-        sum.through = round.round;
-    };
+pub(crate) fn compared(rounds: impl IntoIterator<Item = Round>, done: Option<RunEnd>) -> BaselineModels {
+    let mut sum = BaselineModels::default();
+    let mut newest: Option<Round> = None;
     for round in rounds.into_iter().filter(|round| round.closed) {
         if let Some(before) = newest.replace(round) {
-            add(&mut sum, &before);
+            sum.up = sum.up.saturating_add(before.updates);
+            sum.down = sum.down.saturating_add(before.asked);
+            sum.through = before.round;
         }
     }
     let (Some(done), Some(last)) = (done, newest) else {
@@ -65,8 +63,10 @@ pub(crate) fn compared(rounds: impl IntoIterator<Item = Round>, done: Option<Don
 /// its sockets have carried. A client with the `last` version still closes its connection, which costs less than a model; a
 /// client without it still fetches it.
 pub(crate) fn withheld(connected: impl IntoIterator<Item = Option<u64>>, last: u64) -> u64 {
-    let models = |version: Option<u64>| if version.is_some_and(|held| held >= last) { 1 } else { 2 };
-    connected.into_iter().map(models).sum()
+    let has_last = connected
+        .into_iter()
+        .map(|version| version.is_some_and(|held| held >= last));
+    has_last.map(|has_last| if has_last { 1 } else { 2 }).sum()
 }
 
 #[cfg(test)]
@@ -87,16 +87,16 @@ mod tests {
     #[test]
     fn a_round_is_compared_once_another_has_closed_after_it_and_the_last_once_the_run_is_done() {
         let (one, two) = (round(1, true, 3, 2), round(2, true, 4, 4));
-        let (open, sum) = (round(2, false, 4, 3), |through, up, down| Compared {
+        let (open, sum) = (round(2, false, 4, 3), |through, up, down| BaselineModels {
             through,
             up,
             down,
         });
-        assert_eq!(compared([one], None), Compared::default());
-        assert_eq!(compared([one, open], None), Compared::default());
+        assert_eq!(compared([one], None), BaselineModels::default());
+        assert_eq!(compared([one, open], None), BaselineModels::default());
         assert_eq!(compared([one, two], None), sum(1, 2, 3));
-        assert_eq!(compared([one, two], Some(Done::default())), sum(2, 6, 7));
-        let done = |evaluated, withheld| Some(Done { evaluated, withheld });
+        assert_eq!(compared([one, two], Some(RunEnd::default())), sum(2, 6, 7));
+        let done = |evaluated, withheld| Some(RunEnd { evaluated, withheld });
         assert_eq!(compared([one, two], done(4, 0)), sum(2, 6, 11));
         assert_eq!(compared([one, two], done(4, 4)), sum(1, 6, 7));
         assert_eq!(compared([one, two], done(0, 6)), sum(1, 4, 3));
@@ -141,7 +141,7 @@ mod tests {
             for fetched in 0..=clients {
                 moved += if fetched > 0 { down } else { 0 };
                 let held = (0..clients).map(|n| Some(if n < fetched { rounds } else { rounds - 1 }));
-                let done = Done { evaluated, withheld: withheld(held, rounds) };
+                let done = RunEnd { evaluated, withheld: withheld(held, rounds) };
                 // Those that evaluate the last model have it before the run is done.
                 if !evaluates || fetched == clients {
                     look(moved, &seen, Some(done));
@@ -149,7 +149,7 @@ mod tests {
             }
             for staying in (0..clients).rev() {
                 moved += goodbye;
-                let done = Done { evaluated, withheld: withheld(vec![Some(rounds); staying as usize], rounds) };
+                let done = RunEnd { evaluated, withheld: withheld(vec![Some(rounds); staying as usize], rounds) };
                 look(moved, &seen, Some(done));
             }
             let last = looks.last().copied().unwrap_or_default();

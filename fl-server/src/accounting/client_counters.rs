@@ -49,9 +49,8 @@ pub(crate) enum UploadOutcome {
     Aborted,
 }
 
-/// What a download sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum DownloadKind {
     Steps,
     Snapshot,
     /// The frozen tensors of the model.
@@ -78,17 +77,14 @@ impl ClientCounters {
         add(&self.control_down, bytes);
     }
 
-    /// Counts a received evaluation.
     pub(crate) fn evaluated(&self, message: &impl Message) {
         add(&self.evaluation, PREFIX + message.encoded_len() as u64);
     }
 
-    /// Counts a sent message that is not a frame.
     pub(crate) fn answered(&self, message: &impl Message) {
         add(&self.control_down, PREFIX + message.encoded_len() as u64);
     }
 
-    /// Counts a chunk that was kept.
     pub(super) fn arrived(&self, bytes: u64) {
         add(&self.arrived, bytes);
     }
@@ -101,14 +97,12 @@ impl ClientCounters {
     /// Books the received bytes of the last frame, complete or not; returns their number.
     pub(super) fn settled(&self, fate: UploadOutcome) -> u64 {
         let bytes = self.arrived.swap(0, Ordering::AcqRel);
-        add(
-            match fate {
-                UploadOutcome::Accepted => &self.update,
-                UploadOutcome::Refused => &self.refused,
-                UploadOutcome::Aborted => &self.aborted,
-            },
-            bytes,
-        );
+        let counter = match fate {
+            UploadOutcome::Accepted => &self.update,
+            UploadOutcome::Refused => &self.refused,
+            UploadOutcome::Aborted => &self.aborted,
+        };
+        add(counter, bytes);
         bytes
     }
 
@@ -119,15 +113,13 @@ impl ClientCounters {
     }
 
     /// Counts a sent chunk of a model or of its base.
-    pub(super) fn sent(&self, kind: Sent, bytes: u64) {
-        add(
-            match kind {
-                Sent::Steps => &self.steps,
-                Sent::Snapshot => &self.snapshot,
-                Sent::Base => &self.base,
-            },
-            bytes,
-        );
+    pub(super) fn sent(&self, kind: DownloadKind, bytes: u64) {
+        let counter = match kind {
+            DownloadKind::Steps => &self.steps,
+            DownloadKind::Snapshot => &self.snapshot,
+            DownloadKind::Base => &self.base,
+        };
+        add(counter, bytes);
     }
 
     /// The model of this version was handed to the connection completely.
@@ -182,7 +174,6 @@ impl ClientCounters {
     }
 
     fn counted(&self) -> Flow {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         Flow {
             update: get(&self.update),
             refused: get(&self.refused),
@@ -199,6 +190,10 @@ impl ClientCounters {
             ..Flow::default()
         }
     }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Acquire)
 }
 
 fn add(counter: &AtomicU64, n: u64) {

@@ -12,12 +12,10 @@ use crate::accounting::ledger::Flow;
 #[derive(Debug, Default, Clone)]
 pub(super) struct ConnectionCounters {
     open: Vec<Connection>,
-    /// Bytes of ended connections since the last sample.
     ended: BTreeMap<Option<ClientId>, Flow>,
     /// Length of `open` at which ended connections are moved to `ended`.
     fold_at: usize,
     pub(super) clients: BTreeMap<ClientId, ClientTraffic>,
-    /// Reading of the endpoint's meter at the last sample.
     pub(super) metered: (u64, u64),
 }
 
@@ -36,7 +34,6 @@ struct Connection {
 /// One client's counters and what is booked of them.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ClientTraffic {
-    /// Number of clients before it.
     pub(super) place: usize,
     counters: Arc<ClientCounters>,
     /// Booked bytes of its sockets, up and down.
@@ -114,12 +111,15 @@ impl ConnectionCounters {
 
     /// The connected clients, each with the newest model version that its sockets have carried completely.
     pub(super) fn connected(&self) -> BTreeMap<ClientId, Option<u64>> {
-        let version = |client: &ClientId| {
-            let account = self.clients.get(client)?;
-            account.counters.version().filter(|_| account.ahead.frames_down() == 0)
-        };
         let connected = self.open.iter().filter_map(|open| open.client.clone());
-        connected.map(|client| (client.clone(), version(&client))).collect()
+        connected
+            .map(|client| {
+                let account = self.clients.get(&client);
+                let arrived = account.filter(|account| account.ahead.frames_down() == 0);
+                let version = arrived.and_then(|account| account.counters.version());
+                (client, version)
+            })
+            .collect()
     }
 
     #[cfg(test)]
@@ -128,14 +128,16 @@ impl ConnectionCounters {
     }
 
     pub(super) fn readings(&mut self) -> Vec<Reading> {
-        let read = |connection: &mut Connection| {
-            let gone = connection.is_gone();
-            (reading(&connection.meter), gone)
-        };
-        self.open.iter_mut().map(read).collect()
+        self.open
+            .iter_mut()
+            .map(|connection| {
+                // Before the bytes are read: none may pass after.
+                let gone = connection.is_gone();
+                (reading(&connection.meter), gone)
+            })
+            .collect()
     }
 
-    /// Moves the bytes of ended connections to the sums.
     fn fold(&mut self) {
         let ended = &mut self.ended;
         self.open.retain_mut(|connection| {

@@ -9,9 +9,8 @@ use fl_proto::{ClientId, Meter};
 
 use crate::accounting::client_counters::{ClientCounters, UploadOutcome};
 use crate::accounting::connection_counters::{ConnectionCounters, Reading, add, difference, reading};
-use crate::accounting::sample::{Named, Peek, Sample};
+use crate::accounting::sample::{ClientBytes, Peek, Sample};
 
-/// All connections of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connections {
     total: Arc<Meter>,
@@ -31,7 +30,6 @@ impl Connections {
         &self.total
     }
 
-    /// Adds a connection, before its first byte.
     pub(crate) fn connected(&self, meter: Arc<Meter>) {
         self.lock().open(meter);
     }
@@ -45,14 +43,15 @@ impl Connections {
     pub(crate) const NAMED: usize = 200;
 
     /// Bytes of the clients' sockets, by name: the booked ones and those of `pending`.
-    pub(crate) fn clients(&self, pending: &Sample) -> Vec<Named> {
-        let (mut out, mut others) = (Vec::new(), (0, 0));
+    pub(crate) fn clients(&self, pending: &Sample) -> Vec<ClientBytes> {
+        let mut out = Vec::new();
+        let mut others = (0, 0);
         let counters = self.lock();
         for (client, account) in &counters.clients {
             let pending = pending.flows.get(&Some(client.clone())).copied().unwrap_or_default();
             let socket = add(account.socket, (pending.socket_up, pending.socket_down));
             if account.place < Self::NAMED {
-                out.push(Named {
+                out.push(ClientBytes {
                     client: client.to_string(),
                     socket,
                 });
@@ -61,7 +60,7 @@ impl Connections {
             }
         }
         if counters.clients.len() > Self::NAMED {
-            out.push(Named {
+            out.push(ClientBytes {
                 client: "*".to_owned(),
                 socket: others,
             });
@@ -97,7 +96,6 @@ impl Connections {
         }
     }
 
-    /// Bytes of the endpoint's meter since the last sample.
     pub(crate) fn passed(&self) -> (u64, u64) {
         difference(reading(&self.total), self.lock().metered)
     }
@@ -124,7 +122,7 @@ impl Connections {
     }
 }
 
-/// Most attempts to read the meters while bytes pass.
+// While bytes pass all the time, the readings never agree; the sample then says so.
 const ATTEMPTS: usize = 1000;
 
 #[cfg(test)]
@@ -132,7 +130,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::accounting::client_counters::Sent;
+    use crate::accounting::client_counters::DownloadKind;
     use crate::accounting::connection_counters::FOLD_AT;
 
     fn connected(connections: &Connections) -> Arc<Meter> {
@@ -225,7 +223,7 @@ mod tests {
         let counters = connections.identified(&meter, &"a".parse().unwrap());
         let (a, _b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);
-        counters.sent(Sent::Steps, 1_000);
+        counters.sent(DownloadKind::Steps, 1_000);
         io.write_all(&[0; 300]).await.unwrap();
         let first = connections.sample(UploadOutcome::Refused).flows[&client()];
         assert_eq!((first.steps, first.transport_down, first.socket_down), (300, 0, 300));
@@ -235,7 +233,7 @@ mod tests {
             (second.steps, second.transport_down, second.socket_down),
             (700, 50, 750)
         );
-        counters.sent(Sent::Snapshot, 500);
+        counters.sent(DownloadKind::Snapshot, 500);
         drop(io);
         let last = connections.sample(UploadOutcome::Refused);
         assert!(last.flows.is_empty(), "what was never sent is not booked: {last:?}");
@@ -249,8 +247,8 @@ mod tests {
         let counters = connections.identified(&meter, &"a".parse().unwrap());
         let (a, _b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);
-        counters.sent(Sent::Base, 1_000);
-        counters.sent(Sent::Snapshot, 100);
+        counters.sent(DownloadKind::Base, 1_000);
+        counters.sent(DownloadKind::Snapshot, 100);
         counters.brought(3);
         io.write_all(&[0; 400]).await.unwrap();
         let first = connections.sample(UploadOutcome::Refused).flows[&client()];

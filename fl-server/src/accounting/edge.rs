@@ -4,21 +4,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Both ports of a server.
+use crate::accounting::labels::labels;
+
 #[derive(Debug, Default)]
 pub(crate) struct Edge {
     /// The port of the clients.
     pub(crate) main: Arc<PortCounters>,
-    /// The enrollment port.
     pub(crate) enroll: Arc<PortCounters>,
-    /// Whether the enrollment port is open.
     is_open: AtomicBool,
     enrollments: [AtomicU64; Enrolling::ALL.len()],
     /// Renewals of certificates that were issued, and that were refused.
     renewals: [AtomicU64; 2],
 }
 
-/// One port.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounters {
     accepted: AtomicU64,
@@ -29,148 +27,80 @@ pub(crate) struct PortCounters {
     limited: [AtomicU64; CallLimit::ALL.len()],
 }
 
-/// Why the server closed a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClosedFor {
-    /// All places were taken.
-    Full,
-    /// All places of its address were taken.
-    Address,
-    /// A newer connection took its place.
-    Evicted,
-    /// No file descriptor was left.
-    Files,
-    /// The TLS handshake took too long.
-    HandshakeTimeout,
-    /// The TLS handshake failed.
-    Handshake,
-    /// No certificate, or one of another authority, or an expired one.
-    Certificate,
-    /// The certificate names no client, or an unknown role.
-    Name,
-    /// The client has a newer connection.
-    Newer,
-    /// It made no call.
-    Idle,
-    /// It was open for as long as the port allows.
-    Lifetime,
-}
-
-impl ClosedFor {
-    /// In the order of their declaration.
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Full,
-        Self::Address,
-        Self::Evicted,
-        Self::Files,
-        Self::HandshakeTimeout,
-        Self::Handshake,
-        Self::Certificate,
-        Self::Name,
-        Self::Newer,
-        Self::Idle,
-        Self::Lifetime,
-    ];
-
-    /// The label `reason` of the metric.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Address => "address",
-            Self::Evicted => "evicted",
-            Self::Files => "files",
-            Self::HandshakeTimeout => "handshake_timeout",
-            Self::Handshake => "handshake",
-            Self::Certificate => "certificate",
-            Self::Name => "name",
-            Self::Newer => "newer",
-            Self::Idle => "idle",
-            Self::Lifetime => "lifetime",
-        }
+labels! {
+    /// Why the server closed a connection: the label `reason`.
+    ClosedFor {
+        /// All places were taken.
+        Full = "full",
+        /// All places of its address were taken.
+        Address = "address",
+        /// A newer connection took its place.
+        Evicted = "evicted",
+        /// No file descriptor was left.
+        Files = "files",
+        HandshakeTimeout = "handshake_timeout",
+        Handshake = "handshake",
+        /// No certificate, or one of another authority, or an expired one.
+        Certificate = "certificate",
+        /// The certificate names no client, or an unknown role.
+        Name = "name",
+        /// The client has a newer connection.
+        Newer = "newer",
+        /// It made no call.
+        Idle = "idle",
+        /// It was open for as long as the port allows.
+        Lifetime = "lifetime",
     }
 }
 
-/// A bound on calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallLimit {
-    /// Calls in a second: the call waited.
-    Rate,
-    /// Calls at once: the call was refused.
-    Open,
-}
-
-impl CallLimit {
-    /// In the order of their declaration.
-    pub(crate) const ALL: [Self; 2] = [Self::Rate, Self::Open];
-
-    /// The label `limit` of the metric.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::Open => "open",
-        }
+labels! {
+    /// A bound on calls: the label `limit`.
+    CallLimit {
+        /// Calls in a second: the call waited.
+        Rate = "rate",
+        /// Calls at once: the call was refused.
+        Open = "open",
     }
 }
 
-/// How a request for a certificate ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Enrolling {
-    Issued,
-    /// It waits for the operator.
-    Held,
-    Refused,
-    /// Refused because no token has this secret.
-    WrongSecret,
-}
-
-impl Enrolling {
-    /// In the order of their declaration.
-    pub(crate) const ALL: [Self; 4] = [Self::Issued, Self::Held, Self::Refused, Self::WrongSecret];
-
-    /// The label `outcome` of the metric.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Issued => "issued",
-            Self::Held => "held",
-            Self::Refused => "refused",
-            Self::WrongSecret => "wrong_secret",
-        }
+labels! {
+    /// How a request for a certificate ended: the label `outcome`.
+    Enrolling {
+        Issued = "issued",
+        /// It waits for the operator.
+        Held = "held",
+        Refused = "refused",
+        /// Refused because no token has this secret.
+        WrongSecret = "wrong_secret",
     }
 }
 
 impl Edge {
-    /// Both ports, with the value of their label.
     pub(crate) fn ports(&self) -> [(&'static str, &PortCounters); 2] {
         [("main", &self.main), ("enroll", &self.enroll)]
     }
 
-    /// Counts the end of a request for a certificate.
     pub(crate) fn enrolled(&self, outcome: Enrolling) {
         add(&self.enrollments[outcome as usize]);
     }
 
-    /// Numbers of requests for a certificate.
     pub(crate) fn enrollments(&self) -> impl Iterator<Item = (Enrolling, u64)> {
         Enrolling::ALL.into_iter().zip(self.enrollments.iter().map(get))
     }
 
-    /// Counts the end of a renewal.
     pub(crate) fn renewed(&self, issued: bool) {
         add(&self.renewals[usize::from(!issued)]);
     }
 
-    /// Numbers of renewals by their end.
     pub(crate) fn renewals(&self) -> [(&'static str, u64); 2] {
         let [issued, refused] = &self.renewals;
         [("issued", get(issued)), ("refused", get(refused))]
     }
 
-    /// Notes whether the enrollment port is open.
     pub(crate) fn enrollment_is(&self, open: bool) {
         self.is_open.store(open, Ordering::Relaxed);
     }
 
-    /// Whether the enrollment port is open.
     pub(crate) fn enrollment_is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
@@ -182,17 +112,14 @@ impl PortCounters {
         add(&self.accepted);
     }
 
-    /// Counts a connection that the server closes.
     pub(crate) fn closed(&self, why: ClosedFor) {
         add(&self.closed[why as usize]);
     }
 
-    /// Counts a call.
     pub(crate) fn called(&self) {
         add(&self.calls);
     }
 
-    /// Counts a call that a bound has held up or refused.
     pub(crate) fn limited(&self, by: CallLimit) {
         add(&self.limited[by as usize]);
     }
@@ -208,28 +135,23 @@ impl PortCounters {
         get(&self.accepted)
     }
 
-    /// Connections now, by state.
     pub(crate) fn states(&self) -> [(&'static str, u64); 2] {
         [("handshaking", get(&self.handshaking)), ("open", get(&self.open))]
     }
 
-    /// Connections that the server closed.
     pub(crate) fn closings(&self) -> impl Iterator<Item = (ClosedFor, u64)> {
         ClosedFor::ALL.into_iter().zip(self.closed.iter().map(get))
     }
 
-    /// Calls, all of them.
     pub(crate) fn calls(&self) -> u64 {
         get(&self.calls)
     }
 
-    /// Calls that a bound has held up or refused.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (CallLimit, u64)> {
         CallLimit::ALL.into_iter().zip(self.limited.iter().map(get))
     }
 }
 
-/// A connection in its handshake.
 #[derive(Debug)]
 pub(crate) struct Handshaking(Arc<PortCounters>);
 
@@ -238,7 +160,6 @@ pub(crate) struct Handshaking(Arc<PortCounters>);
 pub(crate) struct Open(Arc<PortCounters>);
 
 impl Handshaking {
-    /// The handshake is complete.
     pub(crate) fn done(self) -> Open {
         add(&self.0.open);
         Open(Arc::clone(&self.0))

@@ -45,7 +45,6 @@ impl HashChain {
         hash(&mut self.rows, &row.to_bytes());
     }
 
-    /// Ends the entry and begins the next.
     pub(crate) fn close(&mut self) -> Digest {
         let mut entry = blake3::Hasher::new();
         entry.update(CONTEXT);
@@ -64,26 +63,25 @@ fn hash(hasher: &mut blake3::Hasher, bytes: &[u8]) {
 }
 
 /// Recomputes the entries of a run from its records and rows. Returns them by round, and the chain after the last.
-///
-/// # Errors
-/// Those of the records and rows.
 pub(crate) fn entries<E>(
     records: impl IntoIterator<Item = Result<Record, E>>,
     rows: impl IntoIterator<Item = Result<Row, E>>,
 ) -> Result<(Vec<(u64, Digest)>, HashChain), E> {
-    let (mut rows, mut entries, mut chain) = (rows.into_iter(), Vec::new(), HashChain::default());
+    let mut rows = rows.into_iter();
     let mut records = records.into_iter();
-    let mut add_rows = |chain: &mut HashChain| -> Result<Option<u64>, E> {
+    let mut entries = Vec::new();
+    let mut chain = HashChain::default();
+    loop {
+        let mut entry = None;
         for row in rows.by_ref() {
             match row? {
-                Row::Entry { round, .. } => return Ok(Some(round)),
+                Row::Entry { round, .. } => {
+                    entry = Some(round);
+                    break;
+                }
                 row => chain.row(&row),
             }
         }
-        Ok(None)
-    };
-    loop {
-        let entry = add_rows(&mut chain)?;
         for record in records.by_ref() {
             let record = record?;
             chain.record(&record);

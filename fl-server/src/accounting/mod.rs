@@ -6,6 +6,7 @@ mod connection_counters;
 pub(crate) mod connections;
 pub(crate) mod edge;
 pub(crate) mod hash_chain;
+pub(crate) mod labels;
 pub mod ledger;
 pub(crate) mod sample;
 pub(crate) mod transfers;

@@ -7,7 +7,6 @@ use fl_proto::ClientId;
 use crate::accounting::connection_counters::sockets;
 use crate::accounting::ledger::{Flow, Row};
 
-/// The bytes since the sample before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// Bytes of each client; without a name, bytes of unauthenticated connections.
@@ -28,7 +27,7 @@ pub(crate) struct Peek {
 
 /// Bytes of a client's sockets since the server started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct ClientBytes {
     /// Its name, or `*` for all clients without a name of their own.
     pub(crate) client: String,
     pub(crate) socket: (u64, u64),
@@ -42,42 +41,35 @@ impl Sample {
 
     /// The alert if they do not.
     pub(crate) fn alert(&self, round: u64) -> Option<String> {
-        let differs = || format!("the ledger of round {round} differs from what the sockets carried: {self:?}");
-        (!self.is_balanced()).then(differs)
+        (!self.is_balanced())
+            .then(|| format!("the ledger of round {round} differs from what the sockets carried: {self:?}"))
     }
 
-    /// Sum over all clients.
     pub(crate) fn total(&self) -> Flow {
         let mut total = Flow::default();
         self.flows.values().for_each(|flow| total.add(flow));
         total
     }
 
-    /// The ledger rows of the sample.
     pub(crate) fn rows(&self, round: u64) -> Vec<Row> {
-        let row = |(client, flow): (&Option<ClientId>, &Flow)| Row::Client {
+        let clients = self.flows.iter().map(|(client, flow)| Row::Client {
             round,
             client: client.clone(),
             flow: *flow,
-        };
+        });
         let (read, written) = self.meter;
-        self.flows
-            .iter()
-            .map(row)
-            .chain([Row::Meter { round, read, written }])
-            .collect()
+        clients.chain([Row::Meter { round, read, written }]).collect()
     }
 }
 
-/// Sums of ledger rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Booked {
+pub(crate) struct RowSums {
     pub(crate) flow: Flow,
     /// Bytes of the endpoint's meter, up and down.
     pub(crate) metered: (u64, u64),
 }
 
-impl Booked {
+impl RowSums {
     pub(crate) fn add(&mut self, row: &Row) {
         match row {
             Row::Client { flow, .. } => self.flow.add(flow),

@@ -6,7 +6,7 @@ use fl_compress::Digest;
 use fl_proto::Meter;
 use tokio::time::Instant;
 
-use crate::accounting::client_counters::{ClientCounters, Sent, UploadOutcome};
+use crate::accounting::client_counters::{ClientCounters, DownloadKind, UploadOutcome};
 
 /// The account of one upload call. Dropping it before the frame is complete books the chunk in flight as `aborted`; the
 /// chunks that were kept stay pending, because the upload may resume.
@@ -21,7 +21,6 @@ pub(crate) struct UploadAccount {
     read_before: u64,
     /// Bytes of this call's chunks.
     received: u64,
-    /// Whether the client was told to send.
     expects: bool,
     /// When the server began to receive chunks, until the frame is complete.
     since: Option<Instant>,
@@ -72,10 +71,10 @@ impl UploadAccount {
     }
 
     /// Books the frame's bytes, of this call and the earlier ones that it resumed.
-    pub(crate) fn finish(self, outcome: UploadOutcome) -> Booked {
+    pub(crate) fn finish(self, outcome: UploadOutcome) -> UploadBooking {
         let bytes = self.counters.settled(outcome);
         let counters = Arc::clone(&self.counters);
-        Booked { counters, bytes }
+        UploadBooking { counters, bytes }
     }
 
     fn stop_clock(&mut self) {
@@ -97,12 +96,12 @@ impl Drop for UploadAccount {
 
 /// The bytes of a frame that [`UploadAccount::finish`] booked.
 #[derive(Debug)]
-pub(crate) struct Booked {
+pub(crate) struct UploadBooking {
     counters: Arc<ClientCounters>,
     bytes: u64,
 }
 
-impl Booked {
+impl UploadBooking {
     /// Books a frame as refused that was booked as accepted.
     pub(crate) fn refuse(self) {
         self.counters.refused_after_all(self.bytes);
@@ -113,12 +112,12 @@ impl Booked {
 #[derive(Debug)]
 pub(crate) struct DownloadAccount {
     counters: Arc<ClientCounters>,
-    kind: Sent,
+    kind: DownloadKind,
     since: Instant,
 }
 
 impl DownloadAccount {
-    pub(crate) fn begin(counters: &Arc<ClientCounters>, kind: Sent) -> Self {
+    pub(crate) fn begin(counters: &Arc<ClientCounters>, kind: DownloadKind) -> Self {
         Self {
             counters: Arc::clone(counters),
             kind,
@@ -127,11 +126,10 @@ impl DownloadAccount {
     }
 
     /// The chunks that follow belong to a frame of this kind.
-    pub(crate) fn sends(&mut self, kind: Sent) {
+    pub(crate) fn sends(&mut self, kind: DownloadKind) {
         self.kind = kind;
     }
 
-    /// A chunk was handed to the connection.
     pub(crate) fn chunk(&self, bytes: u64) {
         self.counters.sent(self.kind, bytes);
     }

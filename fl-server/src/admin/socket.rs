@@ -18,16 +18,16 @@ use crate::coordinator::command::{Attendance, Command};
 use crate::model::stored_frames::ModelFrames;
 use crate::registry::actor::Stopping;
 use crate::registry::ask::{RegistryAnswer, RegistryAsk};
-use crate::reporting::inspect::{self, InspectError, RunStatus, Served};
-use crate::reporting::moment::Moved;
+use crate::reporting::inspect::{self, InspectError, RunStatus, ServedRun};
+use crate::reporting::moment::RunBytes;
 use crate::reporting::report::Report;
-use crate::reporting::what_if::Stored;
+use crate::reporting::what_if::StoredFrames;
 use crate::rpc::context::Service;
 use crate::rpc::enrollment::Listening;
 use crate::rpc::reload::Reloader;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
-use crate::telemetry::paused::Paused;
+use crate::telemetry::paused::PausedClient;
 use crate::telemetry::turned_away::TurnedAway;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub(crate) enum Answer {
     Status(Status),
     Report(Box<Report>),
     Model(ModelFrames),
-    Frames(Box<Stored>),
+    Frames(Box<StoredFrames>),
     Registry(RegistryAnswer),
     /// A token is open. `listen`: where devices enroll, if that is known; `problem`: why they cannot at the moment.
     Opened {
@@ -106,10 +106,10 @@ pub(crate) struct Live {
     pub(crate) listen: String,
     pub(crate) present: Vec<String>,
     /// Those of them that take part in no round for now.
-    pub(crate) paused: Vec<Paused>,
+    pub(crate) paused: Vec<PausedClient>,
     /// The clients that the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<RunBytes>,
     /// The round that takes updates, and the clients it waits for.
     pub(crate) round: Option<OpenRound>,
     /// Clients that cannot take part, the newest first.
@@ -121,7 +121,7 @@ pub(crate) fn path(data: &Path) -> PathBuf {
 }
 
 /// Answers a question from the store. `served`: the run that the server serves, at this moment.
-pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
+pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&ServedRun>) -> Answer {
     let answered = match ask {
         // The server answers this question by itself.
         Ask::Health => return failed("no server serves this store"),
@@ -134,7 +134,7 @@ pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answe
         Ask::Change { run, change, at } => change::change(store, run.as_deref(), change, *at).map(Answer::Changed),
         // Of a running server only; where none runs, the caller answers questions to the registry itself.
         Ask::Reload | Ask::Registry { .. } => return failed("no server runs"),
-        Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
+        Ask::Frames { run } => StoredFrames::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
     answered.unwrap_or_else(|error| Answer::Failed {
         why: error.to_string(),
@@ -284,9 +284,9 @@ async fn stored(sources: &Sources, ask: Ask) -> Answer {
     let service = &sources.service;
     let run = service.plan.name.to_string();
     let moment = service.ask(|reply| Command::Moment { reply }).await.ok();
-    let moved = moment.as_ref().map(|moment| Moved::of(moment, sources.parameters));
+    let moved = moment.as_ref().map(|moment| RunBytes::of(moment, sources.parameters));
     let store = sources.store.clone();
-    let served = moment.map(|moment| Served {
+    let served = moment.map(|moment| ServedRun {
         run: run.clone(),
         moment,
     });

@@ -15,10 +15,10 @@ use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::identity::{Kind, Ownership, advice, ends_soon};
-use crate::reporting::inspect::{RunStatus, Trained};
-use crate::reporting::moment::Moved;
+use crate::reporting::inspect::{RoundTraining, RunStatus};
+use crate::reporting::moment::RunBytes;
 use crate::storage::store::Store;
-use crate::telemetry::event::{Listed, short, time};
+use crate::telemetry::event::{MetricList, short, time};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -175,8 +175,13 @@ fn text(standing: &Standing) -> String {
             "{}: {}; {} of {} rounds closed",
             run.run, run.state, run.closed, run.planned
         );
-        if let Some(Trained { round, loss, metrics }) = &run.training {
-            let _ = writeln!(out, "  round {round} trained: loss {}{}", short(*loss), Listed(metrics));
+        if let Some(RoundTraining { round, loss, metrics }) = &run.training {
+            let _ = writeln!(
+                out,
+                "  round {round} trained: loss {}{}",
+                short(*loss),
+                MetricList(metrics)
+            );
         }
         if let Some(evaluated) = &run.evaluation {
             let _ = writeln!(out, "  model {} evaluated: {evaluated}", evaluated.version);
@@ -197,7 +202,7 @@ fn text(standing: &Standing) -> String {
     out
 }
 
-fn moved_text(moved: &Moved) -> String {
+fn moved_text(moved: &RunBytes) -> String {
     let mut out = format!(
         "moved {} up and {} down",
         size(moved.socket_up),
@@ -226,9 +231,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::telemetry::event::{Evaluated, Missing, OpenRound, Waiting};
-    use crate::telemetry::paused::Paused;
-    use crate::telemetry::turned_away::{Turned, TurnedFor};
+    use crate::telemetry::event::{Missing, ModelEvaluation, OpenRound, Waiting};
+    use crate::telemetry::paused::PausedClient;
+    use crate::telemetry::turned_away::{TurnedAwayList, TurnedFor};
 
     fn standing() -> Standing {
         Standing {
@@ -242,14 +247,14 @@ mod tests {
                     min: 3,
                     enough: false,
                 }),
-                moved: Some(Moved {
+                moved: Some(RunBytes {
                     socket_up: 2_048,
                     socket_down: 4_096,
                     pending_down: 512,
                     ratio: 20.5,
                     through: 3,
                     balanced: true,
-                    ..Moved::default()
+                    ..RunBytes::default()
                 }),
                 round: None,
                 turned_away: Vec::new(),
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_person_reads_whom_an_open_round_waits_for_and_who_was_turned_away() {
-        let mut turned = Turned::default();
+        let mut turned = TurnedAwayList::default();
         for warns in [true, false] {
             let why = "client `carl` is revoked";
             assert_eq!(turned.add("carl", TurnedFor::Revoked, why, 51_000_000), warns);
@@ -309,7 +314,7 @@ mod tests {
             given_up: vec![missing("dora", Some(50_460_000))],
         });
         live.turned_away = turned.list.into();
-        live.paused = vec![Paused {
+        live.paused = vec![PausedClient {
             client: "anna".into(),
             reason: "on battery: BAT0".into(),
             until_ms: None,
@@ -326,12 +331,12 @@ mod tests {
     fn trained() -> Standing {
         let metrics = |name: &str, mean| BTreeMap::from([(name.to_owned(), mean)]);
         let mut standing = standing();
-        standing.runs[0].training = Some(Trained {
+        standing.runs[0].training = Some(RoundTraining {
             round: 3,
             loss: 2.25,
             metrics: metrics("grad/norm", 0.5),
         });
-        standing.runs[0].evaluation = Some(Evaluated {
+        standing.runs[0].evaluation = Some(ModelEvaluation {
             version: 2,
             examples: 60,
             accuracy: None,

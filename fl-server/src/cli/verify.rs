@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
-use crate::reporting::audit::{Audit, Found, audit};
+use crate::reporting::audit::{Audit, Finding, audit};
 use crate::storage::store::Store;
 
 #[derive(Debug, clap::Args)]
@@ -85,11 +85,11 @@ fn unchecked(audit: &Audit) -> String {
     checks.collect::<Vec<_>>().join(", ")
 }
 
-fn found(found: &Found) -> String {
+fn found(found: &Finding) -> String {
     match found {
-        Found::Good => "ok".to_owned(),
-        Found::Bad(why) => format!("DIFFERS: {why}"),
-        Found::Unknown(why) => format!("not checked: {why}"),
+        Finding::Good => "ok".to_owned(),
+        Finding::Bad(why) => format!("DIFFERS: {why}"),
+        Finding::Unknown(why) => format!("not checked: {why}"),
     }
 }
 

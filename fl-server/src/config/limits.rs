@@ -74,8 +74,13 @@ pub struct Part {
     pub weight: f64,
 }
 
+impl Part {
+    fn contribution(&self, norm: f64) -> f64 {
+        self.examples * self.scale * norm
+    }
+}
+
 impl Limits {
-    /// Whether norms affect the weights.
     pub(crate) fn use_norms(&self) -> bool {
         self.share < 1.0
             || [self.norm, self.max_norm, self.discard]
@@ -86,37 +91,36 @@ impl Limits {
     /// The weight of each update of a round; without `norms`, by examples only.
     pub(crate) fn parts(&self, examples: &[u64], norms: Option<&Norms>) -> Vec<Part> {
         let reference = norms.map_or(f64::INFINITY, Norms::limit);
-        let norm = |at: usize| norms.map_or(0.0, |norms| norms.values[at]);
+        let norms = norms.map_or_else(|| vec![0.0; examples.len()], |norms| norms.values.clone());
         // An infinite bound or reference is never exceeded; a product of 0 and infinity cannot occur.
-        let counts: Vec<bool> = (0..examples.len())
-            .map(|at| norm(at) <= self.discard * reference)
-            .collect();
-        let claimed = |at: usize| (examples[at] as f64).min(self.max_examples);
-        let counted = (0..examples.len()).filter(|&at| counts[at]);
-        let most = cap(counted.map(claimed), self.examples, self.share);
-        let mut parts: Vec<Part> = (0..examples.len())
-            .map(|at| Part {
-                examples: if counts[at] { claimed(at).min(most) } else { 0.0 },
+        let counts: Vec<bool> = norms.iter().map(|norm| *norm <= self.discard * reference).collect();
+        let claimed: Vec<f64> = examples.iter().map(|n| (*n as f64).min(self.max_examples)).collect();
+        let counted = claimed.iter().zip(&counts).filter(|(_, counts)| **counts);
+        let most = cap(counted.map(|(claimed, _)| *claimed), self.examples, self.share);
+        let mut parts: Vec<Part> = claimed
+            .iter()
+            .zip(&counts)
+            .map(|(claimed, counts)| Part {
+                examples: if *counts { claimed.min(most) } else { 0.0 },
                 scale: 1.0,
                 weight: 0.0,
             })
             .collect();
         let total: f64 = parts.iter().map(|part| part.examples).sum();
         let longest = self.max_norm.min(self.norm * reference);
-        for (at, part) in parts.iter_mut().enumerate() {
-            if norm(at) > longest {
-                part.scale = longest / norm(at);
+        for (part, norm) in parts.iter_mut().zip(&norms) {
+            if *norm > longest {
+                part.scale = longest / norm;
             }
         }
-        let contribution = |at: usize, part: &Part| part.examples * part.scale * norm(at);
         // Without updates that say next to nothing, such as those of clients whose training changed nothing: they would leave the
         // others no more than a few times their own change.
-        let speaks = |at: usize| norm(at) > 0.0 && norm(at) * self.norm >= reference;
-        let contributions = parts.iter().enumerate().filter(|(at, _)| speaks(*at));
-        let contributions = contributions.map(|(at, part)| contribution(at, part));
+        let speaking = parts.iter().zip(&norms);
+        let speaking = speaking.filter(|(_, norm)| **norm > 0.0 && **norm * self.norm >= reference);
+        let contributions = speaking.map(|(part, norm)| part.contribution(*norm));
         let most = cap(contributions.filter(|value| *value > 0.0), f64::INFINITY, self.share);
-        for (at, part) in parts.iter_mut().enumerate() {
-            let contribution = contribution(at, part);
+        for (part, norm) in parts.iter_mut().zip(&norms) {
+            let contribution = part.contribution(*norm);
             if contribution > most {
                 part.scale *= most / contribution;
             }
@@ -157,11 +161,13 @@ pub(crate) fn evaluation_weights(examples: &[u64]) -> Vec<u64> {
 
 /// Mean loss of trainings or evaluations, each with its examples, as that of a metric. `None` without examples.
 pub(crate) fn mean_loss(reports: impl Iterator<Item = (u64, f64)>) -> Option<f64> {
-    let metric = |(examples, value)| Metric {
-        value,
-        weight: examples as f64,
-    };
-    let counted: Vec<Metric> = reports.filter(|(examples, _)| *examples > 0).map(metric).collect();
+    let counted = reports.filter(|(examples, _)| *examples > 0);
+    let counted: Vec<Metric> = counted
+        .map(|(examples, value)| Metric {
+            value,
+            weight: examples as f64,
+        })
+        .collect();
     (!counted.is_empty()).then(|| mean_metric(&counted))
 }
 

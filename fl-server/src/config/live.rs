@@ -7,7 +7,17 @@ use fl_report::CostsPlan;
 
 use crate::config::server::{ServerConfig, Tuning};
 
-/// The settings that a running server takes over.
+/// Every key of two values of a type, what its change takes, and whether it differs. A key that is in no list does not compile.
+macro_rules! changes {
+    ($type:ident { $one:expr, $other:expr } Restart: $($restart:ident)*; Effect: $($effect:ident)*; but: $($but:ident)?) => {{
+        let $type { $($restart: _,)* $($effect: _,)* $($but: _)? } = $one;
+        vec![
+            $((stringify!($restart), Takes::Restart, $one.$restart != $other.$restart),)*
+            $((stringify!($effect), Takes::Effect, $one.$effect != $other.$effect),)*
+        ]
+    }};
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveSettings {
     /// Some of these take a restart: a running server leaves them as they are.
@@ -15,19 +25,15 @@ pub struct LiveSettings {
     /// Where enrolled devices reach the server: `host:port`, or `:port` for the host at which the device enrolled. Empty: the port
     /// of the listener.
     pub server: String,
-    /// Validity of certificates of clients that are renewed.
     pub lifetime: Duration,
-    /// File of the authorities' certificates.
     pub authority: PathBuf,
     /// The server's certificate and key, if the server renews them.
     pub own: Option<OwnPaths>,
-    /// Prices, for the page of the run.
     pub costs: Option<CostsPlan>,
     /// The token of a page that other machines can reach; `None`: the one that the page was started with.
     pub token: Option<String>,
 }
 
-/// Files of the server's certificate and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPaths {
     pub certificate: PathBuf,
@@ -58,7 +64,6 @@ impl LiveSettings {
 pub(crate) enum Takes {
     /// Nothing more: the running server has taken it over.
     Effect,
-    /// A restart of the server.
     Restart,
 }
 
@@ -75,127 +80,24 @@ impl ServerConfig {
 
     /// Every key of the server but those of [`Tuning`], what its change takes, and whether it differs in `other`.
     fn changes(&self, other: &Self) -> Vec<(&'static str, Takes, bool)> {
-        let Self {
-            listen,
-            address,
-            enroll,
-            certificate_days,
-            admin,
-            admin_token,
-            admin_certificate,
-            admin_key,
-            data,
-            authority,
-            authority_key,
-            certificate,
-            key,
-            revoked,
-            tuning: _,
-            otlp,
-            costs,
-        } = self;
-        use Takes::{Effect, Restart};
-        vec![
-            ("listen", Restart, *listen != other.listen),
-            ("address", Effect, *address != other.address),
-            ("enroll", Restart, *enroll != other.enroll),
-            ("certificate_days", Effect, *certificate_days != other.certificate_days),
-            ("admin", Restart, *admin != other.admin),
-            ("admin_token", Effect, *admin_token != other.admin_token),
-            (
-                "admin_certificate",
-                Effect,
-                *admin_certificate != other.admin_certificate,
-            ),
-            ("admin_key", Effect, *admin_key != other.admin_key),
-            ("data", Restart, *data != other.data),
-            ("authority", Effect, *authority != other.authority),
-            ("certificate", Effect, *certificate != other.certificate),
-            ("key", Effect, *key != other.key),
-            ("authority_key", Restart, *authority_key != other.authority_key),
-            ("revoked", Restart, *revoked != other.revoked),
-            ("otlp", Restart, *otlp != other.otlp),
-            ("costs", Effect, *costs != other.costs),
-        ]
+        changes!(ServerConfig { self, other }
+            Restart: listen enroll admin data authority_key revoked otlp;
+            Effect: address certificate_days admin_token admin_certificate admin_key authority certificate key costs;
+            but: tuning)
     }
 }
 
 impl Tuning {
     /// Every key, what its change takes, and whether it differs in `other`.
     fn changes(&self, other: &Self) -> Vec<(&'static str, Takes, bool)> {
-        let Self {
-            keep_updates,
-            checkpoint_every,
-            verify_at_once,
-            transfers_at_once,
-            stall,
-            least_rate,
-            connections,
-            connections_per_client,
-            handshakes,
-            handshakes_per_address,
-            proxy_protocol,
-            handshake_timeout,
-            calls_per_client,
-            call_rate,
-            enroll_connections,
-            enroll_connections_per_address,
-            enroll_timeout,
-            enroll_rate,
-            idle,
-            ping_every,
-            stop_within,
-        } = self;
-        use Takes::{Effect, Restart};
-        vec![
-            ("keep_updates", Restart, *keep_updates != other.keep_updates),
-            ("checkpoint_every", Restart, *checkpoint_every != other.checkpoint_every),
-            // Memory is planned with these three: places for frames, and streams of a connection.
-            ("verify_at_once", Restart, *verify_at_once != other.verify_at_once),
-            (
-                "transfers_at_once",
-                Restart,
-                *transfers_at_once != other.transfers_at_once,
-            ),
-            ("calls_per_client", Restart, *calls_per_client != other.calls_per_client),
-            ("stall", Effect, *stall != other.stall),
-            ("proxy_protocol", Effect, *proxy_protocol != other.proxy_protocol),
-            ("least_rate", Effect, *least_rate != other.least_rate),
-            ("connections", Effect, *connections != other.connections),
-            (
-                "connections_per_client",
-                Effect,
-                *connections_per_client != other.connections_per_client,
-            ),
-            ("handshakes", Effect, *handshakes != other.handshakes),
-            (
-                "handshakes_per_address",
-                Effect,
-                *handshakes_per_address != other.handshakes_per_address,
-            ),
-            (
-                "handshake_timeout",
-                Effect,
-                *handshake_timeout != other.handshake_timeout,
-            ),
-            ("call_rate", Effect, *call_rate != other.call_rate),
-            (
-                "enroll_connections",
-                Effect,
-                *enroll_connections != other.enroll_connections,
-            ),
-            (
-                "enroll_connections_per_address",
-                Effect,
-                *enroll_connections_per_address != other.enroll_connections_per_address,
-            ),
-            ("enroll_timeout", Effect, *enroll_timeout != other.enroll_timeout),
-            ("enroll_rate", Effect, *enroll_rate != other.enroll_rate),
-            ("idle", Effect, *idle != other.idle),
-            // Part of the listening server, and of what clients were told.
-            ("ping_every", Restart, *ping_every != other.ping_every),
-            ("stop_within", Effect, *stop_within != other.stop_within),
-        ]
+        // Memory is planned with `verify_at_once`, `transfers_at_once` and `calls_per_client`: places for frames, and streams of a
+        // connection. `ping_every` is part of the listening server, and of what clients were told.
+        changes!(Tuning { self, other }
+            Restart: keep_updates checkpoint_every verify_at_once transfers_at_once calls_per_client ping_every;
+            Effect: stall proxy_protocol least_rate connections connections_per_client handshakes handshakes_per_address
+                handshake_timeout call_rate enroll_connections enroll_connections_per_address enroll_timeout enroll_rate idle
+                stop_within;
+            but:)
     }
 }
 

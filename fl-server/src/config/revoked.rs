@@ -77,9 +77,6 @@ fn read(path: &Path) -> io::Result<List> {
 }
 
 /// Whether the list at `path` has the client or its certificate. Logs lines that are neither a name nor a fingerprint.
-///
-/// # Errors
-/// If the list exists and cannot be read.
 pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -> io::Result<bool> {
     static WARNED: Mutex<Option<LogLimit>> = Mutex::new(None);
     let list = read(path).inspect_err(|error| {

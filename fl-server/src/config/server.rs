@@ -13,7 +13,6 @@ pub use crate::config::tuning::Tuning;
 /// Settings of a server: paths are resolved against the file's folder, numbers are in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
-    /// Address and port to listen on.
     pub listen: SocketAddr,
     /// Host, or `host:port`, at which clients reach the server; empty: the address of `listen`.
     pub address: String,
@@ -40,7 +39,6 @@ pub struct ServerConfig {
     pub tuning: Tuning,
     /// Where traces of rounds are sent, if anywhere.
     pub otlp: Option<Collector>,
-    /// Prices of bytes, for the page of the run.
     pub costs: Option<CostsPlan>,
 }
 
@@ -49,16 +47,13 @@ pub(crate) const PAGE_CONNECTIONS: usize = 64;
 /// Of these, streams of live data, at most: `/metrics` is always answered.
 pub(crate) const PAGE_STREAMS: usize = 48;
 
-/// An error in a `server.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not TOML, an unknown key, or a value of another type.
     #[error("{0}")]
     Syntax(String),
-    /// An error in the table `[costs]`.
     #[error("[costs]: {0}")]
     Costs(String),
-    /// A value that breaks a rule.
     #[error("`{key}` is {value}, but {rule}")]
     Value {
         key: &'static str,
@@ -78,7 +73,6 @@ impl ServerConfig {
     }
 }
 
-/// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
@@ -168,32 +162,27 @@ impl Default for Raw {
 
 impl Raw {
     fn resolve(self, base: &Path) -> Result<ServerConfig, ConfigError> {
-        let address = "it must be an IP address and a port, such as";
-        let rule = format!("{address} \"0.0.0.0:7070\"");
+        let rule = format!("{ADDRESS} \"0.0.0.0:7070\"");
         let listen: SocketAddr = self.listen.parse().map_err(|_| refused("listen", &self.listen, rule))?;
-        let optional = |key, text: &str, example| match text {
-            "off" => Ok(None),
-            text => {
-                let rule = format!("{address} \"{example}\", or \"off\"");
-                text.parse().map(Some).map_err(|_| refused(key, text, rule))
-            }
-        };
-        let admin = optional("admin", &self.admin, "127.0.0.1:7071")?;
-        let enroll = optional("enroll", &self.enroll, "0.0.0.0:7072")?;
+        let admin = optional_address("admin", &self.admin, "127.0.0.1:7071")?;
+        let enroll = optional_address("enroll", &self.enroll, "0.0.0.0:7072")?;
         for (key, address) in [("admin", admin), ("enroll", enroll)] {
             if let Some(address) = address.filter(|address: &SocketAddr| *address == listen && address.port() != 0) {
                 let rule = "that is `listen`: each needs a port of its own";
                 return Err(refused(key, &address.to_string(), rule));
             }
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+        let address = self.address.as_str();
+        let is_plain = address
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c));
         // Colons without brackets are a bare IPv6 address.
-        let split = self.address.rsplit_once(':');
+        let split = address.rsplit_once(':');
         let port = split.filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
         let has_no_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_err());
-        if self.address.len() > 255 || !self.address.chars().all(plain) || has_no_port {
+        if address.len() > 255 || !is_plain || has_no_port {
             let rule = "it must be a host or host:port, such as \"fl.example.org\"";
-            return Err(refused("address", &self.address, rule));
+            return Err(refused("address", address, rule));
         }
         let tuning = Tuning {
             keep_updates: self.keep_updates,
@@ -245,6 +234,16 @@ impl Raw {
             costs: Some(costs).filter(|plan| !plan.is_free()),
         })
     }
+}
+
+const ADDRESS: &str = "it must be an IP address and a port, such as";
+
+fn optional_address(key: &'static str, text: &str, example: &str) -> Result<Option<SocketAddr>, ConfigError> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let rule = format!("{ADDRESS} \"{example}\", or \"off\"");
+    text.parse().map(Some).map_err(|_| refused(key, text, rule))
 }
 
 fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, ConfigError> {

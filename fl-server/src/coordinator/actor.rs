@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::accounting::connections::Connections;
 use crate::accounting::hash_chain::HashChain;
-use crate::accounting::sample::Booked;
+use crate::accounting::sample::RowSums;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::fidelity::Watch;
@@ -44,15 +44,14 @@ pub(crate) struct Coordinator {
     pub(crate) wake: Option<Millis>,
     /// Lines about each client since the round opened.
     pub(crate) said: BTreeMap<ClientId, u32>,
-    /// What displays show.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) tracer: Tracer,
     /// Sums of the durable ledger rows.
-    pub(crate) booked: Booked,
+    pub(crate) booked: RowSums,
     /// Bytes up and down in the rows of earlier processes.
     pub(crate) before: (u64, u64),
     /// Sums of the ledger's tail.
-    pub(crate) kept: Booked,
+    pub(crate) kept: RowSums,
     pub(crate) pace: Pace,
     /// For reports and warnings only.
     pub(crate) fidelity: Watch,

@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use crate::accounting::baseline::withheld;
 use crate::accounting::ledger::Row;
-use crate::accounting::sample::{Booked, Peek};
+use crate::accounting::sample::{Peek, RowSums};
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::reporting::moment::Moment;
 
 impl Coordinator {
-    /// The round to which bytes are booked now.
     pub(super) fn books_to(&self) -> u64 {
         self.state
             .round()
-            .map_or_else(|| self.state.last_closed(), |round| round.number)
+            .map_or_else(|| self.state.versions().last_closed(), |round| round.number)
     }
 
-    /// The run and its ledger now.
     pub(super) fn moment(&self) -> Moment {
         let Peek {
             sample,
@@ -58,7 +56,7 @@ impl Coordinator {
         let rows: Vec<_> = sample.rows(self.books_to()).iter().map(Row::to_bytes).collect();
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || store.set_tail(&rows)).await??;
-        self.kept = Booked::of(&sample);
+        self.kept = RowSums::of(&sample);
         self.pace.kept();
         Ok(())
     }

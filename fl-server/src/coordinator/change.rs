@@ -10,21 +10,15 @@ use crate::state_machine::State;
 use crate::storage::record::Record;
 use crate::storage::store::Store;
 
-/// A change to a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Change {
-    /// Rolls the model back to version `to`.
     RollBack { to: u64 },
-    /// Excludes a client from the open round.
     Exclude { client: String },
 }
 
 impl Change {
     /// The record of the change.
-    ///
-    /// # Errors
-    /// Why the change is not possible now.
     pub(crate) fn record(&self, state: &State, now: Millis) -> Result<Record, String> {
         match self {
             Self::RollBack { to } => state.roll_back(*to, now),
@@ -36,7 +30,6 @@ impl Change {
     }
 }
 
-/// The effect of a change, as a sentence.
 pub(crate) fn said(record: &Record) -> String {
     match record {
         Record::RolledBack { version, to, .. } => {
@@ -48,18 +41,14 @@ pub(crate) fn said(record: &Record) -> String {
 }
 
 /// Changes a run that no server is serving. Without a name, the only run.
-///
-/// # Errors
-/// `NotThere` if the change is not possible; those of the records and the store.
 pub(crate) fn change(store: &Store, run: Option<&str>, change: &Change, now: Millis) -> Result<String, InspectError> {
     let run = inspect::chosen(store, run)?;
     let mut state = State::new();
-    let corrupt = |e: crate::state_machine::ImpossibleRecord| InspectError::Corrupt(e.to_string());
     for record in run.records() {
-        state.apply(&record?).map_err(corrupt)?;
+        state.apply(&record?)?;
     }
     let record = change.record(&state, now).map_err(InspectError::NotThere)?;
-    state.apply(&record).map_err(corrupt)?;
+    state.apply(&record)?;
     run.append(std::slice::from_ref(&record), &[])?;
     Ok(said(&record))
 }

@@ -10,9 +10,8 @@ use crate::reporting::moment::Moment;
 use crate::storage::blobs::CompleteUpload;
 use crate::storage::disk::DiskError;
 use crate::telemetry::event::{OpenRound, Waiting};
-use crate::telemetry::paused::Paused;
+use crate::telemetry::paused::PausedClient;
 
-/// A request to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A client opened a watch stream, and says whether it is available.
@@ -49,8 +48,9 @@ pub(crate) enum Command {
         digest: Digest,
         reply: oneshot::Sender<Option<FramePart>>,
     },
-    /// All kept snapshots.
-    KeptSnapshots { reply: oneshot::Sender<Vec<FramePart>> },
+    KeptSnapshots {
+        reply: oneshot::Sender<Vec<FramePart>>,
+    },
     /// The disk failed outside of the store: the server must stop before it acknowledges anything else.
     Broken(DiskError),
     /// A change by the operator. The reply is its effect, or why nothing has changed.
@@ -59,9 +59,12 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<String, String>>,
     },
     /// Which clients are connected, and which of them the run waits for.
-    Present { reply: oneshot::Sender<Attendance> },
-    /// The run and its ledger now.
-    Moment { reply: oneshot::Sender<Moment> },
+    Present {
+        reply: oneshot::Sender<Attendance>,
+    },
+    Moment {
+        reply: oneshot::Sender<Moment>,
+    },
 }
 
 /// Which clients are connected, and which of them the run waits for.
@@ -69,7 +72,7 @@ pub(crate) enum Command {
 pub(crate) struct Attendance {
     pub(crate) present: Vec<ClientId>,
     /// Those of them that take part in no round for now.
-    pub(crate) paused: Vec<Paused>,
+    pub(crate) paused: Vec<PausedClient>,
     /// If no round is open.
     pub(crate) waiting: Option<Waiting>,
     /// If a round is open and takes updates.

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::ledger::Row;
-use crate::accounting::sample::Booked;
+use crate::accounting::sample::RowSums;
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::state_machine::{Input, Record};
@@ -90,7 +90,7 @@ impl Coordinator {
     /// Books the bytes since the last round closed to the newest round.
     pub(super) async fn book_rest(&mut self) -> Result<(), ServeError> {
         let round = self.books_to();
-        // Booked as `update`: an upload in progress resumes after the restart.
+        // RowSums as `update`: an upload in progress resumes after the restart.
         let sample = self.traffic.sample(UploadOutcome::Accepted);
         let mut rows = sample.rows(round);
         rows.append(&mut self.fidelity.rows());
@@ -119,7 +119,9 @@ impl Coordinator {
         }
         rows.append(&mut entries);
         let bytes: Vec<_> = rows.iter().map(Row::to_bytes).collect();
-        let (blobs, store, records) = (self.blobs.clone(), self.store.clone(), records.to_vec());
+        let blobs = self.blobs.clone();
+        let store = self.store.clone();
+        let records = records.to_vec();
         tokio::task::spawn_blocking(move || {
             blobs.keep(accepted)?;
             Ok::<_, ServeError>(store.append(&records, &bytes)?)
@@ -127,7 +129,7 @@ impl Coordinator {
         .await??;
         if !rows.is_empty() {
             rows.iter().for_each(|row| self.booked.add(row));
-            self.kept = Booked::default();
+            self.kept = RowSums::default();
         }
         self.pace.recorded();
         Ok(())

@@ -21,12 +21,11 @@ pub(crate) struct Watch {
     layout: Arc<Layout>,
     /// Figures of the updates accepted in rounds that are not closed.
     open: BTreeMap<u64, Vec<Fidelity>>,
-    starved: BTreeMap<(Direction, u32), Starved>,
+    starved: BTreeMap<(Direction, u32), Starvation>,
 }
 
-/// A section that is starved, and since when.
 #[derive(Debug, Clone, Copy, Default)]
-struct Starved {
+struct Starvation {
     rounds: u32,
     nonzeros: u64,
     values: u64,
@@ -35,9 +34,8 @@ struct Starved {
     known: u32,
 }
 
-/// The fidelity of a closed round's frames.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RoundFidelity {
     pub(crate) gauges: Vec<TensorGauge>,
     /// One sentence for each section that has been starved for [`ROUNDS`] rounds.
     pub(crate) warnings: Vec<String>,
@@ -79,8 +77,8 @@ impl Watch {
         sections: &[(Direction, Vec<Section>)],
         rows: &[Row],
         entropies: &[(Direction, Vec<(u32, f64)>)],
-    ) -> Seen {
-        let mut seen = Seen::default();
+    ) -> RoundFidelity {
+        let mut seen = RoundFidelity::default();
         for (direction, sections) in sections {
             let direction = *direction;
             let figures = rows.iter().find_map(|row| match row {
@@ -112,10 +110,9 @@ impl Watch {
         direction: Direction,
         section: &Section,
         (fidelity, entropy): (Option<Fidelity>, Option<f64>),
-        seen: &mut Seen,
+        seen: &mut RoundFidelity,
     ) {
-        let values = section.parameters.saturating_mul(section.frames);
-        let Some(density) = share(section.nonzeros, values) else {
+        let Some(density) = section.density() else {
             return;
         };
         let cosine = fidelity.and_then(|fidelity| fidelity.mean_cosine());
@@ -124,13 +121,13 @@ impl Watch {
             let starved = self.starved.entry(key).or_default();
             starved.rounds = starved.rounds.saturating_add(1);
             starved.nonzeros = starved.nonzeros.saturating_add(section.nonzeros);
-            starved.values = starved.values.saturating_add(values);
+            starved.values = starved.values.saturating_add(section.coded());
             starved.cosines += cosine.unwrap_or(0.0);
             starved.known += u32::from(cosine.is_some());
             *starved
         } else {
             self.starved.remove(&key);
-            Starved::default()
+            Starvation::default()
         };
         let tensor = section.name(|at| self.layout.tensors().get(at).map(|tensor| tensor.name.as_str()));
         if starved.rounds == ROUNDS {
@@ -140,8 +137,8 @@ impl Watch {
             direction,
             tensor,
             density,
-            bits: share(section.bytes().saturating_mul(8), values).unwrap_or(0.0),
-            rank: share(section.ranks, section.ranked),
+            bits: section.bits().unwrap_or(0.0),
+            rank: section.mean_rank(),
             entropy,
             fidelity,
             starved: starved.rounds,
@@ -168,7 +165,7 @@ fn is_starved(density: f64, cosine: Option<f64>) -> bool {
     density < DENSITY && cosine.is_none_or(|cosine| cosine < COSINE)
 }
 
-impl Starved {
+impl Starvation {
     fn warning(&self, direction: Direction, tensor: &str) -> String {
         let percent = 100.0 * share(self.nonzeros, self.values).unwrap_or(0.0);
         let cosine = match self.known {
@@ -224,7 +221,7 @@ mod tests {
         (first, SectionFidelity::from(&section))
     }
 
-    fn close(watch: &mut Watch, nonzeros: u64) -> Seen {
+    fn close(watch: &mut Watch, nonzeros: u64) -> RoundFidelity {
         let rows = watch.rows();
         watch.closed(
             &[(Direction::Up, sections(nonzeros))],

@@ -15,20 +15,24 @@ use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_sn
 use crate::model::{GlobalModel, RoundResult, sum_frames};
 use crate::state_machine::PendingWork;
 
-/// A closed round whose model update is durable.
-pub(crate) type Closed = (u64, RoundResult);
+#[derive(Debug)]
+pub(crate) struct ClosedRound {
+    pub(crate) round: u64,
+    pub(crate) result: RoundResult,
+}
 
-/// A request for the frame of the whole model.
-type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
+#[derive(Debug)]
+struct SnapshotRequest {
+    version: u64,
+    reply: oneshot::Sender<Option<FramePart>>,
+}
 
-/// A request to roll back.
 #[derive(Debug)]
 pub(crate) struct RollBack {
     /// The version that the restored model gets.
     pub(crate) version: u64,
     /// Frames of the model updates from version 0 to the restored model.
     pub(crate) steps: Vec<Digest>,
-    /// Digest of the restored model.
     pub(crate) model: Digest,
 }
 
@@ -38,10 +42,10 @@ pub(crate) struct ModelTask {
     /// `None` while a job has it.
     global: Option<Box<GlobalModel>>,
     version: u64,
-    job: Option<JoinHandle<Result<Done, ServeError>>>,
+    job: Option<JoinHandle<Result<JobResult, ServeError>>>,
     close: Option<PendingWork>,
     roll_back: Option<RollBack>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<SnapshotRequest>,
     /// Requests for the kept snapshots, while the one of a rounded version is due.
     wanted_kept: Vec<oneshot::Sender<Vec<FramePart>>>,
     snapshots: KeptSnapshots,
@@ -53,16 +57,16 @@ pub(crate) struct ModelTask {
 }
 
 #[derive(Debug)]
-struct Done {
+struct JobResult {
     global: Box<GlobalModel>,
-    closed: Option<Closed>,
+    closed: Option<ClosedRound>,
     /// With the one that a snapshot job has made.
     snapshots: Option<KeptSnapshots>,
     /// Rounds and updates that a checkpoint job has left in place.
     used: Vec<(u64, Digest)>,
 }
 
-impl From<Box<GlobalModel>> for Done {
+impl From<Box<GlobalModel>> for JobResult {
     fn from(global: Box<GlobalModel>) -> Self {
         Self {
             global,
@@ -81,19 +85,18 @@ impl ModelTask {
         keeper: ModelStore,
         used: Vec<(u64, Digest)>,
     ) -> Self {
-        let (version, keeper, rounded) = (global.version(), Arc::new(keeper), global.rounded_versions());
         Self {
-            global: Some(Box::new(global)),
             wanted_kept: Vec::new(),
-            rounded,
-            version,
+            rounded: global.rounded_versions(),
+            version: global.version(),
+            global: Some(Box::new(global)),
             job: None,
             close: None,
             roll_back: None,
             wanted: Vec::new(),
             snapshots,
             checkpoint_due: false,
-            keeper,
+            keeper: Arc::new(keeper),
             used,
         }
     }
@@ -113,7 +116,6 @@ impl ModelTask {
         self.checkpoint_due = true;
     }
 
-    /// The snapshot with this digest, if it is kept.
     pub(crate) fn kept_snapshot(&self, digest: &Digest) -> Option<FramePart> {
         self.snapshots.find(digest)
     }
@@ -141,9 +143,8 @@ impl ModelTask {
             && self.snapshots.of_version(self.version).is_none()
     }
 
-    /// Requests the frame of the whole model.
     pub(crate) fn want_snapshot(&mut self, version: u64, reply: oneshot::Sender<Option<FramePart>>) {
-        self.wanted.push((version, reply));
+        self.wanted.push(SnapshotRequest { version, reply });
     }
 
     /// Replies where possible and starts the next job, if there is one and none is in progress. Every finished round
@@ -180,7 +181,7 @@ impl ModelTask {
     ///
     /// # Errors
     /// The job's. The model is lost then and a restart recovers it.
-    pub(crate) async fn finished(&mut self) -> Result<Option<Closed>, ServeError> {
+    pub(crate) async fn finished(&mut self) -> Result<Option<ClosedRound>, ServeError> {
         let Some(job) = &mut self.job else {
             return std::future::pending().await;
         };
@@ -194,9 +195,9 @@ impl ModelTask {
             // record names.
             return Ok(None);
         }
-        if let Some((round, _)) = done.closed {
+        if let Some(ClosedRound { round, .. }) = &done.closed {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
-            self.version = round;
+            self.version = *round;
         }
         if let Some(snapshots) = done.snapshots {
             self.snapshots = snapshots;
@@ -210,9 +211,6 @@ impl ModelTask {
 
     /// Writes a checkpoint of the newest version, unless there is one: the next start replays no round, so that it keeps the
     /// residual even if its encoder makes other frames. No job may be in progress; those that were requested are dropped.
-    ///
-    /// # Errors
-    /// The store's and the disk's.
     pub(crate) async fn end(mut self) -> Result<(), ServeError> {
         let saved = self.keeper.run.checkpoints()?.iter().map(|kept| kept.version).max();
         if self.roll_back.is_some() || saved == Some(self.version) {
@@ -233,32 +231,28 @@ impl ModelTask {
         self.answer_kept();
         let version = self.version;
         let snapshot = self.snapshots.of_version(version);
-        let waiting = std::mem::take(&mut self.wanted)
-            .into_iter()
-            .filter_map(|(wanted, reply)| {
-                if wanted == version && snapshot.is_none() {
-                    return Some((wanted, reply));
-                }
+        for request in std::mem::take(&mut self.wanted) {
+            if request.version == version && snapshot.is_none() {
+                self.wanted.push(request);
+            } else {
                 // The client may have disconnected.
-                let _ = reply.send(snapshot.filter(|_| wanted == version));
-                None
-            });
-        self.wanted = waiting.collect();
+                let _ = request.reply.send(snapshot.filter(|_| request.version == version));
+            }
+        }
     }
 }
 
-fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork) -> Result<Done, ServeError> {
-    let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
+fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork) -> Result<JobResult, ServeError> {
     let round = wanted.round;
-    let stepped = global.close(round, &wanted.updates, read)?;
-    if let Some(why) = &stepped.unused {
+    let result = global.close(round, &wanted.updates, |digest, bytes| keeper.blobs.read(digest, bytes))?;
+    if let Some(why) = &result.unused {
         tracing::error!(
             round,
             why,
             "the average was not used, the step is zero: the model would leave the range of f32"
         );
     }
-    if let Some(over) = stepped.over_budget {
+    if let Some(over) = result.over_budget {
         let bits = over.used as f64 * 8.0 / global.layout().len().max(1) as f64;
         tracing::info!(
             round,
@@ -268,22 +262,23 @@ fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork
             "the model update is larger than its budget"
         );
     }
-    keeper.blobs.put(&stepped.frame)?;
-    Ok(Done {
-        closed: Some((round, stepped)),
+    keeper.blobs.put(&result.frame)?;
+    Ok(JobResult {
+        closed: Some(ClosedRound { round, result }),
         ..global.into()
     })
 }
 
-fn roll_back(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &RollBack) -> Result<Done, ServeError> {
-    let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
-    let model = sum_frames(global.layout(), &keeper.initial, &wanted.steps, read)?;
+fn roll_back(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &RollBack) -> Result<JobResult, ServeError> {
+    let model = sum_frames(global.layout(), &keeper.initial, &wanted.steps, |digest, bytes| {
+        keeper.blobs.read(digest, bytes)
+    })?;
     global.roll_back(wanted.version, model, &wanted.model)?;
     Ok(global.into())
 }
 
 /// Makes the snapshot of the current version and removes the oldest one that is kept no longer.
-fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore, mut kept: KeptSnapshots) -> Result<Done, ServeError> {
+fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore, mut kept: KeptSnapshots) -> Result<JobResult, ServeError> {
     let stale = kept.add(put_snapshot(&global, &keeper.blobs)?);
     kept.store(&keeper.run)?;
     for old in stale.iter().filter(|old| old.digest != keeper.initial) {
@@ -291,7 +286,7 @@ fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore, mut kept: KeptSnapsho
             tracing::warn!(%error, "an old snapshot stays until the next start");
         }
     }
-    Ok(Done {
+    Ok(JobResult {
         snapshots: Some(kept),
         ..global.into()
     })
@@ -299,7 +294,11 @@ fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore, mut kept: KeptSnapsho
 
 /// Writes a checkpoint, keeps the previous one, and removes older ones. If updates are not kept, removes those that the
 /// older of the two checkpoints includes.
-fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
+fn checkpoint(
+    global: Box<GlobalModel>,
+    keeper: &ModelStore,
+    used: Vec<(u64, Digest)>,
+) -> Result<JobResult, ServeError> {
     let before = keeper.run.checkpoints()?;
     let older = before.iter().find(|kept| kept.version < global.version()).copied();
     let settled = older.map_or(global.version(), |kept| kept.version);
@@ -320,7 +319,7 @@ fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Dig
         rest = later;
     }
     tracing::debug!(version = global.version(), "checkpoint written");
-    Ok(Done {
+    Ok(JobResult {
         used: rest,
         ..global.into()
     })

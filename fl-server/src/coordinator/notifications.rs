@@ -1,7 +1,7 @@
 //! Sends what has become durable to displays and the log, and compares ledger and sockets at the end of every round.
 
 use crate::telemetry::trace::RoundFacts;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fl_cli::log::four_digits;
 use fl_proto::ClientId;
@@ -9,10 +9,10 @@ use fl_proto::ClientId;
 use crate::accounting::ledger::Flow;
 use crate::accounting::sample::Sample;
 use crate::coordinator::actor::Coordinator;
-use crate::coordinator::fidelity::Seen;
+use crate::coordinator::fidelity::RoundFidelity;
 use crate::state_machine::Phase;
 use crate::storage::record::Record;
-use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
+use crate::telemetry::event::{Event, Missing, ModelEvaluation, OpenRound, Waiting};
 
 /// Lines about one client in a round, without the one that says that there are more.
 const LINES: u32 = 4;
@@ -29,8 +29,7 @@ impl Coordinator {
         }
     }
 
-    /// Publishes the fidelity of a closed round's frames, and warns of starved tensors.
-    pub(super) async fn announce_fidelity(&mut self, Seen { gauges, warnings }: Seen) {
+    pub(super) async fn announce_fidelity(&mut self, RoundFidelity { gauges, warnings }: RoundFidelity) {
         self.events.status.tensors(gauges);
         for text in warnings {
             tracing::warn!("{text}");
@@ -38,7 +37,6 @@ impl Coordinator {
         }
     }
 
-    /// Sends the events of durable records.
     pub(super) async fn announce(&mut self, records: &[Record], booked: Option<(u64, Sample)>) {
         for record in records {
             self.history.add(record);
@@ -47,8 +45,12 @@ impl Coordinator {
                     round, attempt, cohort, ..
                 } => {
                     self.said.clear();
-                    let (round, attempt, cohort) = (*round, *attempt, cohort.iter().cloned().collect());
-                    self.events.tell(Event::RoundOpened { round, attempt, cohort }).await;
+                    let event = Event::RoundOpened {
+                        round: *round,
+                        attempt: *attempt,
+                        cohort: cohort.iter().cloned().collect(),
+                    };
+                    self.events.tell(event).await;
                 }
                 Record::MembersReplaced { round, absent, by, .. } => {
                     let event = Event::MembersReplaced {
@@ -65,16 +67,22 @@ impl Coordinator {
                     };
                     self.events.tell(event).await;
                 }
-                Record::RoundClosed { round, limited, .. } => {
+                Record::RoundClosed {
+                    round,
+                    frame_len,
+                    limited,
+                    at,
+                    ..
+                } => {
                     for limited in limited.iter().filter(|limited| limited.is_conspicuous()) {
-                        let (round, text) = (*round, limited.to_string());
+                        let text = limited.to_string();
                         tracing::warn!(round, client = %limited.client, "{text}");
-                        self.events.tell(Event::Limited { round, text }).await;
+                        self.events.tell(Event::Limited { round: *round, text }).await;
                     }
                     if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
                         self.check(*round, sample).await;
-                        if let Some((facts, step)) = self.facts(*round).zip(self.history.closed(*round)) {
-                            self.tracer.round(&facts, (step.at, step.len), &sample.total());
+                        if let Some(facts) = self.facts(*round) {
+                            self.tracer.round(&facts, *at, *frame_len, &sample.total());
                         }
                         self.round_closed(*round, sample.total()).await;
                     }
@@ -88,12 +96,11 @@ impl Coordinator {
                         self.tracer.failed(&facts, why, *at);
                     }
                     tracing::error!(round, why, "run failed");
-                    self.events
-                        .tell(Event::Failed {
-                            round: *round,
-                            why: why.clone(),
-                        })
-                        .await;
+                    let event = Event::Failed {
+                        round: *round,
+                        why: why.clone(),
+                    };
+                    self.events.tell(event).await;
                 }
                 Record::RoundClosing { round, at, .. } => self.tracer.closing(*round, *at),
                 _ => {}
@@ -101,7 +108,6 @@ impl Coordinator {
         }
     }
 
-    /// Sends which clients the run waits for, if that has changed.
     pub(super) async fn announce_waiting(&mut self) {
         let waiting = self.waiting();
         if waiting != self.waiting {
@@ -149,13 +155,22 @@ impl Coordinator {
         let Phase::Training(round) = self.state.phase() else {
             return None;
         };
-        let (cohort, presence, now) = (&self.plan.cohort, &self.present.presence, self.clock.now());
-        let missing = |client: &ClientId| Missing {
-            client: client.to_string(),
-            absent_since_ms: presence.absent_since(client, round.since),
-        };
-        let waited_for: BTreeSet<_> = round.waited_for(presence, cohort.absent, now).collect();
-        let given_up = round.missing().filter(|client| !waited_for.contains(client));
+        let cohort = &self.plan.cohort;
+        let presence = &self.present.presence;
+        let now = self.clock.now();
+        let mut waits_for = Vec::new();
+        let mut given_up = Vec::new();
+        for client in round.missing() {
+            let missing = Missing {
+                client: client.to_string(),
+                absent_since_ms: presence.absent_since(client, round.since),
+            };
+            if round.waits_for(client, presence, cohort.absent, now) {
+                waits_for.push(missing);
+            } else {
+                given_up.push(missing);
+            }
+        }
         Some(OpenRound {
             round: round.number,
             attempt: round.attempt,
@@ -163,8 +178,8 @@ impl Coordinator {
             answered: round.updates.len(),
             opened_ms: round.opened,
             until_ms: round.closes_at(cohort),
-            given_up: given_up.map(missing).collect(),
-            waits_for: waited_for.into_iter().map(missing).collect(),
+            given_up,
+            waits_for,
         })
     }
 
@@ -215,7 +230,7 @@ impl Coordinator {
 
     async fn evaluated(&mut self, version: u64) {
         if let Some(evaluated) = self.history.evaluated(version) {
-            let Evaluated { loss, examples, .. } = evaluated;
+            let ModelEvaluation { loss, examples, .. } = evaluated;
             tracing::info!(
                 version,
                 accuracy = evaluated.accuracy.map(four_digits),

@@ -2,7 +2,6 @@
 
 use crate::clock::Millis;
 
-/// When to write the ledger's tail.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
     /// Since when there are bytes outside of rows and tail.
@@ -14,7 +13,7 @@ pub(crate) struct Pace {
 /// The tail is written this long after such bytes were first seen. The delay doubles while no record follows, such as
 /// during the pings of waiting clients.
 const KEEP_WITHIN: Millis = 1_000;
-/// Doublings, at most.
+// 16 s: a kill loses no more than the counts of the last seconds.
 const DOUBLINGS: u32 = 4;
 
 impl Pace {
@@ -30,13 +29,11 @@ impl Pace {
         now - since >= KEEP_WITHIN << self.idle.min(DOUBLINGS)
     }
 
-    /// The tail was written.
     pub(crate) fn kept(&mut self) {
         self.since = None;
         self.idle = self.idle.saturating_add(1);
     }
 
-    /// A record was written.
     pub(crate) fn recorded(&mut self) {
         self.idle = 0;
     }

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fl_proto::{Availability, ClientId};
 
 use crate::state_machine::{Millis, Presence};
-use crate::telemetry::paused::Paused;
+use crate::telemetry::paused::PausedClient;
 
-/// Connected clients, each with its number of watch streams.
 #[derive(Debug, Default)]
 pub(crate) struct Present {
     streams: BTreeMap<ClientId, usize>,
@@ -16,7 +15,7 @@ pub(crate) struct Present {
     /// Connected clients that do not count yet.
     held: BTreeSet<ClientId>,
     /// For displays.
-    pub(super) paused: BTreeMap<ClientId, Paused>,
+    pub(super) paused: BTreeMap<ClientId, PausedClient>,
     pub(super) presence: Presence,
 }
 
@@ -50,7 +49,7 @@ impl Present {
                 (reason, Some(now.saturating_add(left)))
             }
         };
-        let paused = Paused {
+        let paused = PausedClient {
             client: client.to_string(),
             reason,
             until_ms,
@@ -59,8 +58,7 @@ impl Present {
         self.presence.pauses(client.clone());
     }
 
-    /// Connected clients that take part in no round for now.
-    pub(super) fn paused(&self) -> Vec<Paused> {
+    pub(super) fn paused(&self) -> Vec<PausedClient> {
         self.paused.values().cloned().collect()
     }
 

@@ -15,11 +15,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::accounting::ledger::{Direction, Row};
 use crate::coordinator::change::said;
-use crate::coordinator::model_task::{Closed, RollBack};
+use crate::coordinator::model_task::{ClosedRound, RollBack};
 use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
 use crate::telemetry::event::Event;
-use crate::telemetry::paused::Paused;
+use crate::telemetry::paused::PausedClient;
 
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;
@@ -68,7 +68,6 @@ impl Coordinator {
         Ok(self.state)
     }
 
-    /// Sleeps until the state machine's next deadline.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let left = self
             .wake
@@ -106,7 +105,7 @@ impl Coordinator {
             }
             Command::Available(client, availability) => {
                 self.present.changes(&client, availability, self.clock.now());
-                let pause = self.present.paused.get(&client).map(Paused::what);
+                let pause = self.present.paused.get(&client).map(PausedClient::what);
                 let what = pause.as_deref().unwrap_or("is available again");
                 self.say(&client, pause.is_some(), what);
             }
@@ -118,10 +117,10 @@ impl Coordinator {
                 }
             }
             Command::Refused(client) => {
-                let (state, now) = (&self.state, self.clock.now());
-                let counts = state.round().is_some_and(|open| open.updates.contains(&client));
+                let now = self.clock.now();
+                let counts = self.state.round().is_some_and(|open| open.updates.contains(&client));
                 // A round that is being averaged keeps the update; the operator may roll it back.
-                if let Some(record) = counts.then(|| state.exclude(&client, now).ok()).flatten() {
+                if let Some(record) = counts.then(|| self.state.exclude(&client, now).ok()).flatten() {
                     self.change(record, batch)?;
                 }
                 self.show(&client, true, None);
@@ -211,7 +210,7 @@ impl Coordinator {
     fn change(&mut self, record: Record, batch: &mut Batch) -> Result<String, ServeError> {
         Arc::make_mut(&mut self.state).apply(&record)?;
         if let Record::RolledBack { version, to, model, .. } = record {
-            let steps = self.state.steps_of(to).unwrap_or_default();
+            let steps = self.state.versions().steps(to).unwrap_or_default();
             self.model_task.want_roll_back(RollBack { version, steps, model });
         }
         let text = said(&record);
@@ -220,28 +219,31 @@ impl Coordinator {
         Ok(text)
     }
 
+    async fn warn(&mut self, text: String) {
+        tracing::warn!("{text}");
+        self.events.tell(Event::Warning(text)).await;
+    }
+
     /// Handles the end of a job, which may have closed a round.
-    async fn finished(&mut self, closed: Option<Closed>) -> Result<(), ServeError> {
-        let (mut batch, mut seen) = (Batch::default(), None);
-        if let Some((round, result)) = closed {
-            let zero = result.is_zero.then(|| {
-                format!(
+    async fn finished(&mut self, closed: Option<ClosedRound>) -> Result<(), ServeError> {
+        let mut batch = Batch::default();
+        let mut seen = None;
+        if let Some(ClosedRound { round, result }) = closed {
+            if result.is_zero {
+                self.warn(format!(
                     "round {round} changes nothing: all its updates are zero; look whether the clients' training reaches the model"
-                )
-            });
+                ))
+                .await;
+            }
             // Evaluations come with the updates of the next round.
-            let blind = round == 2 && self.plan.evaluate && self.state.evaluations(1).is_none();
-            let blind = blind.then(|| {
+            if round == 2 && self.plan.evaluate && self.state.evaluations(1).is_none() {
                 let stop_at = self.plan.stop_at.map_or("", |_| ", and never reach `stop_at`");
-                format!(
+                self.warn(format!(
                     "no client of round 2 has evaluated version 1: without held-out examples the run will show no accuracy and no loss \
                      of its model{stop_at}; give clients some (`test` in `data`, or an evaluation in the script), or set \
                      `evaluate = false` in run.toml"
-                )
-            });
-            for why in zero.into_iter().chain(blind) {
-                tracing::warn!("{why}");
-                self.events.tell(Event::Warning(why)).await;
+                ))
+                .await;
             }
             let mut figures = self.fidelity.rows();
             if !result.fidelity.is_empty() {

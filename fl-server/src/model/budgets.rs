@@ -48,7 +48,8 @@ pub(crate) fn estimates(plan: &RunPlan, layout: &Layout) -> Vec<(&'static str, B
 
 /// Why a budget for the run cannot be kept, if it cannot.
 fn too_small(plan: &RunPlan, layout: &Layout) -> Option<String> {
-    let (total, rounds) = (plan.run_budget?, plan.rounds);
+    let total = plan.run_budget?;
+    let rounds = plan.rounds;
     let least = plan.uplink.smallest_budget(layout);
     (total / rounds < least).then(|| {
         let needed = Budget::Bytes(least.saturating_mul(rounds));

@@ -50,7 +50,8 @@ impl GlobalModel {
         }
         let text = |e: fl_compress::Error| e.to_string();
         let mut reader = unseal(bytes, MAGIC, VERSION).map_err(text)?;
-        let (fingerprint, seed) = (reader.u64("layout").map_err(text)?, reader.u64("seed").map_err(text)?);
+        let fingerprint = reader.u64("layout").map_err(text)?;
+        let seed = reader.u64("seed").map_err(text)?;
         let version = reader.u64("model version").map_err(text)?;
         if fingerprint != layout.fingerprint() || seed != plan.seed {
             return Err("the checkpoint is of another model or run".to_owned());
@@ -58,25 +59,25 @@ impl GlobalModel {
         let model: Vec<f32> = reader.f32s(layout.len(), "model").map_err(text)?.collect();
         let optimizer = reader.block("optimizer state").map_err(text)?;
         let encoder = reader.block("encoder state").map_err(text)?;
-        let (predictor, trained, buffers): (Option<Digest>, _, _) =
+        let (predictor, trained, buffers): (Option<Digest>, Option<f64>, Option<f64>) =
             reader.value("predictor and reference norms").map_err(text)?;
         reader.finish("bytes after the reference norms").map_err(text)?;
-        let norm = |norm: Option<f64>| match norm {
-            Some(norm) if !(norm > 0.0 && norm.is_finite()) => Err(format!("the reference norm is {norm}")),
-            norm => Ok(norm),
-        };
-        let references = References {
-            trained: norm(trained)?,
-            buffers: norm(buffers)?,
-        };
+        for norm in [trained, buffers].into_iter().flatten() {
+            if !(norm > 0.0 && norm.is_finite()) {
+                return Err(format!("the reference norm is {norm}"));
+            }
+        }
+        let references = References { trained, buffers };
         let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;
         global.optimizer.load(optimizer)?;
         let (encoder, pending) = Encoder::load(layout, &plan.downlink, encoder).map_err(text)?;
         if pending.is_some() {
             return Err("a frame is pending in the encoder's state".to_owned());
         }
-        (global.encoder, global.version) = (encoder, version);
-        (global.predictor, global.references) = (predictor, references);
+        global.encoder = encoder;
+        global.version = version;
+        global.predictor = predictor;
+        global.references = references;
         debug_assert_eq!(global.digest, Digest::of_f32(&global.model));
         Ok(global)
     }

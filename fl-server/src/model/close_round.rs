@@ -7,21 +7,17 @@ use fl_compress::{Ack, Digest, EncodeOptions, Frame, FrameHeader, FrameKind, Ove
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
-use super::sections::{Sections, entropies, fidelity, sections};
+use super::sections::{Sections, entropies, fidelity};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
 use crate::storage::record::Limited;
 
-/// The result of closing a round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundResult {
     /// The frame of the model update, for every client.
     pub frame: Vec<u8>,
-    /// Digest of `frame`.
     pub digest: Digest,
-    /// Bytes of the model update after each stage.
     pub stages: Stages,
-    /// Digest of the new model.
     pub model: Digest,
     /// Where the bytes of the updates' frames went.
     pub uplink: Vec<Section>,
@@ -31,7 +27,6 @@ pub struct RoundResult {
     pub uplink_entropies: Vec<(u32, f64)>,
     /// The same of what the round changed in the model, rounding included.
     pub downlink_entropies: Vec<(u32, f64)>,
-    /// Updates that count for less than their sender claimed.
     pub limited: Vec<Limited>,
     /// Whether the updates change nothing: all are zero.
     pub is_zero: bool,
@@ -43,8 +38,14 @@ pub struct RoundResult {
     pub over_budget: Option<OverBudget>,
 }
 
-/// The frame of a model update, where its bytes went, how faithful it is, and the entropies of its tensors.
-type Advanced = (Pending, Sections, Vec<Fidelity>, Vec<(u32, f64)>);
+/// A model update that is applied.
+struct ModelUpdate {
+    pending: Pending,
+    sections: Sections,
+    fidelity: Vec<Fidelity>,
+    /// Of its tensors, by their places.
+    entropies: Vec<(u32, f64)>,
+}
 
 impl GlobalModel {
     /// Makes the next version of the model from the updates of the round: trained values by aggregator and optimizer,
@@ -100,18 +101,22 @@ impl GlobalModel {
         self.optimizer.update(round, &mut update[self.layout.trained()]);
         self.bound_counters(&mut update);
         self.keep_signs(&mut update);
-        let ((pending, downlink, fidelity, downlink_entropies), unused) = match self.advance(round, &mut update) {
-            Ok(advanced) => (advanced, None),
-            Err(why) => {
-                self.forget()?;
-                update.fill(0.0);
-                let advanced = self.advance(round, &mut update).map_err(|e| ModelError::Encode {
-                    round,
-                    why: e.to_string(),
-                })?;
-                (advanced, Some(why.to_string()))
-            }
-        };
+        let mut advanced = self.advance(round, &mut update);
+        let unused = advanced.as_ref().err().map(ToString::to_string);
+        if unused.is_some() {
+            self.forget()?;
+            update.fill(0.0);
+            advanced = self.advance(round, &mut update);
+        }
+        let ModelUpdate {
+            pending,
+            sections: downlink,
+            fidelity,
+            entropies: downlink_entropies,
+        } = advanced.map_err(|e| ModelError::Encode {
+            round,
+            why: e.to_string(),
+        })?;
         self.version = round;
         self.predictor = self.predicts.then_some(pending.digest);
         self.digest = Digest::of_f32(&self.model);
@@ -162,7 +167,7 @@ impl GlobalModel {
     /// # Errors
     /// `NotFinite` if a value of the model update, residual or new model is not; then the model is as it was, and the encoder is
     /// unusable.
-    fn advance(&mut self, round: u64, update: &mut Vec<f32>) -> Result<Advanced, fl_compress::Error> {
+    fn advance(&mut self, round: u64, update: &mut Vec<f32>) -> Result<ModelUpdate, fl_compress::Error> {
         let header = FrameHeader {
             kind: FrameKind::ModelUpdate,
             round,
@@ -189,10 +194,10 @@ impl GlobalModel {
                 .for_each(|(sum, rounded)| *sum -= rounded);
             self.encoder.keep_back(&removed)?;
         }
-        let mut found = Sections::default();
-        found.add(&sections(&frame, values.nonzeros()));
+        let mut sections = Sections::default();
+        sections.add(&super::sections::sections(&frame, values.nonzeros()));
         let fidelity = fidelity(&frame, &pending.fidelity);
-        let entropies = entropies(&self.layout, &found, |at| update[at] - self.model[at]);
+        let entropies = entropies(&self.layout, &sections, |at| update[at] - self.model[at]);
         for (values, what) in [
             (Some(update.as_slice()), "model"),
             (self.encoder.residual(), "server residual"),
@@ -205,7 +210,12 @@ impl GlobalModel {
         if self.predicts {
             self.decoded.keep_model_update(pending.digest, values);
         }
-        Ok((pending, found, fidelity, entropies))
+        Ok(ModelUpdate {
+            pending,
+            sections,
+            fidelity,
+            entropies,
+        })
     }
 }
 

@@ -12,7 +12,6 @@ use super::optimizer::{self, ServerOptimizer};
 use crate::config::limits::Limits;
 use crate::config::plan::{MethodSpec, RoundedVersions, RunPlan};
 
-/// The global model, and the server's state between rounds.
 #[derive(Debug)]
 pub struct GlobalModel {
     pub(super) layout: Arc<Layout>,
@@ -33,7 +32,6 @@ pub struct GlobalModel {
     /// version of a rollback.
     pub(super) predictor: Option<Digest>,
     pub(super) limits: Limits,
-    /// The versions that are rounded.
     pub(super) rounded: Option<RoundedVersions>,
     /// The norms that the limits compared with in the last round to which they applied.
     pub(super) references: References,
@@ -65,7 +63,8 @@ impl GlobalModel {
         }
         let encoder = Encoder::new(Arc::clone(&layout), &plan.downlink);
         let encoder = encoder.map_err(|e| ModelError::Start(format!("compression.downlink: {e}")))?;
-        let (digest, trained) = (Digest::of_f32(&model), layout.trained().len());
+        let digest = Digest::of_f32(&model);
+        let trained = layout.trained().len();
         Ok(Self {
             layout,
             model,
@@ -114,11 +113,13 @@ impl GlobalModel {
         }
         self.forget()?;
         self.decoded.clear();
-        (self.model, self.version, self.digest, self.predictor) = (model, version, digest, None);
+        self.model = model;
+        self.version = version;
+        self.digest = digest;
+        self.predictor = None;
         Ok(())
     }
 
-    /// The model's tensors.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
@@ -133,7 +134,6 @@ impl GlobalModel {
         self.version
     }
 
-    /// Digest of the values.
     pub fn digest(&self) -> Digest {
         self.digest
     }
@@ -143,7 +143,6 @@ impl GlobalModel {
         self.encoder.residual()
     }
 
-    /// The versions that the run rounds.
     pub(crate) fn rounded_versions(&self) -> Option<RoundedVersions> {
         self.rounded
     }

@@ -12,7 +12,6 @@ use crate::storage::store::RunStore;
 /// Most snapshots that are kept. Each takes four bytes per parameter on the disk.
 const KEPT: usize = 4;
 
-/// Name of the list in the store.
 const SNAPSHOTS: &str = "snapshots";
 
 /// The snapshots that were made last, oldest first.
@@ -20,10 +19,6 @@ const SNAPSHOTS: &str = "snapshots";
 pub(crate) struct KeptSnapshots(Vec<FramePart>);
 
 impl KeptSnapshots {
-    /// The list that was stored last; empty if there is none.
-    ///
-    /// # Errors
-    /// The store's; `Stored` if the list is damaged.
     pub(crate) fn load(run: &RunStore) -> Result<Self, PersistenceError> {
         match run.meta(SNAPSHOTS)? {
             Some(bytes) => wire::value(&bytes, SNAPSHOTS).map_err(|e| PersistenceError::stored(SNAPSHOTS, e)),
@@ -32,9 +27,6 @@ impl KeptSnapshots {
     }
 
     /// Stores the list.
-    ///
-    /// # Errors
-    /// The store's.
     pub(crate) fn store(&self, run: &RunStore) -> Result<(), PersistenceError> {
         Ok(run.set_meta(SNAPSHOTS, &wire::bytes_of(self))?)
     }
@@ -48,9 +40,6 @@ impl KeptSnapshots {
     }
 
     /// Forgets those whose files are missing.
-    ///
-    /// # Errors
-    /// The disk's.
     pub(crate) fn retain_stored(&mut self, blobs: &Blobs) -> Result<(), PersistenceError> {
         let mut stored = Vec::new();
         for part in &self.0 {
@@ -66,12 +55,10 @@ impl KeptSnapshots {
         self.0.is_empty()
     }
 
-    /// The snapshot of a version.
     pub(crate) fn of_version(&self, version: u64) -> Option<FramePart> {
         self.0.iter().find(|part| part.version == version).copied()
     }
 
-    /// The snapshot with this digest.
     pub(crate) fn find(&self, digest: &Digest) -> Option<FramePart> {
         self.0.iter().find(|part| part.digest == *digest).copied()
     }

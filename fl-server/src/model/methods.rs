@@ -64,13 +64,14 @@ pub struct Methods(Catalog);
 
 impl Default for Methods {
     fn default() -> Self {
-        let (optimizers, aggregators) = (optimizer::METHODS.iter(), aggregator::METHODS.iter());
+        let optimizers = optimizer::METHODS.iter();
+        let aggregators = aggregator::METHODS.iter();
         Self(Catalog {
             optimizers: optimizers
-                .map(|&method| MethodSpec::new(&method.info, method))
+                .map(|method| MethodSpec::new(&method.info, *method))
                 .collect(),
             aggregators: aggregators
-                .map(|&method| MethodSpec::new(&method.info, method))
+                .map(|method| MethodSpec::new(&method.info, *method))
                 .collect(),
         })
     }

@@ -27,7 +27,7 @@ pub(crate) mod space;
 pub(crate) mod stored_frames;
 pub(crate) mod stored_layout;
 mod updates;
-mod version_path;
+pub(crate) mod version_path;
 
 pub use crate::storage::record::{Claim, Limited};
 pub use aggregator::{Aggregator, AggregatorMethod};
@@ -37,7 +37,6 @@ pub use global_model::GlobalModel;
 pub use methods::Methods;
 pub use optimizer::{OptimizerMethod, ServerOptimizer};
 pub use persistence_error::PersistenceError;
-pub use replay::{Replayed, RolledBack, replayed};
 pub use updates::Updates;
 pub use version_path::{sum_frames, version_path};
 

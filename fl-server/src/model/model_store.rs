@@ -8,7 +8,6 @@ use crate::model::persistence_error::PersistenceError;
 use crate::storage::blobs::Blobs;
 use crate::storage::store::{Checkpoint, RunStore};
 
-/// Where the model's blobs go and when.
 #[derive(Debug)]
 pub(crate) struct ModelStore {
     pub(crate) blobs: Blobs,
@@ -19,7 +18,6 @@ pub(crate) struct ModelStore {
     pub(crate) keep_updates: bool,
 }
 
-/// Makes the frame of the whole model durable.
 pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FramePart, PersistenceError> {
     let frame = global.snapshot()?;
     let digest = blobs.put(&frame)?;

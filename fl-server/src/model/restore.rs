@@ -15,21 +15,18 @@ use crate::config::plan::RunPlan;
 use crate::model::model_store::put_checkpoint;
 use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::{RunMetadata, stored_plan};
-use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
-use crate::state_machine::{Millis, State};
+use crate::model::version_path::stored_model;
+use crate::model::{GlobalModel, ModelError};
+use crate::state_machine::{Millis, RecordedRounds, State};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::store::{Checkpoint, RunStore};
 
 /// From what a model was computed when its newest checkpoint could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fallback {
-    /// Version that was computed.
     pub(crate) version: u64,
-    /// What it was computed from.
     pub(crate) source: Source,
-    /// What is damaged.
     pub(crate) why: String,
-    /// When.
     pub(crate) at: Millis,
 }
 
@@ -38,9 +35,7 @@ pub(crate) struct Fallback {
 pub(crate) enum Source {
     /// An older checkpoint, of this version.
     Checkpoint(u64),
-    /// The first weights and the updates of all rounds.
     Updates,
-    /// The first weights and the steps of all rounds.
     Steps,
 }
 
@@ -62,14 +57,10 @@ impl std::fmt::Display for Fallback {
     }
 }
 
-/// The named value of a run's fallbacks.
 const FALLBACKS: &str = "fallbacks";
 
 impl Fallback {
     /// The fallbacks of a run, in the order in which they happened.
-    ///
-    /// # Errors
-    /// `Corrupt`; the store's.
     pub(crate) fn load(run: &RunStore) -> Result<Vec<Self>, PersistenceError> {
         let Some(bytes) = run.meta(FALLBACKS)? else {
             return Ok(Vec::new());
@@ -85,9 +76,8 @@ impl Fallback {
     }
 }
 
-/// A run's newest model.
 #[derive(Debug)]
-pub(crate) struct Restored {
+pub(crate) struct RestoredModel {
     pub(crate) global: GlobalModel,
     pub(crate) facts: RunMetadata,
     /// What is damaged, if the newest checkpoint could not be used.
@@ -105,7 +95,7 @@ pub(crate) fn restore(
     blobs: &Blobs,
     state: &State,
     now: Millis,
-) -> Result<Restored, PersistenceError> {
+) -> Result<RestoredModel, PersistenceError> {
     if state.plan() != Some(plan.digest()) {
         let stored = state.plan().map(|begun| stored_plan(run, begun)).transpose()?;
         let changed = match stored {
@@ -137,7 +127,7 @@ pub(crate) fn restore(
         });
     }
     let Some((source, why)) = found else {
-        return Ok(Restored {
+        return Ok(RestoredModel {
             global,
             facts,
             fallback: None,
@@ -162,7 +152,7 @@ pub(crate) fn restore(
     }
     let note = serde_json::to_vec(&fallbacks).expect("strings and numbers are always JSON");
     put_checkpoint(&global, blobs, run, older, &[(FALLBACKS, &note)])?;
-    Ok(Restored {
+    Ok(RestoredModel {
         global,
         facts,
         fallback: Some(fallback),
@@ -176,7 +166,6 @@ fn missing(run: &RunStore, what: &str) -> PersistenceError {
     )
 }
 
-/// What a model is computed from.
 struct Sources<'a> {
     plan: &'a RunPlan,
     run: &'a RunStore,
@@ -190,7 +179,7 @@ struct Sources<'a> {
 }
 
 /// A model, or what is damaged of its source.
-type Computed = Result<GlobalModel, String>;
+type Computation = Result<GlobalModel, String>;
 
 impl Sources<'_> {
     /// The model from the first source that is whole; where that is not the newest checkpoint, also which it is and what
@@ -221,7 +210,7 @@ impl Sources<'_> {
         }
     }
 
-    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, PersistenceError> {
+    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computation, PersistenceError> {
         let bytes = match self.blobs.get(&checkpoint.blob) {
             Ok(bytes) => bytes,
             Err(BlobError::Disk(error)) => return Err(error.into()),
@@ -233,12 +222,19 @@ impl Sources<'_> {
         }
     }
 
-    fn by_updates(&self) -> Result<Computed, PersistenceError> {
-        let rounds = replayed(self.run.records(), 0)?;
-        for update in rounds.iter().flat_map(|round| &round.updates) {
-            // Before anything is computed for nothing.
-            if self.blobs.len(&update.frame)?.is_none() {
-                return Ok(Err(format!("blob {} is missing", update.frame)));
+    fn by_updates(&self) -> Result<Computation, PersistenceError> {
+        let mut rounds = 0;
+        for round in RecordedRounds::of(self.run.records()) {
+            let round = round?;
+            if round.step.is_none() {
+                continue;
+            }
+            rounds += 1;
+            for update in round.updates.values() {
+                // Before anything is computed for nothing.
+                if self.blobs.len(&update.digest)?.is_none() {
+                    return Ok(Err(format!("blob {} is missing", update.digest)));
+                }
             }
         }
         let first = self.sum(0).and_then(|model| {
@@ -246,25 +242,23 @@ impl Sources<'_> {
         });
         match first {
             Ok(global) => {
-                tracing::info!(rounds = rounds.len(), "all rounds are computed again");
+                tracing::info!(rounds, "all rounds are computed again");
                 self.rounds(global)
             }
             Err(why) => Ok(Err(why)),
         }
     }
 
-    fn by_steps(&self) -> Computed {
+    fn by_steps(&self) -> Computation {
         let version = self.state.version();
         // No step made the version of a rollback.
-        let is_rollback = self
-            .state
-            .rolled_back()
-            .is_some_and(|(rollback, _)| rollback == version);
-        let steps = self.state.steps_of(version).filter(|_| !is_rollback);
-        let made_by = steps.and_then(|steps| steps.last().copied());
-        let (layout, model) = (Arc::clone(&self.layout), self.sum(version)?);
+        let newest = self.state.versions().last().filter(|newest| newest.base.is_none());
+        let made_by = newest.map(|newest| newest.frame);
+        let model = self.sum(version)?;
+        let layout = Arc::clone(&self.layout);
         let global = GlobalModel::from_frames(layout, model, version, made_by, self.plan).map_err(|e| e.to_string())?;
-        let (found, recorded) = (global.digest(), self.state.model());
+        let found = global.digest();
+        let recorded = self.state.model();
         if found != recorded {
             return Err(format!("version {version} has digest {found}, recorded is {recorded}"));
         }
@@ -272,24 +266,27 @@ impl Sources<'_> {
     }
 
     /// Closes the rounds after the version of `global` again.
-    fn rounds(&self, mut global: GlobalModel) -> Result<Computed, PersistenceError> {
+    fn rounds(&self, mut global: GlobalModel) -> Result<Computation, PersistenceError> {
+        let versions = self.state.versions();
         // What was taken back by a rollback need not be repeated.
-        if let Some((version, to)) = self
-            .state
+        if let Some((version, to)) = versions
             .rolled_back()
             .filter(|(version, _)| *version > global.version())
         {
             match self.sum(to) {
-                Ok(model) => {
-                    global.roll_back(version, model, &self.state.model_of(version).unwrap_or(Digest([0; 32])))?
-                }
+                Ok(model) => global.roll_back(version, model, &versions.model(version).unwrap_or(Digest([0; 32])))?,
                 Err(why) => return Ok(Err(why)),
             }
         }
         self.forget(&mut global)?;
-        for round in replayed(self.run.records(), global.version())? {
+        let after = global.version();
+        for round in RecordedRounds::of(self.run.records()) {
+            let round = round?;
+            let Some(step) = round.step.as_ref().filter(|_| round.round > after) else {
+                continue;
+            };
             let mut unread = None;
-            let done = global.replay(&round, |digest, bytes| {
+            let done = global.replay(&round.work(), step, |digest, bytes| {
                 self.blobs
                     .read(digest, bytes)
                     .inspect_err(|error| unread = Some(error.clone()))
@@ -314,13 +311,9 @@ impl Sources<'_> {
 
     /// The model of a version, from the steps that lead to it.
     fn sum(&self, version: u64) -> Result<Vec<f32>, String> {
-        let initial: Digest = self.initial.parse().map_err(|e| format!("facts: {e}"))?;
-        let steps = self
-            .state
-            .steps_of(version)
-            .ok_or_else(|| format!("there is no version {version}"))?;
-        let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
-        sum_frames(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+        let steps = self.state.versions().steps(version);
+        let steps = steps.ok_or_else(|| format!("there is no version {version}"))?;
+        stored_model(&self.layout, self.blobs, self.initial, &steps)
     }
 
     fn forget(&self, global: &mut GlobalModel) -> Result<(), PersistenceError> {

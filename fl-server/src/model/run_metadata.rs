@@ -11,7 +11,6 @@ use crate::model::space::{StoredSpace, model_values};
 use crate::model::stored_layout::{self, StoredTensor, stored};
 use crate::storage::store::{RunStore, StoreError};
 
-/// The compression of a run, with resolved memories.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Compression {
     pub(crate) uplink: Spec,
@@ -49,7 +48,6 @@ pub(crate) struct RunMetadata {
     pub(crate) compression: Compression,
 }
 
-/// The entry of the store.
 const FACTS: &str = "facts";
 
 /// The entry of the store for the run.toml with which the run began.
@@ -59,9 +57,6 @@ pub(crate) const PLAN: &str = "plan";
 pub(crate) type StoredPlan = Result<RunPlan, String>;
 
 /// Reads the plan that is stored with a run. `begun`: its digest, as recorded.
-///
-/// # Errors
-/// Those of the store.
 pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<StoredPlan, StoreError> {
     let text = String::from_utf8(run.meta(PLAN)?.unwrap_or_default());
     let plan = text.map_err(|e| e.to_string());
@@ -115,17 +110,11 @@ impl RunMetadata {
     }
 
     /// Values of the model, of which `layout` travels.
-    ///
-    /// # Errors
-    /// As [`RunMetadata::aside`].
     pub(crate) fn model_values(&self, layout: &Layout) -> Result<usize, PersistenceError> {
         Ok(model_values(self.space, layout, &self.aside()?.tensors))
     }
 
     /// The tensors that do not travel.
-    ///
-    /// # Errors
-    /// `Stored` if the digest of the base is none.
     pub(crate) fn aside(&self) -> Result<Aside, PersistenceError> {
         let base = self.base.as_ref().map(|base| base.parse::<Digest>());
         let base = base.transpose();

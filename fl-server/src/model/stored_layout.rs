@@ -10,17 +10,16 @@ pub(crate) struct StoredTensor(pub(crate) TensorSpec);
 
 type Parts = (String, Vec<usize>, String, String);
 
-/// The stored tensors of a layout.
 pub(crate) fn stored(layout: &Layout) -> Vec<StoredTensor> {
-    let tensors = layout.tensors().iter();
-    let spec = tensors.map(TensorSpec::from);
-    spec.map(StoredTensor).collect()
+    layout
+        .tensors()
+        .iter()
+        .map(TensorSpec::from)
+        .map(StoredTensor)
+        .collect()
 }
 
 /// The layout of stored tensors.
-///
-/// # Errors
-/// As [`Layout::of`].
 pub(crate) fn layout(tensors: &[StoredTensor]) -> Result<Layout, Error> {
     Layout::of(tensors.iter().map(|tensor| tensor.0.clone()))
 }
@@ -40,11 +39,15 @@ impl TryFrom<Parts> for StoredTensor {
     type Error = String;
 
     fn try_from((name, shape, dtype, role): Parts) -> Result<Self, String> {
-        let unknown = |what: &str, found: &str| format!("unknown {what} of tensor `{name}`: `{found}`");
-        let found = Role::ALL.into_iter().find(|known| known.name() == role);
+        let Some(dtype) = Dtype::find(&dtype) else {
+            return Err(format!("unknown type of tensor `{name}`: `{dtype}`"));
+        };
+        let Some(role) = Role::ALL.into_iter().find(|known| known.name() == role) else {
+            return Err(format!("unknown role of tensor `{name}`: `{role}`"));
+        };
         Ok(Self(TensorSpec {
-            dtype: Dtype::find(&dtype).ok_or_else(|| unknown("type", &dtype))?,
-            role: found.ok_or_else(|| unknown("role", &role))?,
+            dtype,
+            role,
             name,
             shape,
         }))

@@ -17,49 +17,45 @@ use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::UPDATES_FROM;
 use crate::model::restore::Fallback;
 use crate::model::run_metadata::stored_plan;
-use crate::model::{GlobalModel, ModelError, Replayed, RolledBack, replayed, sum_frames};
-use crate::reporting::inspect::{self, InspectError, begun_run};
+use crate::model::version_path::stored_model;
+use crate::model::{GlobalModel, ModelError};
+use crate::reporting::inspect::{InspectError, begun_run};
+use crate::state_machine::{RecordedRound, RecordedRounds, RecordedStep, Rollback};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::disk::Disk;
 use crate::storage::record::Record;
 use crate::storage::store::{Checkpoint, RunStore, Store};
 
-/// The findings about a run.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    /// The run.
     pub(crate) run: String,
-    /// Whether its plan is known.
-    pub(crate) plan: Found,
+    pub(crate) plan: Finding,
     /// Whether version 0 is as recorded.
-    pub(crate) initial: Found,
+    pub(crate) initial: Finding,
     /// Whether the file of its frozen tensors is as recorded; `None` if it has none.
-    pub(crate) base: Option<Found>,
-    /// Its closed rounds, in order.
+    pub(crate) base: Option<Finding>,
     pub(crate) rounds: Vec<Round>,
     /// Whether each checkpoint equals the model and state that the rounds before it make, by version.
-    pub(crate) checkpoints: BTreeMap<u64, Found>,
+    pub(crate) checkpoints: BTreeMap<u64, Finding>,
     /// Whether each kept snapshot equals the model that the rounds before it make, by version.
-    pub(crate) snapshots: BTreeMap<u64, Found>,
+    pub(crate) snapshots: BTreeMap<u64, Finding>,
     /// Damage that the server has found and worked around before.
     pub(crate) notes: Vec<String>,
 }
 
-/// The findings about a closed round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) round: u64,
     /// Whether its records and ledger rows make its entry of the hash chain.
-    pub(crate) link: Found,
+    pub(crate) link: Finding,
     /// Whether its model update makes the recorded model.
-    pub(crate) model: Found,
+    pub(crate) model: Finding,
     /// Whether its updates make that model update.
-    pub(crate) aggregation: Found,
+    pub(crate) aggregation: Finding,
 }
 
-/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Finding {
     /// As recorded.
     Good,
     /// Not as recorded, and why.
@@ -68,16 +64,17 @@ pub(crate) enum Found {
     Unknown(String),
 }
 
-impl Found {
+impl Finding {
     fn of<T>(result: Result<T, String>) -> Self {
         result.map_or_else(Self::Bad, |_| Self::Good)
     }
 }
 
 impl Audit {
-    /// Whether no check failed.
     pub(crate) fn is_good(&self) -> bool {
-        self.found().iter().all(|(_, _, found)| !matches!(found, Found::Bad(_)))
+        self.found()
+            .iter()
+            .all(|(_, _, found)| !matches!(found, Finding::Bad(_)))
     }
 
     /// The checks that could not be made, each with a range of rounds or versions.
@@ -85,8 +82,8 @@ impl Audit {
         let mut out: Vec<(&'static str, u64, u64)> = Vec::new();
         for (check, number, found) in self.found() {
             match (found, out.iter_mut().rfind(|(of, ..)| *of == check)) {
-                (Found::Unknown(_), Some((.., last))) if *last + 1 == number => *last = number,
-                (Found::Unknown(_), _) => out.push((check, number, number)),
+                (Finding::Unknown(_), Some((.., last))) if *last + 1 == number => *last = number,
+                (Finding::Unknown(_), _) => out.push((check, number, number)),
                 _ => {}
             }
         }
@@ -94,7 +91,7 @@ impl Audit {
     }
 
     /// Every check, with its round or version.
-    fn found(&self) -> Vec<(&'static str, u64, &Found)> {
+    fn found(&self) -> Vec<(&'static str, u64, &Finding)> {
         let rounds = self.rounds.iter().flat_map(|r| {
             [
                 ("link", r.round, &r.link),
@@ -127,8 +124,7 @@ impl Audit {
 pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Result<Audit, InspectError> {
     let store = Store::open(data, Disk::default())?;
     let (run, facts) = begun_run(&store, run)?;
-    let corrupt = |text: String| InspectError::Corrupt(text);
-    let blobs = Blobs::open(data, run.name(), Disk::default()).map_err(|e| corrupt(e.to_string()))?;
+    let blobs = Blobs::open(data, run.name(), Disk::default()).map_err(|e| InspectError::Corrupt(e.to_string()))?;
     let (begun, model) = started(&run)?;
     if plan.as_ref().is_some_and(|plan| plan.digest() != begun) {
         let text = format!("run {} was begun with another plan than the one given", run.name());
@@ -136,8 +132,6 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     }
     let plan = plan.map_or_else(|| stored_plan(&run, begun), |plan| Ok(Ok(plan)))?;
     let mut links = checked_links(&run)?;
-    let closed = replayed(run.records(), 0)?;
-    let layout = Arc::new(facts.layout()?);
     let fallbacks = Fallback::load(&run)?;
     let mut notes: Vec<String> = fallbacks.iter().map(ToString::to_string).collect();
     notes.extend(store.head_was_missing()?.map(|commits| {
@@ -145,42 +139,41 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
             "data/head was missing when the store had {commits} commits: whether it had lost any before is not known"
         )
     }));
-    let mut again = Again {
+    let mut again = Recomputation {
         forgotten: Fallback::forgotten(&fallbacks),
         updates_from: updates_from(&run)?,
         checkpoints: run.checkpoints()?,
-        snapshots: KeptSnapshots::load(&run).map_err(|e| corrupt(e.to_string()))?,
-        ..Again::new(blobs, layout, &facts.initial, plan.as_ref())
+        snapshots: KeptSnapshots::load(&run).map_err(|e| InspectError::Corrupt(e.to_string()))?,
+        ..Recomputation::new(blobs, Arc::new(facts.layout()?), &facts.initial, plan.as_ref())
     };
-    let history = inspect::history(&run)?;
-    let initial = Found::of(again.is_model(&model));
-    let base = facts
-        .aside()?
-        .base
-        .map(|base| Found::of(checked_base(&again.blobs, &base)));
-    let mut checkpoints: BTreeMap<u64, Found> = again.checkpoint(0, &model).into_iter().collect();
-    let mut snapshots: BTreeMap<u64, Found> = again.snapshot(0).into_iter().collect();
+    let initial = Finding::of(again.is_model(&model));
+    let base = facts.aside()?.base;
+    let base = base.map(|base| Finding::of(checked_base(&again.blobs, &base)));
+    let mut checkpoints: BTreeMap<u64, Finding> = again.checkpoint(0, &model).into_iter().collect();
+    let mut snapshots: BTreeMap<u64, Finding> = again.snapshot(0).into_iter().collect();
     let mut rounds = Vec::new();
-    for round in &closed {
-        if let Some(base) = &round.base {
-            again.roll_back(base, &facts.initial, history.steps(base.to));
+    let mut recorded = RecordedRounds::of(run.records());
+    while let Some(closed) = recorded.next().transpose()? {
+        let Some(step) = &closed.step else { continue };
+        if let Some(base) = &closed.base {
+            again.roll_back(base, recorded.versions().steps(base.to));
             checkpoints.extend(again.checkpoint(base.version, &base.model));
             snapshots.extend(again.snapshot(base.version));
         }
+        let round = closed.round;
+        let link = links.remove(&round);
         rounds.push(Round {
-            round: round.round,
-            link: links
-                .remove(&round.round)
-                .unwrap_or_else(|| Found::Bad("the ledger has no entry for it".to_owned())),
-            aggregation: again.aggregation(round),
-            model: Found::of(again.step(round)),
+            round,
+            link: link.unwrap_or_else(|| Finding::Bad("the ledger has no entry for it".to_owned())),
+            aggregation: again.aggregation(&closed, step),
+            model: Finding::of(again.step(round, step)),
         });
-        checkpoints.extend(again.checkpoint(round.round, &round.model));
-        snapshots.extend(again.snapshot(round.round));
+        checkpoints.extend(again.checkpoint(round, &step.model));
+        snapshots.extend(again.snapshot(round));
     }
     Ok(Audit {
         run: run.name().to_string(),
-        plan: plan.map_or_else(Found::Unknown, |_| Found::Good),
+        plan: plan.map_or_else(Finding::Unknown, |_| Finding::Good),
         initial,
         base,
         rounds,
@@ -199,15 +192,19 @@ fn checked_base(blobs: &Blobs, base: &Digest) -> Result<(), String> {
         .ok_or_else(|| format!("{} has the digest {found}", path.display()))
 }
 
-/// The first round from which all updates are stored.
 fn updates_from(run: &RunStore) -> Result<Option<u64>, InspectError> {
-    let value = run.meta(UPDATES_FROM)?;
-    let strange = |_| InspectError::Corrupt(format!("entry {UPDATES_FROM} of run {}: not a number", run.name()));
-    let number = value.map(|value| <[u8; 8]>::try_from(value).map(u64::from_le_bytes));
-    number.transpose().map_err(strange)
+    let Some(value) = run.meta(UPDATES_FROM)? else {
+        return Ok(None);
+    };
+    match <[u8; 8]>::try_from(value) {
+        Ok(value) => Ok(Some(u64::from_le_bytes(value))),
+        Err(_) => {
+            let text = format!("entry {UPDATES_FROM} of run {}: not a number", run.name());
+            Err(InspectError::Corrupt(text))
+        }
+    }
 }
 
-/// Digests of the plan and the first weights, as recorded.
 fn started(run: &RunStore) -> Result<(Digest, Digest), InspectError> {
     for record in run.records() {
         if let Record::Started { plan, model, .. } = record? {
@@ -217,34 +214,36 @@ fn started(run: &RunStore) -> Result<(Digest, Digest), InspectError> {
     Err(InspectError::NotThere(format!("run {} has not begun yet", run.name())))
 }
 
-/// The stored entries of the hash chain, and those computed from records and rows.
-fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Found>, InspectError> {
+fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Finding>, InspectError> {
+    let stored = stored_rows(run).filter_map(|row| match row {
+        Ok(Row::Entry { entry, .. }) => Some(Ok(entry)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    });
     let (made, _) = entries(run.records(), stored_rows(run))?;
-    let mut stored = Vec::new();
-    for row in stored_rows(run) {
-        if let Row::Entry { round, entry } = row? {
-            stored.push((round, entry));
-        }
-    }
+    let mut found = BTreeMap::new();
     let mut broken = None;
-    let found = made.into_iter().zip(stored).map(|((round, made), (_, stored))| {
-        let found = match broken {
-            Some(before) => Found::Unknown(format!("it follows from that of round {before}")),
-            None if made == stored => Found::Good,
+    for ((round, made), stored) in made.into_iter().zip(stored) {
+        let is_same = made == stored?;
+        let finding = match broken {
+            Some(before) => Finding::Unknown(format!("it follows from that of round {before}")),
+            None if is_same => Finding::Good,
             None => {
                 broken = Some(round);
-                Found::Bad("records or ledger rows since the link before are not those of the link".to_owned())
+                Finding::Bad("records or ledger rows since the link before are not those of the link".to_owned())
             }
         };
-        (round, found)
-    });
-    Ok(found.collect())
+        found.insert(round, finding);
+    }
+    Ok(found)
 }
 
 /// The run as computed again.
-struct Again<'a> {
+struct Recomputation<'a> {
     blobs: Blobs,
     layout: Arc<Layout>,
+    /// Digest of the snapshot of version 0.
+    initial: &'a str,
     plan: Result<&'a RunPlan, String>,
     /// Versions at which the server's residual and optimizer state were reset.
     forgotten: BTreeSet<u64>,
@@ -261,14 +260,10 @@ struct Again<'a> {
     taken_from: Option<u64>,
 }
 
-impl<'a> Again<'a> {
-    fn new(blobs: Blobs, layout: Arc<Layout>, initial: &str, plan: Result<&'a RunPlan, &String>) -> Self {
-        let first = || -> Result<Vec<f32>, String> {
-            let initial: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
-            let read = |digest: &Digest, bytes: &mut Vec<u8>| blobs.read(digest, bytes);
-            sum_frames(&layout, &initial, &[], read).map_err(|e| e.to_string())
-        };
-        let (model, plan) = (first(), plan.map_err(Clone::clone));
+impl<'a> Recomputation<'a> {
+    fn new(blobs: Blobs, layout: Arc<Layout>, initial: &'a str, plan: Result<&'a RunPlan, &String>) -> Self {
+        let plan = plan.map_err(Clone::clone);
+        let model = stored_model(&layout, &blobs, initial, &[]);
         let global = plan.clone().and_then(|plan| {
             let model = model
                 .clone()
@@ -278,6 +273,7 @@ impl<'a> Again<'a> {
         Self {
             blobs,
             layout,
+            initial,
             plan,
             forgotten: BTreeSet::new(),
             updates_from: None,
@@ -290,25 +286,25 @@ impl<'a> Again<'a> {
     }
 
     /// Rolls back to an older version, whose model the frames of `steps` make.
-    fn roll_back(&mut self, base: &RolledBack, initial: &str, steps: Option<Vec<Digest>>) {
-        let model = || -> Result<Vec<f32>, String> {
-            let steps = steps.ok_or("a round before it is missing")?;
-            let initial: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
-            let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
-            sum_frames(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+    fn roll_back(&mut self, base: &Rollback, steps: Option<Vec<Digest>>) {
+        let model = match steps {
+            Some(steps) => stored_model(&self.layout, &self.blobs, self.initial, &steps),
+            None => Err("a round before it is missing".to_owned()),
         };
-        let model = model().map_err(|why| format!("the rollback to version {}: {why}", base.to));
-        self.global = self.plan.clone().and_then(|plan| {
-            let model = model.clone()?;
-            let global = GlobalModel::initial(Arc::clone(&self.layout), model.clone(), plan);
-            let rolled = global.and_then(|mut global| {
-                global.roll_back(base.version, model, &base.model)?;
-                Ok(global)
-            });
-            rolled.map_err(|e| e.to_string())
-        });
+        self.model = model.map_err(|why| format!("the rollback to version {}: {why}", base.to));
+        self.global = self.rolled_back(base);
         self.taken_from = None;
-        self.model = model;
+    }
+
+    fn rolled_back(&self, base: &Rollback) -> Result<GlobalModel, String> {
+        let plan = self.plan.clone()?;
+        let model = self.model.clone()?;
+        let mut global =
+            GlobalModel::initial(Arc::clone(&self.layout), model.clone(), plan).map_err(|e| e.to_string())?;
+        global
+            .roll_back(base.version, model, &base.model)
+            .map_err(|e| e.to_string())?;
+        Ok(global)
     }
 
     /// Checks that the sum of the frames is this model.
@@ -319,49 +315,44 @@ impl<'a> Again<'a> {
             .ok_or_else(|| format!("its digest is {found}, recorded is {recorded}"))
     }
 
-    /// Adds the model update of a round and checks the model.
-    fn step(&mut self, round: &Replayed) -> Result<(), String> {
+    fn step(&mut self, round: u64, step: &RecordedStep) -> Result<(), String> {
         let model = self.model.as_mut().map_err(|why| why.clone())?;
-        let add = |model: &mut Vec<f32>| -> Result<(), String> {
-            let bytes = self.blobs.get(&round.frame).map_err(|e| e.to_string())?;
-            let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
-            frame.apply(model).map_err(|e| e.to_string())
-        };
-        if let Err(why) = add(model) {
-            self.model = Err(format!("the step of round {} is not there", round.round));
+        if let Err(why) = add_frame(&self.blobs, &self.layout, &step.frame, model) {
+            self.model = Err(format!("the step of round {round} is not there"));
             return Err(why);
         }
-        self.is_model(&round.model)
+        self.is_model(&step.model)
     }
 
     /// Checks the digests of a round's updates; `None` if all are right. `Bad`: one is wrong, or is
     /// missing although updates are kept. `Unknown`: some were removed, as the configuration says.
-    fn updates(&self, round: &Replayed) -> Option<Found> {
-        let (mut bytes, mut removed) = (Vec::new(), Vec::new());
-        for update in &round.updates {
-            match self.blobs.read(&update.frame, &mut bytes) {
+    fn updates(&self, round: &RecordedRound) -> Option<Finding> {
+        let mut bytes = Vec::new();
+        let mut removed = Vec::new();
+        for (client, update) in &round.updates {
+            match self.blobs.read(&update.digest, &mut bytes) {
                 Ok(()) => {}
                 Err(BlobError::Missing(_)) if self.updates_from.is_some_and(|from| round.round < from) => {
-                    removed.push(update.client.as_str());
+                    removed.push(client.as_str());
                 }
-                Err(why) => return Some(Found::Bad(format!("the update of {}: {why}", update.client))),
+                Err(why) => return Some(Finding::Bad(format!("the update of {client}: {why}"))),
             }
         }
         let why = "the server did not keep the updates of ";
-        (!removed.is_empty()).then(|| Found::Unknown(format!("{why}{} (keep_updates = false)", removed.join(", "))))
+        (!removed.is_empty()).then(|| Finding::Unknown(format!("{why}{} (keep_updates = false)", removed.join(", "))))
     }
 
     /// Computes the model update of a round from its updates and compares.
-    fn aggregation(&mut self, round: &Replayed) -> Found {
+    fn aggregation(&mut self, round: &RecordedRound, step: &RecordedStep) -> Finding {
         if let Some(found) = self.updates(round) {
             self.global = Err(format!("the updates of round {} are not all there", round.round));
             return found;
         }
         let global = match &mut self.global {
             Ok(global) => global,
-            Err(why) => return Found::Unknown(why.clone()),
+            Err(why) => return Finding::Unknown(why.clone()),
         };
-        if let Err(why) = global.replay(round, |digest, bytes| self.blobs.read(digest, bytes)) {
+        if let Err(why) = global.replay(&round.work(), step, |digest, bytes| self.blobs.read(digest, bytes)) {
             self.global = Err(format!("round {} went wrong", round.round));
             let hint = match why {
                 ModelError::Differs { what: "frame", .. } => {
@@ -369,14 +360,14 @@ impl<'a> Again<'a> {
                 }
                 _ => "",
             };
-            return Found::Bad(format!("{why}{hint}"));
+            return Finding::Bad(format!("{why}{hint}"));
         }
-        Found::Good
+        Finding::Good
     }
 
     /// Checks the checkpoint of the version that the rounds so far make, if there is one. Where the updates before it
     /// were not kept, aggregation continues from it.
-    fn checkpoint(&mut self, version: u64, model: &Digest) -> Option<(u64, Found)> {
+    fn checkpoint(&mut self, version: u64, model: &Digest) -> Option<(u64, Finding)> {
         if self.forgotten.contains(&version)
             && let Ok(global) = &mut self.global
             && let Err(why) = global.forget()
@@ -388,15 +379,17 @@ impl<'a> Again<'a> {
             Err(found) => found,
             Ok((loaded, bytes)) => match &self.global {
                 Ok(global) if global.save() == bytes => match self.taken_from {
-                    None => Found::Good,
-                    Some(from) => Found::Unknown(format!("it follows from the checkpoint of version {from}")),
+                    None => Finding::Good,
+                    Some(from) => Finding::Unknown(format!("it follows from the checkpoint of version {from}")),
                 },
-                Ok(_) => Found::Bad("its residual or optimizer state is not what the rounds before it make".to_owned()),
+                Ok(_) => {
+                    Finding::Bad("its residual or optimizer state is not what the rounds before it make".to_owned())
+                }
                 Err(why) => {
                     let why =
                         format!("its model is as recorded, its residual and optimizer state cannot be computed: {why}");
                     (self.global, self.taken_from) = (Ok(loaded), Some(version));
-                    Found::Unknown(why)
+                    Finding::Unknown(why)
                 }
             },
         };
@@ -404,28 +397,32 @@ impl<'a> Again<'a> {
     }
 
     /// Checks the snapshot of the version that the rounds so far make, if it is kept.
-    fn snapshot(&self, version: u64) -> Option<(u64, Found)> {
+    fn snapshot(&self, version: u64) -> Option<(u64, Finding)> {
         let part = self.snapshots.of_version(version)?;
-        let same = || -> Result<(), String> {
-            let mut model = vec![0.0; self.layout.len()];
-            let bytes = self.blobs.get(&part.digest).map_err(|e| e.to_string())?;
-            let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
-            frame.apply(&mut model).map_err(|e| e.to_string())?;
-            self.is_model(&Digest::of_f32(&model))
-        };
-        Some((version, Found::of(same())))
+        let mut model = vec![0.0; self.layout.len()];
+        let same = add_frame(&self.blobs, &self.layout, &part.digest, &mut model)
+            .and_then(|()| self.is_model(&Digest::of_f32(&model)));
+        Some((version, Finding::of(same)))
     }
 
     /// A checkpoint whose model is the recorded one, with its bytes.
-    fn loaded(&self, blob: &Digest, model: &Digest) -> Result<(GlobalModel, Vec<u8>), Found> {
-        let bytes = self.blobs.get(blob).map_err(|e| Found::Bad(e.to_string()))?;
-        let plan = self.plan.clone().map_err(Found::Unknown)?;
+    fn loaded(&self, blob: &Digest, model: &Digest) -> Result<(GlobalModel, Vec<u8>), Finding> {
+        let bytes = self.blobs.get(blob).map_err(|e| Finding::Bad(e.to_string()))?;
+        let plan = self.plan.clone().map_err(Finding::Unknown)?;
         let loaded =
-            GlobalModel::load(Arc::clone(&self.layout), plan, &bytes).map_err(|e| Found::Bad(e.to_string()))?;
+            GlobalModel::load(Arc::clone(&self.layout), plan, &bytes).map_err(|e| Finding::Bad(e.to_string()))?;
         let found = loaded.digest();
         if found != *model {
-            return Err(Found::Bad(format!("its model has digest {found}, recorded is {model}")));
+            return Err(Finding::Bad(format!(
+                "its model has digest {found}, recorded is {model}"
+            )));
         }
         Ok((loaded, bytes))
     }
+}
+
+fn add_frame(blobs: &Blobs, layout: &Layout, frame: &Digest, model: &mut [f32]) -> Result<(), String> {
+    let bytes = blobs.get(frame).map_err(|e| e.to_string())?;
+    let frame = Frame::parse(&bytes, layout).map_err(|e| e.to_string())?;
+    frame.apply(model).map_err(|e| e.to_string())
 }

@@ -3,69 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fl_compress::Digest;
 use fl_proto::{ClientId, Metrics};
 
-use crate::accounting::baseline::{self, Compared, Done};
+use crate::accounting::baseline::{self, BaselineModels, RunEnd};
 use crate::accounting::ledger::Flow;
+use crate::clock::seconds;
 use crate::config::limits::mean_loss;
 use crate::reporting::means::{Means, MetricNames, named};
-use crate::state_machine::{Evaluated as Reported, Summed};
+use crate::state_machine::{ClientEvaluation, EvaluationSum};
 use crate::storage::record::{Accepted, Millis, Record};
-use crate::telemetry::event::{Evaluated, RoundSummary, bits};
+use crate::telemetry::event::{ModelEvaluation, RoundSummary, bits};
 
 /// Sums over a run's records. Its size is that of the rounds.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// Rounds by number.
     pub rounds: BTreeMap<u64, Round>,
-    /// Evaluations by model version.
     pub evaluations: BTreeMap<u64, Evaluation>,
-    /// Digest of the initial model.
-    pub initial: Option<Digest>,
-    /// How the run ended, if it has.
     pub end: Option<End>,
-    /// Rollbacks, by the version that each made.
-    pub rollbacks: BTreeMap<u64, Rollback>,
-    /// Names of the metrics of trainings.
     trained: MetricNames,
-    /// Names of the metrics of evaluations.
     measured: MetricNames,
 }
 
-/// A version whose model is that of an older one.
-#[derive(Debug, Clone, Copy)]
-pub struct Rollback {
-    /// The older version.
-    pub to: u64,
-    /// Digest of its model.
-    pub model: Digest,
-}
-
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// All rounds are done.
     Done,
-    /// The run failed in this round.
-    Failed {
-        /// The round.
-        round: u64,
-        /// Why.
-        why: String,
-    },
+    Failed { round: u64, why: String },
 }
 
-/// Sums of one round.
 #[derive(Debug, Clone, Default)]
 pub struct Round {
-    /// When it was first opened.
     pub opened: Millis,
-    /// Times it was opened.
     pub attempts: u32,
     /// Clients asked at its last opening.
     pub cohort: usize,
-    /// Updates accepted.
     pub updates: usize,
     /// Of them, those that do not count because their clients were excluded.
     excluded: usize,
@@ -79,32 +49,22 @@ pub struct Round {
     means: Means,
     /// While the round is open: metrics of the updates that have any.
     metrics: BTreeMap<ClientId, Arc<Metrics>>,
-    /// Bytes of the updates' frames.
     pub framed: u64,
-    /// Its model update, once closed.
-    pub closed: Option<Step>,
+    pub closed: Option<Closing>,
 }
 
-/// The model update of a closed round.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
-    /// Digest of its frame.
-    pub frame: Digest,
-    /// Its bytes.
-    pub len: u64,
-    /// Digest of the new model.
-    pub model: Digest,
-    /// When the round closed.
+pub struct Closing {
     pub at: Millis,
+    pub frame_len: u64,
 }
 
-/// The evaluations of one model version.
 #[derive(Debug, Clone)]
 pub enum Evaluation {
     /// Open: more may arrive.
-    Open(BTreeMap<ClientId, (Reported, Arc<Metrics>)>),
+    Open(BTreeMap<ClientId, (ClientEvaluation, Arc<Metrics>)>),
     /// Settled, as a sum, and its metrics averaged.
-    Summed(Summed, Means),
+    Summed(EvaluationSum, Means),
 }
 
 impl Default for Evaluation {
@@ -114,10 +74,9 @@ impl Default for Evaluation {
 }
 
 impl Evaluation {
-    /// Their sum so far.
-    pub fn summed(&self) -> Summed {
+    pub fn summed(&self) -> EvaluationSum {
         match self {
-            Self::Open(reports) => Summed::of(reports.values().map(|(report, _)| report)),
+            Self::Open(reports) => EvaluationSum::of(reports.values().map(|(report, _)| report)),
             Self::Summed(summed, _) => *summed,
         }
     }
@@ -136,18 +95,17 @@ impl Round {
     pub fn mean_loss(&self) -> Option<f64> {
         self.loss.or_else(|| mean_loss(self.losses.values().copied()))
     }
+
+    /// From its opening to its model, once it has closed.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        Some(seconds(self.closed?.at, self.opened))
+    }
 }
 
 impl History {
-    /// The model update of a closed round.
-    pub(crate) fn closed(&self, round: u64) -> Option<&Step> {
-        self.rounds.get(&round)?.closed.as_ref()
-    }
-
     /// Adds one record. Records of a run must be added in order.
     pub fn add(&mut self, record: &Record) {
         match record {
-            Record::Started { model, .. } => self.initial = Some(*model),
             Record::RoundOpened { round, cohort, at, .. } => {
                 self.end = None;
                 let sums = self.rounds.entry(*round).or_default();
@@ -160,25 +118,17 @@ impl History {
             Record::MembersReplaced { round, by, .. } => self.rounds.entry(*round).or_default().cohort += by.len(),
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosed {
-                round,
-                frame,
-                frame_len,
-                model,
-                at,
-                ..
+                round, frame_len, at, ..
             } => {
-                let step = Step {
-                    frame: *frame,
-                    len: *frame_len,
-                    model: *model,
-                    at: *at,
-                };
                 let sums = self.rounds.entry(*round).or_default();
                 sums.loss = sums.mean_loss();
                 sums.losses.clear();
                 let metrics = std::mem::take(&mut sums.metrics);
                 sums.means = self.trained.settle(metrics.values().map(|metrics| &**metrics));
-                sums.closed = Some(step);
+                sums.closed = Some(Closing {
+                    at: *at,
+                    frame_len: *frame_len,
+                });
                 // Clients evaluate the newest two versions only.
                 let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
                 for (_, evaluation) in settled.take_while(|(_, found)| matches!(found, Evaluation::Open(_))) {
@@ -189,22 +139,13 @@ impl History {
             Record::EvaluationAccepted {
                 version,
                 client,
-                examples,
-                loss,
-                correct,
-                language,
                 metrics,
-                at,
+                ..
             } => {
-                let reported = Reported {
-                    examples: *examples,
-                    loss: *loss,
-                    correct: *correct,
-                    language: *language,
-                    at: *at,
-                };
-                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
-                    reports.insert(client.clone(), (reported, Arc::clone(metrics)));
+                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default()
+                    && let Some(report) = ClientEvaluation::recorded(record)
+                {
+                    reports.insert(client.clone(), (report, Arc::clone(metrics)));
                 }
             }
             Record::RunDone { .. } => self.end = Some(End::Done),
@@ -219,16 +160,14 @@ impl History {
                     self.end = None;
                 }
             }
-            Record::RolledBack { version, to, model, .. } => {
-                self.end = None;
-                self.rollbacks.insert(*version, Rollback { to: *to, model: *model });
-            }
+            Record::RolledBack { .. } => self.end = None,
             Record::Excluded { round, client, .. } => {
                 let sums = self.rounds.entry(*round).or_default();
                 sums.excluded += usize::from(sums.losses.remove(client).is_some());
                 sums.metrics.remove(client);
             }
-            Record::Gathered { .. }
+            Record::Started { .. }
+            | Record::Gathered { .. }
             | Record::RoundClosing { .. }
             | Record::EvaluationOpened { .. }
             | Record::BudgetsSet { .. }
@@ -266,7 +205,8 @@ impl History {
 
     /// Names of metrics that a table of all rounds shows, of trainings and of evaluations.
     pub(crate) fn metric_names(&self) -> [BTreeSet<Arc<str>>; 2] {
-        let (mut trained, mut measured) = (self.trained.clone(), self.measured.clone());
+        let mut trained = self.trained.clone();
+        let mut measured = self.measured.clone();
         for sums in self.rounds.values().filter(|sums| !sums.metrics.is_empty()) {
             trained.settle(sums.metrics.values().map(|metrics| &**metrics));
         }
@@ -274,43 +214,6 @@ impl History {
             evaluation.means(&mut measured);
         }
         [trained.shown().collect(), measured.shown().collect()]
-    }
-
-    /// The newest version of the model.
-    pub fn newest(&self) -> u64 {
-        let closed = self.rounds.iter().rev().find(|(_, round)| round.closed.is_some());
-        let rollback = self.rollbacks.last_key_value();
-        closed
-            .map_or(0, |(round, _)| *round)
-            .max(rollback.map_or(0, |(version, _)| *version))
-    }
-
-    /// Digest of the model of a version.
-    pub fn model(&self, version: u64) -> Option<Digest> {
-        if let Some(rollback) = self.rollbacks.get(&version) {
-            return Some(rollback.model);
-        }
-        match version {
-            0 => self.initial,
-            version => self.rounds.get(&version)?.closed.map(|step| step.model),
-        }
-    }
-
-    /// Frames of the model updates whose sum, with version 0, is this version; `None` if one is missing.
-    pub fn steps(&self, version: u64) -> Option<Vec<Digest>> {
-        let (mut at, mut steps) = (version, Vec::new());
-        while at > 0 {
-            match self.rollbacks.get(&at) {
-                Some(rollback) if rollback.to < at => at = rollback.to,
-                Some(_) => return None,
-                None => {
-                    steps.push(self.rounds.get(&at)?.closed?.frame);
-                    at -= 1;
-                }
-            }
-        }
-        steps.reverse();
-        Some(steps)
     }
 
     /// Whether the client reported an evaluation of this version, of which more may arrive.
@@ -322,11 +225,11 @@ impl History {
     }
 
     /// Evaluation of one version, if any client reported it.
-    pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
+    pub fn evaluated(&self, version: u64) -> Option<ModelEvaluation> {
         let evaluation = self.evaluations.get(&version)?;
         let summed = evaluation.summed();
         let metrics = named(&evaluation.means(&mut self.measured.clone()));
-        (summed.examples > 0).then(|| Evaluated {
+        (summed.examples > 0).then(|| ModelEvaluation {
             version,
             examples: summed.examples,
             accuracy: summed.accuracy(),
@@ -347,32 +250,32 @@ impl History {
 
     /// The frames that federated averaging would have sent for the rounds that can be compared. `withheld`: models that
     /// connected clients have not fetched yet.
-    pub(crate) fn compared(&self, withheld: u64) -> Compared {
-        let done = matches!(self.end, Some(End::Done)).then(|| Done {
+    pub(crate) fn compared(&self, withheld: u64) -> BaselineModels {
+        let done = matches!(self.end, Some(End::Done)).then(|| RunEnd {
             evaluated: self.last_evaluation(),
             withheld,
         });
-        let round = |(round, sums): (&u64, &Round)| baseline::Round {
+        let rounds = self.rounds.iter().map(|(round, sums)| baseline::Round {
             round: *round,
             closed: sums.closed.is_some(),
             asked: sums.cohort as u64,
             updates: sums.updates as u64,
-        };
-        baseline::compared(self.rounds.iter().map(round), done)
+        });
+        baseline::compared(rounds, done)
     }
 
     /// The summary of a closed round. `flow`: its bytes in the ledger. `parameters`: values of the model.
     pub fn summary(&self, round: u64, flow: Flow, parameters: usize) -> Option<RoundSummary> {
         let sums = self.rounds.get(&round)?;
-        let step = sums.closed?;
+        let closed = sums.closed?;
         Some(RoundSummary {
             round,
             updates: sums.updates - sums.excluded,
             loss: sums.mean_loss().unwrap_or(0.0),
-            seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
+            seconds: seconds(closed.at, sums.opened),
             flow,
             bits_up: bits(sums.framed, sums.updates, parameters),
-            bits_down: bits(step.len, 1, parameters),
+            bits_down: bits(closed.frame_len, 1, parameters),
             metrics: self.trained(round),
         })
     }

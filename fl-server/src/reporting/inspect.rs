@@ -6,7 +6,7 @@ use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::{PLAN, RunMetadata, stored_plan};
 use crate::model::stored_frames::ModelFrames;
 
-use fl_compress::{Digest, Spec};
+use fl_compress::{Digest, Layout, Spec};
 use fl_proto::RunName;
 use fl_report::{FrameBudget, Settings};
 use serde::{Deserialize, Serialize};
@@ -16,19 +16,17 @@ use crate::model::restore::Fallback;
 use crate::reporting::history::History;
 use crate::reporting::moment::Moment;
 use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
+use crate::state_machine::{ImpossibleRecord, Versions};
 use crate::storage::store::{RunStore, Store, StoreError};
-use crate::telemetry::event::Evaluated;
+use crate::telemetry::event::ModelEvaluation;
 
-/// Why a question about stored runs has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InspectError {
     /// The question names something that does not exist.
     #[error("{0}")]
     NotThere(String),
-    /// Stored data is corrupt.
     #[error("{0}")]
     Corrupt(String),
-    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -44,41 +42,43 @@ impl From<PersistenceError> for InspectError {
 
 impl From<StoreError> for InspectError {
     fn from(error: StoreError) -> Self {
-        match error.is_corruption() {
-            true => Self::Corrupt(error.to_string()),
-            false => Self::Store(error),
+        if error.is_corruption() {
+            Self::Corrupt(error.to_string())
+        } else {
+            Self::Store(error)
         }
     }
 }
 
-/// One run in a line.
+impl From<ImpossibleRecord> for InspectError {
+    fn from(error: ImpossibleRecord) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RunStatus {
     pub(crate) run: String,
     pub(crate) state: String,
     pub(crate) planned: u64,
     pub(crate) closed: u64,
-    /// What the newest closed round learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) training: Option<Trained>,
-    /// The newest evaluation of a model.
+    pub(crate) training: Option<RoundTraining>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) evaluation: Option<Evaluated>,
+    pub(crate) evaluation: Option<ModelEvaluation>,
     /// Damage that the server has found and worked around, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) damage: Vec<String>,
 }
 
-/// The training of one round: means over its updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Trained {
+pub(crate) struct RoundTraining {
     pub(crate) round: u64,
     pub(crate) loss: f64,
     pub(crate) metrics: BTreeMap<String, f64>,
 }
 
-impl Trained {
-    /// That of the newest closed round.
+impl RoundTraining {
     fn newest(history: &History) -> Option<Self> {
         let (round, sums) = history.rounds.iter().rev().find(|(_, sums)| sums.closed.is_some())?;
         Some(Self {
@@ -90,20 +90,26 @@ impl Trained {
 }
 
 /// The status of the runs of a store. `served`: the run that the server serves, at this moment.
-pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<RunStatus>, InspectError> {
+pub(crate) fn statuses(store: &Store, served: Option<&ServedRun>) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
     for name in begun(store)? {
         let run = store.run(&name)?;
         let planned = RunMetadata::load(&run)?.map_or(0, |facts| facts.rounds);
         let served = served.filter(|served| served.run == name.as_str());
-        let history = history_of(&run, served.map_or(usize::MAX, |served| served.moment.records as usize))?;
-        let closed = history.steps(history.newest()).map_or(0, |steps| steps.len() as u64);
+        let records = served.map_or(usize::MAX, |served| served.moment.records as usize);
+        let mut history = History::default();
+        let mut versions = Versions::default();
+        for record in run.records().take(records) {
+            let record = record?;
+            history.add(&record);
+            versions.add(&record);
+        }
         out.push(RunStatus {
             run: name.to_string(),
-            state: state(&history),
+            state: state(&history, &versions),
             planned,
-            closed,
-            training: Trained::newest(&history),
+            closed: versions.depth(versions.newest()),
+            training: RoundTraining::newest(&history),
             evaluation: history
                 .evaluations
                 .keys()
@@ -116,7 +122,7 @@ pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<Run
 }
 
 /// The report of a run. `moment`: the served run; if it is the one asked for, the report is of this moment.
-pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) -> Result<Report, InspectError> {
+pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&ServedRun>) -> Result<Report, InspectError> {
     let (run, facts) = begun_run(store, run)?;
     let moment = moment.filter(|served| served.run == run.name().as_str());
     let moment = moment.map(|served| &served.moment);
@@ -140,14 +146,6 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
         Some(Err(_)) | None => serde_json::to_value(&facts.compression),
     };
     let plan = plan.map_err(|e| InspectError::Corrupt(e.to_string()))?;
-    let budget = |codec: &Spec| {
-        let estimate = codec.budget_estimate(&layout)?;
-        let (bytes, error) = (
-            estimate.asked.max(estimate.least),
-            codec.budget?.error().map(|error| error.to_string()),
-        );
-        Some(FrameBudget { bytes, error })
-    };
     let subject = RunInfo {
         run: run.name().to_string(),
         parameters: facts.model_values(&layout)?,
@@ -157,8 +155,8 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
             words: fl_report::words(facts.learner.as_deref(), &plan),
             plan,
             run_toml: String::from_utf8_lossy(&run.meta(PLAN)?.unwrap_or_default()).into_owned(),
-            budget_up: budget(&facts.compression.uplink),
-            budget_down: budget(&facts.compression.downlink),
+            budget_up: frame_budget(&facts.compression.uplink, &layout),
+            budget_down: frame_budget(&facts.compression.downlink, &layout),
         },
         task: facts.task,
         instance: facts.instance,
@@ -167,9 +165,16 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
     Ok(filling.finish(&subject, ledger, moment))
 }
 
-/// The run that a server serves, at one moment.
+fn frame_budget(codec: &Spec, layout: &Layout) -> Option<FrameBudget> {
+    let estimate = codec.budget_estimate(layout)?;
+    Some(FrameBudget {
+        bytes: estimate.asked.max(estimate.least),
+        error: codec.budget?.error().map(|error| error.to_string()),
+    })
+}
+
 #[derive(Debug, Clone)]
-pub(crate) struct Served {
+pub(crate) struct ServedRun {
     pub(crate) run: String,
     pub(crate) moment: Moment,
 }
@@ -192,45 +197,33 @@ fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError>
 
 pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<ModelFrames, InspectError> {
     let (run, facts) = begun_run(store, run)?;
-    let (name, history) = (run.name(), history(&run)?);
-    let newest = history.newest();
+    let name = run.name();
+    let mut versions = Versions::default();
+    for record in run.records() {
+        versions.add(&record?);
+    }
+    let newest = versions.newest();
     let version = version.unwrap_or(newest);
     if version > newest {
-        let text = format!("run {} has no version {version}; the newest is {newest}", name);
+        let text = format!("run {name} has no version {version}; the newest is {newest}");
         return Err(InspectError::NotThere(text));
     }
-    let gap = || InspectError::Corrupt(format!("run {name}: a round before version {version} is missing"));
-    let steps = history.steps(version).ok_or_else(gap)?;
+    let Some(steps) = versions.steps(version) else {
+        let text = format!("run {name}: a round before version {version} is missing");
+        return Err(InspectError::Corrupt(text));
+    };
     let steps = steps.iter().map(Digest::to_string);
-    let frames = [facts.initial.clone()].into_iter().chain(steps).collect();
-    let model = history
-        .model(version)
-        .map(|model| model.to_string())
-        .unwrap_or_default();
+    let model = versions.model(version).map(|model| model.to_string());
     Ok(ModelFrames {
         run: name.to_string(),
         version,
-        model,
+        model: model.unwrap_or_default(),
         layout: facts.layout,
         aside: facts.aside,
         base: facts.base,
         space: facts.space,
-        frames,
+        frames: [facts.initial].into_iter().chain(steps).collect(),
     })
-}
-
-/// The sums of a run's records.
-pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
-    history_of(run, usize::MAX)
-}
-
-/// The sums of a run's first records.
-fn history_of(run: &RunStore, records: usize) -> Result<History, StoreError> {
-    let mut history = History::default();
-    for record in run.records().take(records) {
-        history.add(&record?);
-    }
-    Ok(history)
 }
 
 /// The run of this name. Without a name, the only run.
@@ -238,13 +231,12 @@ pub(crate) fn chosen(store: &Store, run: Option<&str>) -> Result<RunStore, Inspe
     Ok(store.run(&choose(&begun(store)?, run)?)?)
 }
 
-/// The run asked for, and its metadata.
 pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, RunMetadata), InspectError> {
     let run = chosen(store, run)?;
-    let name = run.name().clone();
-    let facts = RunMetadata::load(&run)?;
-    let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
-    Ok((run, facts))
+    match RunMetadata::load(&run)? {
+        Some(facts) => Ok((run, facts)),
+        None => Err(InspectError::NotThere(format!("run {} has not begun yet", run.name()))),
+    }
 }
 
 /// The runs that have begun. A run whose first weights were refused has stored only its name.
@@ -260,15 +252,17 @@ fn begun(store: &Store) -> Result<Vec<RunName>, InspectError> {
 }
 
 fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError> {
-    let known = || runs.iter().map(RunName::as_str).collect::<Vec<_>>().join(", ");
-    match (asked, runs) {
-        (Some(asked), runs) => runs
-            .iter()
-            .find(|run| run.as_str() == asked)
-            .cloned()
-            .ok_or_else(|| InspectError::NotThere(format!("there is no run `{asked}`; there is: {}", known()))),
-        (None, [only]) => Ok(only.clone()),
-        (None, []) => Err(InspectError::NotThere("there is no run yet".to_owned())),
-        (None, _) => Err(InspectError::NotThere(format!("name one of the runs: {}", known()))),
-    }
+    let known = runs.iter().map(RunName::as_str).collect::<Vec<_>>().join(", ");
+    let found = match (asked, runs) {
+        (Some(asked), runs) => runs.iter().find(|run| run.as_str() == asked),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    };
+    found.cloned().ok_or_else(|| {
+        InspectError::NotThere(match asked {
+            Some(asked) => format!("there is no run `{asked}`; there is: {known}"),
+            None if runs.is_empty() => "there is no run yet".to_owned(),
+            None => format!("name one of the runs: {known}"),
+        })
+    })
 }

@@ -12,10 +12,9 @@ use crate::config::limits::mean_metric;
 
 /// Names that a run shows of its trainings, and as many of its evaluations.
 const SHOWN: usize = 32;
-/// Names whose reports are counted.
+// More than are shown: a name that is reported often later must have been counted before.
 const COUNTED: usize = 256;
 
-/// Means by name.
 pub(crate) type Means = BTreeMap<Arc<str>, f64>;
 
 /// The names of a run's metrics, of its trainings or of its evaluations.
@@ -26,7 +25,6 @@ pub(crate) struct MetricNames {
     seen: u64,
 }
 
-/// The reports of one name.
 #[derive(Debug, Clone, Copy)]
 struct Reports {
     count: u64,
@@ -47,15 +45,19 @@ impl MetricNames {
                 counted.count += reports.len() as u64;
                 continue;
             }
-            let (count, place) = (reports.len() as u64, self.seen);
-            self.counted.insert((*name).into(), Reports { count, place });
+            let reports = Reports {
+                count: reports.len() as u64,
+                place: self.seen,
+            };
+            self.counted.insert((*name).into(), reports);
             self.seen += 1;
         }
         if self.counted.len() > COUNTED {
             self.counted = self.ranked().into_iter().take(COUNTED).collect();
         }
-        let mean = |name: Arc<str>| Some((Arc::clone(&name), mean_metric(by_name.get(&*name)?)));
-        self.shown().filter_map(mean).collect()
+        self.shown()
+            .filter_map(|name| Some((Arc::clone(&name), mean_metric(by_name.get(&*name)?))))
+            .collect()
     }
 
     /// The names that the run shows: those with the most reports, of equal ones those reported first.

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::baseline::Compared;
+use crate::accounting::baseline::BaselineModels;
 use crate::accounting::ledger::Flow;
-use crate::accounting::sample::{Booked, Named, Sample};
+use crate::accounting::sample::{ClientBytes, RowSums, Sample};
 use crate::state_machine::State;
 use crate::telemetry::status::StatusSnapshot;
 
-/// The run and its ledger at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
     pub(crate) state: Arc<State>,
@@ -19,26 +18,25 @@ pub(crate) struct Moment {
     pub(crate) records: u64,
     pub(crate) rows: u64,
     /// Sums of these rows.
-    pub(crate) booked: Booked,
+    pub(crate) booked: RowSums,
     /// Bytes on the sockets since the last row, and the round to which they belong.
     pub(crate) pending: Sample,
     pub(crate) round: u64,
     /// Sums of the ledger's tail: the part of `pending` that is on disk.
-    pub(crate) kept: Booked,
+    pub(crate) kept: RowSums,
     /// Bytes up and down on the sockets since the server started.
     pub(crate) meter: (u64, u64),
     /// Bytes up and down on the sockets of earlier processes, from the rows.
     pub(crate) before: (u64, u64),
     /// Bytes of each client since the server started.
-    pub(crate) clients: Vec<Named>,
+    pub(crate) clients: Vec<ClientBytes>,
     /// Models that the baseline leaves out because clients are still connected.
     pub(crate) withheld: u64,
     /// Models that federated averaging would have sent for the comparable rounds.
-    pub(crate) compared: Compared,
+    pub(crate) compared: BaselineModels,
 }
 
 impl Moment {
-    /// All bytes of the run.
     pub(crate) fn moved(&self) -> Flow {
         let mut moved = self.booked.flow;
         moved.add(&self.pending.total());
@@ -50,7 +48,6 @@ impl Moment {
         self.pending.total().since(&self.kept.flow)
     }
 
-    /// Bytes up and down on the sockets, of this process and earlier ones.
     pub(crate) fn metered(&self) -> (u64, u64) {
         (
             self.before.0.saturating_add(self.meter.0),
@@ -58,7 +55,6 @@ impl Moment {
         )
     }
 
-    /// Whether the ledger equals the sockets now.
     pub(crate) fn is_balanced(&self) -> bool {
         let moved = self.moved();
         (moved.socket_up, moved.socket_down) == self.metered()
@@ -77,7 +73,7 @@ impl Moment {
 
 /// Bytes of a run up to this moment, in all its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Moved {
+pub(crate) struct RunBytes {
     pub(crate) socket_up: u64,
     pub(crate) socket_down: u64,
     /// The part of these bytes that is not on disk yet.
@@ -85,15 +81,14 @@ pub(crate) struct Moved {
     pub(crate) pending_down: u64,
     /// Bytes of fp32 averaging for the comparable rounds, divided by the bytes on the sockets; 0 without any.
     pub(crate) ratio: f64,
-    /// The newest comparable round.
     pub(crate) through: u64,
-    /// Whether the ledger equals the sockets.
     pub(crate) balanced: bool,
 }
 
-impl Moved {
+impl RunBytes {
     pub(crate) fn of(moment: &Moment, parameters: usize) -> Self {
-        let (moved, pending) = (moment.moved(), moment.unkept());
+        let moved = moment.moved();
+        let pending = moment.unkept();
         Self {
             socket_up: moved.socket_up,
             socket_down: moved.socket_down,

@@ -12,7 +12,7 @@ use wire::model_chunk::Part;
 
 use super::download::{Download, fail};
 use super::peer::Peer;
-use crate::accounting::client_counters::Sent;
+use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::coordinator::command::Command;
 use crate::model::version_path;
@@ -37,7 +37,7 @@ pub(super) async fn fetch(
     };
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
-        let mut account = DownloadAccount::begin(&peer.counters, Sent::Steps);
+        let mut account = DownloadAccount::begin(&peer.counters, DownloadKind::Steps);
         let span = service.tracer.download(&peer.client, asked.want, &header);
         let sent = tokio::select! {
             sent = send(&service, &peer, &asked, &header, &mut account, &chunks) => sent,
@@ -206,8 +206,8 @@ async fn send(
     };
     for (kind, part) in header.parts() {
         account.sends(match kind {
-            FrameKind::Snapshot => Sent::Snapshot,
-            _ => Sent::Steps,
+            FrameKind::Snapshot => DownloadKind::Snapshot,
+            _ => DownloadKind::Steps,
         });
         let is_partial = asked.partial.is_some_and(|partial| partial.digest == part.digest);
         let from = if is_partial { header.offset() } else { 0 };

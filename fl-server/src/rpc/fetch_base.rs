@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::download::{Download, fail};
 use super::peer::Peer;
-use crate::accounting::client_counters::Sent;
+use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::rpc::admission::CallKind;
 use crate::rpc::context::{Service, internal, unable};
@@ -27,7 +27,7 @@ pub(super) async fn fetch_base(
     let mut turn = service.turn(CallKind::FetchBase, &peer);
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
-        let account = DownloadAccount::begin(&peer.counters, Sent::Base);
+        let account = DownloadAccount::begin(&peer.counters, DownloadKind::Base);
         let span = service.tracer.base(&peer.client, asked.offset, len);
         let mut download = Download::begin(&service, &peer, len - asked.offset, &chunks);
         let chunk = |data| wire::BaseChunk { data };

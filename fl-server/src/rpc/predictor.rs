@@ -10,6 +10,11 @@ use crate::state_machine::State;
 pub(crate) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
     let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
     // A rollback has no model update.
-    let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;
+    let step = state
+        .versions()
+        .made()
+        .get(made_by)
+        .filter(|made| made.base.is_none())?
+        .frame;
     plan.uplink.memory.predicts().then_some(step)
 }

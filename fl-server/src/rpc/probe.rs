@@ -99,14 +99,13 @@ fn probed(service: &Service, peer: &Peer, header: &ProbeHeader) -> Result<Probed
     service.admit(CallKind::Probe, peer)?;
     let refusal = join::refusal(service, &header.tasks);
     let state = service.state();
-    let rounds = state.rounds();
-    let last = rounds.len().checked_sub(1).and_then(|at| rounds.get(at));
+    let last = state.versions().last();
     Ok(Probed {
         clock: Duration::from_millis(service.clock.wall()),
         refusal: refusal.map(|status| status.message().to_owned()),
         run: join::run_of(service).joined(peer.client.clone(), &state, None),
         deadline: Duration::from_millis(service.plan.cohort.deadline),
-        update_bytes: last.and_then(|round| round.up.checked_div(u64::from(round.answered))),
+        update_bytes: state.update_bytes(),
         step_bytes: last.map(|round| round.frame_len),
     })
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fl_proto::{FramePart, MAX_PUSH, ModelHeader, Phase, RoundState};
 
 use super::peer::Peer;
-use crate::accounting::client_counters::Sent;
+use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::model::version_path;
 use crate::rpc::context::Service;
@@ -30,7 +30,7 @@ impl<'a> Steps<'a> {
     pub(super) async fn with(&self, view: &RoundState) -> Option<Step> {
         let part = due(&self.service.state(), view, self.peer.counters.version())?;
         Some(Step {
-            account: DownloadAccount::begin(&self.peer.counters, Sent::Steps),
+            account: DownloadAccount::begin(&self.peer.counters, DownloadKind::Steps),
             span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::steps(vec![part])),
             part,
             // The error is in the log; the client fetches, and gets it.

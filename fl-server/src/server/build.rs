@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::connections::Connections;
-use crate::accounting::sample::Booked;
+use crate::accounting::sample::RowSums;
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::coordinator::actor::Coordinator;
@@ -132,7 +132,7 @@ impl Core {
     /// `port`: the server's.
     async fn recover(options: &mut Serve, reloader: &Reloader, port: u16) -> Result<Self, ServeError> {
         let mut started = recover(options).await?;
-        let Some(initial) = started.history.initial else {
+        let Some(initial) = started.state.versions().model(0) else {
             let why = "the run has begun, but no record names its first model";
             return Err(PersistenceError::stored("records", why).into());
         };
@@ -322,7 +322,7 @@ fn coordinator(
         tracer: service.tracer.clone(),
         booked: started.booked,
         before: started.booked.metered,
-        kept: Booked::default(),
+        kept: RowSums::default(),
         pace: Pace::default(),
         fidelity: Watch::new(Arc::clone(&service.layout)),
     }

@@ -223,7 +223,7 @@ impl LocalRun {
     pub fn averaged_updates(&self) -> Vec<(u64, Bytes)> {
         let version = self.version();
         let count = self.plan.average.map_or(0, |average| average.updates(version));
-        let digests = self.state.steps_of(version).unwrap_or_default();
+        let digests = self.state.versions().steps(version).unwrap_or_default();
         let made = (0..=version).rev().zip(digests.iter().rev()).take(count);
         let kept = made.filter_map(|(version, digest)| Some((version, self.frames.get(digest)?.clone())));
         let mut updates: Vec<_> = kept.collect();

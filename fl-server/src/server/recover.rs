@@ -9,7 +9,7 @@ use fl_proto::FramePart;
 
 use crate::accounting::hash_chain::{HashChain, entries};
 use crate::accounting::ledger::{Row, stored_rows, stored_tail};
-use crate::accounting::sample::Booked;
+use crate::accounting::sample::RowSums;
 use crate::clock::{Clock, Millis, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
@@ -20,7 +20,7 @@ use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::persistence_error::PersistenceError;
-use crate::model::restore::{Restored, restore};
+use crate::model::restore::{RestoredModel, restore};
 use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
 use crate::model::space::first_weights;
 use crate::reporting::history::History;
@@ -47,7 +47,7 @@ pub(crate) struct RecoveredRun {
     /// Damage that was worked around, as a sentence.
     pub(crate) damage: Option<String>,
     /// Sums of the run's ledger.
-    pub(crate) booked: Booked,
+    pub(crate) booked: RowSums,
     pub(crate) clock: Clock,
 }
 
@@ -138,7 +138,7 @@ struct Replay {
     state: State,
     history: History,
     chain: HashChain,
-    booked: Booked,
+    booked: RowSums,
     /// The time of the last record.
     last: Millis,
 }
@@ -147,7 +147,7 @@ impl Replay {
     fn of(run: &RunStore) -> Result<Self, ServeError> {
         let mut state = State::new();
         let mut history = History::default();
-        let mut booked = Booked::default();
+        let mut booked = RowSums::default();
         let mut last = 0;
         let mut applied = Ok(());
         let records = run.records().map(|record| record.map_err(ServeError::from));
@@ -219,7 +219,7 @@ fn resume(
     now: Millis,
     keep_updates: bool,
 ) -> Result<RunModel, ServeError> {
-    let Restored {
+    let RestoredModel {
         global,
         facts,
         fallback,

@@ -13,7 +13,6 @@ const HYSTERESIS: u128 = 10;
 /// Share of the total, in percent, that budgets must have to be kept.
 const ENOUGH: u128 = 97;
 
-/// One client's part of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     /// Microseconds from the task to the first byte of the upload: the model's way, training, encoding and the round trip.
@@ -51,7 +50,6 @@ pub(super) struct Clamps {
     pub reference: u64,
     pub least: u64,
     pub most: u64,
-    /// Largest change from one update to the next.
     pub step: u64,
 }
 
@@ -59,11 +57,9 @@ impl Clamps {
     /// The bounds of a client whose last budget was `last`. Those of the step do not leave the others.
     fn of(&self, last: u64) -> (u64, u64) {
         let most = self.most.max(self.least);
-        let within = |budget: u64| budget.clamp(self.least, most);
-        (
-            within(last.saturating_sub(self.step)),
-            within(last.saturating_add(self.step)),
-        )
+        [last.saturating_sub(self.step), last.saturating_add(self.step)]
+            .map(|budget| budget.clamp(self.least, most))
+            .into()
     }
 }
 
@@ -74,36 +70,39 @@ impl Clamps {
 /// The budget of a client with a higher rate is never smaller than that of one which is like it otherwise.
 pub(super) fn aligned(parts: &[Part], clamps: &Clamps) -> Vec<u64> {
     let bounds: Vec<(u64, u64)> = parts.iter().map(|part| clamps.of(part.last)).collect();
-    let at = |finish: u64| {
-        let pairs = parts.iter().zip(&bounds);
-        pairs.map(move |(part, bounds)| part.steps(finish, 1, *bounds))
-    };
-    let sum = |budgets: &mut dyn Iterator<Item = u64>| budgets.map(u128::from).sum::<u128>();
     let total = u128::from(clamps.reference) * parts.len() as u128;
     // The latest T with no more than the total. Budgets do not change beyond `end`.
-    let end = parts
-        .iter()
-        .zip(&bounds)
-        .map(|(part, (_, most))| part.finish(*most))
-        .max();
-    let (mut fits, mut passes) = (0, end.unwrap_or(0).saturating_add(1));
+    let ends = parts.iter().zip(&bounds).map(|(part, (_, most))| part.finish(*most));
+    let mut fits = 0;
+    let mut passes = ends.max().unwrap_or(0).saturating_add(1);
     while passes - fits > 1 {
         let middle = fits + (passes - fits) / 2;
-        if sum(&mut at(middle)) <= total {
+        if sum(budgets_at(middle, parts, &bounds)) <= total {
             fits = middle;
         } else {
             passes = middle;
         }
     }
-    let kept = sum(&mut parts.iter().map(|part| part.last));
-    let is_near = |part: &Part| {
+    let last = parts.iter().map(|part| part.last);
+    let kept = sum(last.clone());
+    let are_near = parts.iter().all(|part| {
         let gap = u128::from(part.finish(part.last).abs_diff(fits));
         100 * gap <= HYSTERESIS * u128::from(fits)
-    };
-    if kept <= total && 100 * kept >= ENOUGH * total && parts.iter().all(is_near) {
-        return parts.iter().map(|part| part.last).collect();
+    });
+    if kept <= total && 100 * kept >= ENOUGH * total && are_near {
+        return last.collect();
     }
-    at(fits).collect()
+    budgets_at(fits, parts, &bounds).collect()
+}
+
+/// The budgets with which each part finishes at `finish`, within its bounds.
+fn budgets_at(finish: u64, parts: &[Part], bounds: &[(u64, u64)]) -> impl Iterator<Item = u64> {
+    let parts = parts.iter().zip(bounds);
+    parts.map(move |(part, bounds)| part.steps(finish, 1, *bounds))
+}
+
+fn sum(budgets: impl Iterator<Item = u64>) -> u128 {
+    budgets.map(u128::from).sum()
 }
 
 #[cfg(test)]

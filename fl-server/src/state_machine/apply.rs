@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Stages};
+use fl_compress::Digest;
 use fl_proto::ClientId;
 
-use crate::config::limits::mean_loss;
 use crate::state_machine::by_client::ByClient;
-use crate::state_machine::closed::Closed;
-use crate::state_machine::evaluated::Evaluated;
+use crate::state_machine::evaluated::ClientEvaluation;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
 use crate::state_machine::uplinks::Uplink;
@@ -19,7 +17,6 @@ use crate::storage::record::Record;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("impossible record: {why}: {record:?}")]
 pub struct ImpossibleRecord {
-    /// The rule that it breaks.
     pub why: &'static str,
     pub record: Box<Record>,
 }
@@ -42,8 +39,9 @@ impl State {
             "a run is started once, and first",
         )?;
         match record {
-            Record::Started { plan, model, .. } => {
-                (self.plan, self.model, self.initial) = (Some(*plan), Some(*model), Some(*model));
+            Record::Started { plan, .. } => {
+                self.plan = Some(*plan);
+                self.versions.add(record);
             }
             Record::Gathered { since } => {
                 ensure(self.phase == Phase::Waiting, "the run is not waiting for clients")?;
@@ -67,10 +65,10 @@ impl State {
                     !by.iter().any(|client| open.excluded.contains_key(client)),
                     "an excluded client is asked",
                 )?;
-                let waited_for = |client: &ClientId| {
-                    open.cohort.contains(client) && !open.updates.contains(client) && !open.excused.contains(client)
-                };
-                ensure(absent.iter().all(waited_for), "the client is not waited for")?;
+                ensure(
+                    absent.iter().all(|client| open.lacks(client)),
+                    "the client is not waited for",
+                )?;
                 let attempt = open.attempt;
                 Arc::make_mut(&mut open.excused).extend(absent.iter().cloned());
                 Arc::make_mut(&mut open.cohort).extend(by.iter().cloned());
@@ -109,50 +107,25 @@ impl State {
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
                 self.phase = Phase::Closing(open);
             }
-            Record::RoundClosed {
-                round,
-                frame,
-                frame_len,
-                stages,
-                model,
-                limited,
-                at,
-            } => {
-                let depth = self.depth() + 1;
-                let Phase::Closing(open) = &mut self.phase else {
+            Record::RoundClosed { round, limited, .. } => {
+                let Phase::Closing(open) = &self.phase else {
                     return Err("no round is closing");
                 };
                 ensure(open.number == *round, "it is not this round")?;
-                let summary = summary(open, depth);
-                let (frame, frame_len, stages, model, closed) = (*frame, *frame_len, *stages, *model, *at);
-                self.closed.push(Closed {
-                    frame,
-                    frame_len,
-                    stages,
-                    model,
-                    closed,
-                    ..summary
-                });
-                self.last = std::mem::take(&mut open.cohort);
+                let bytes = open
+                    .updates
+                    .values()
+                    .fold(0u64, |sum, update| sum.saturating_add(update.len));
+                self.update_bytes = bytes.checked_div(open.updates.len() as u64);
                 note_uploads(Arc::make_mut(&mut self.uplinks), open);
-                let answered = answered(open);
-                Arc::make_mut(&mut self.settled).extend(answered);
-                self.model = Some(model);
+                Arc::make_mut(&mut self.settled).extend(answered(open));
                 self.limited = Arc::new(limited.clone());
                 self.phase = Phase::Waiting;
                 self.gathered = None;
+                self.versions.add(record);
                 self.sum_up_evaluations();
             }
-            Record::EvaluationAccepted {
-                version,
-                client,
-                examples,
-                loss,
-                correct,
-                language,
-                metrics: _,
-                at,
-            } => {
+            Record::EvaluationAccepted { version, client, .. } => {
                 ensure(*version <= self.version(), "there is no such version")?;
                 ensure(
                     *version >= self.evaluated.len() as u64,
@@ -160,13 +133,7 @@ impl State {
                 )?;
                 let reports = self.evaluations.entry(*version).or_default();
                 ensure(!reports.contains(client), "the client has reported already")?;
-                let report = Evaluated {
-                    examples: *examples,
-                    loss: *loss,
-                    correct: *correct,
-                    language: *language,
-                    at: *at,
-                };
+                let report = ClientEvaluation::recorded(record).ok_or("it reports no evaluation")?;
                 reports.insert(client.clone(), report);
             }
             Record::EvaluationOpened { version, asked, until } => {
@@ -196,11 +163,10 @@ impl State {
                     why: why.clone(),
                 };
             }
-            Record::RolledBack { version, to, model, at } => {
+            Record::RolledBack { version, to, model, .. } => {
                 ensure(*version == self.version() + 1, "it is not the next version")?;
                 ensure(*to < self.version(), "there is no such version to go back to")?;
-                ensure(self.model_of(*to) == Some(*model), "its model is another")?;
-                let depth = self.depth_of(*to);
+                ensure(self.versions.model(*to) == Some(*model), "its model is another")?;
                 let open = match std::mem::take(&mut self.phase) {
                     Phase::Training(open) | Phase::Closing(open) => Some(open),
                     _ => self.held.take(),
@@ -211,14 +177,8 @@ impl State {
                     note_uploads(Arc::make_mut(&mut self.uplinks), open);
                     Arc::make_mut(&mut self.settled).extend(answered(open));
                 }
-                self.closed.push(Closed {
-                    base: Some(*to),
-                    model: *model,
-                    closed: *at,
-                    opened: *at,
-                    ..nothing(*version, depth)
-                });
-                self.model = Some(*model);
+                self.update_bytes = None;
+                self.versions.add(record);
                 self.sum_up_evaluations();
             }
             Record::Excluded { round, client, .. } => {
@@ -296,11 +256,11 @@ impl State {
             !cohort.iter().any(|client| excluded.contains_key(client)),
             "an excluded client is asked",
         )?;
-        let asked_in = |client: &ClientId| {
+        let asked_in = cohort.iter().map(|client| {
             let since = before.and_then(|open| open.asked_in.get(client));
             (client.clone(), since.copied().unwrap_or(*attempt))
-        };
-        let asked_in = Arc::new(cohort.iter().map(asked_in).collect());
+        });
+        let asked_in = Arc::new(asked_in.collect());
         let mut budgets = before.map_or_else(Arc::default, |open| open.budgets.clone());
         Arc::make_mut(&mut budgets).retain(|client, _| cohort.contains(client));
         let mut bandwidths = before.map_or_else(Arc::default, |open| open.bandwidths.clone());
@@ -351,50 +311,6 @@ fn note_uploads(uplinks: &mut BTreeMap<ClientId, Uplink>, open: &Round) {
     for client in open.updates.clients() {
         let known = uplinks.entry(client.clone()).or_default();
         *known = known.after(open, client);
-    }
-}
-
-/// A version without updates.
-fn nothing(version: u64, depth: u64) -> Closed {
-    let nothing = Digest([0; 32]);
-    Closed {
-        depth,
-        base: None,
-        round: version,
-        attempts: 0,
-        asked: 0,
-        answered: 0,
-        examples: 0,
-        loss: 0.0,
-        up: 0,
-        frame: nothing,
-        frame_len: 0,
-        stages: Stages::default(),
-        model: nothing,
-        opened: 0,
-        closed: 0,
-    }
-}
-
-/// The numbers of the round's updates; the caller adds those of the model update.
-fn summary(open: &Round, depth: u64) -> Closed {
-    let examples = open
-        .updates
-        .values()
-        .fold(0u64, |n, update| n.saturating_add(update.examples));
-    let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
-    Closed {
-        attempts: open.attempt,
-        asked: open.cohort.len() as u32,
-        answered: open.updates.len() as u32,
-        examples,
-        loss: loss.unwrap_or(0.0),
-        up: open
-            .updates
-            .values()
-            .fold(0u64, |n, update| n.saturating_add(update.len)),
-        opened: open.opened,
-        ..nothing(open.number, depth)
     }
 }
 

@@ -3,7 +3,6 @@
 use fl_proto::ClientId;
 use rpds::RedBlackTreeMapSync;
 
-/// Values by client, in the order of their names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ByClient<T>(RedBlackTreeMapSync<ClientId, T>);
 

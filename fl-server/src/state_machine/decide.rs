@@ -14,7 +14,6 @@ use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
 use crate::storage::record::{Accepted, Limited, Record, Transfer};
 
-/// An event that the run decides on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// Time passed, or a client connected or left.
@@ -22,16 +21,13 @@ pub enum Input {
     /// A frame of this round, verified and durable as a blob, is offered for counting.
     Update {
         client: ClientId,
-        /// The round that the update answers.
         round: u64,
         /// The attempt of that round in which the client began it; 0 if unknown.
         attempt: u32,
         /// Its `at` is overwritten with the time of the decision.
         update: Accepted,
-        /// How its upload went, if that was measured.
         transfer: Option<Transfer>,
     },
-    /// A client evaluated a model version.
     Evaluation {
         client: ClientId,
         version: u64,
@@ -41,7 +37,6 @@ pub enum Input {
         correct: Option<f64>,
         /// Whether `loss` is of tokens, so that its exponential is a perplexity.
         language: bool,
-        /// Further figures of the evaluation.
         metrics: Arc<Metrics>,
     },
     /// The work of [`State::pending_work`] is done: the model update's frame is durable as a blob.
@@ -52,7 +47,6 @@ pub enum Input {
         frame_len: u64,
         stages: Stages,
         model: Digest,
-        /// Updates that count for less than claimed.
         limited: Vec<Limited>,
     },
     /// The server started on a run that has records. Sent once, before any other input.
@@ -60,7 +54,6 @@ pub enum Input {
 }
 
 impl Input {
-    /// What a client reports of a version.
     pub fn evaluation(client: ClientId, report: EvaluationReport) -> Self {
         Self::Evaluation {
             client,
@@ -189,35 +182,12 @@ fn unstarted(input: &Input) -> Reply {
 }
 
 fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
-    let absent = plan.cohort.absent;
     match &state.phase {
         Phase::Waiting => waiting(state, plan, now, presence),
-        Phase::Training(round) if closes(round, plan, now, false) => {
-            vec![Record::RoundClosing {
-                round: round.number,
-                at: now,
-            }]
-        }
-        Phase::Training(round) if lacks_members(round, plan, presence.available()) => {
-            vec![reopening(round, plan, now, presence)]
-        }
-        Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, presence)],
-        Phase::Training(round) => match replacing(round, plan, now, presence) {
-            Some(replaced) => vec![replaced],
-            None if closes_without(round, plan, now, presence) => vec![Record::RoundClosing {
-                round: round.number,
-                at: now,
-            }],
-            None => Vec::new(),
-        },
+        Phase::Training(round) => training(round, plan, now, presence).into_iter().collect(),
         Phase::Evaluating { version, asked, until } => {
-            let start = until.saturating_sub(plan.cohort.deadline);
-            let lost = |client: &ClientId| {
-                let at = presence.owes_nothing_at(client, *version, start, absent);
-                at.is_some_and(|at| at <= now)
-            };
-            let mut owing = asked.iter().filter(|client| !state.reported(client, *version));
-            if now >= *until || owing.all(lost) {
+            let mut owing = state.owing(asked, *version, *until, &plan.cohort, presence);
+            if now >= *until || owing.all(|lost| lost.is_some_and(|at| at <= now)) {
                 vec![Record::RunDone { at: now }]
             } else {
                 Vec::new()
@@ -225,6 +195,21 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
         }
         Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => Vec::new(),
     }
+}
+
+/// What time does to an open round.
+fn training(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Record> {
+    let closing = Record::RoundClosing {
+        round: round.number,
+        at: now,
+    };
+    if closes(round, plan, now, false) {
+        return Some(closing);
+    }
+    if lacks_members(round, plan, presence.available()) || now >= round.deadline {
+        return Some(reopening(round, plan, now, presence));
+    }
+    replacing(round, plan, now, presence).or_else(|| closes_without(round, plan, now, presence).then_some(closing))
 }
 
 /// The close rule {min, target, grace, deadline} for the round at `now`, or with one more update.
@@ -245,7 +230,8 @@ fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
 /// when no client can replace them.
 fn closes_without(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> bool {
     let cohort = &plan.cohort;
-    round.updates.len() >= cohort.min && round.waited_for(presence, cohort.absent, now).next().is_none()
+    let mut members = round.cohort.iter();
+    round.updates.len() >= cohort.min && !members.any(|client| round.waits_for(client, presence, cohort.absent, now))
 }
 
 fn offered(
@@ -299,7 +285,6 @@ fn round_result(
     }
 }
 
-/// The status of an update.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing<'a> {
     /// The update would count in this round.

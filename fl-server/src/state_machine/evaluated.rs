@@ -2,10 +2,10 @@
 
 use crate::clock::Millis;
 use crate::config::limits::{evaluation_weights, mean_loss};
+use crate::storage::record::Record;
 
-/// One client's evaluation of one version.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Evaluated {
+pub struct ClientEvaluation {
     /// Examples, at least 1.
     pub examples: u64,
     /// Mean loss over them.
@@ -17,9 +17,33 @@ pub struct Evaluated {
     pub at: Millis,
 }
 
+impl ClientEvaluation {
+    /// What a record says of an evaluation; `None` of any other record.
+    pub(crate) fn recorded(record: &Record) -> Option<Self> {
+        let Record::EvaluationAccepted {
+            examples,
+            loss,
+            correct,
+            language,
+            at,
+            ..
+        } = record
+        else {
+            return None;
+        };
+        Some(Self {
+            examples: *examples,
+            loss: *loss,
+            correct: *correct,
+            language: *language,
+            at: *at,
+        })
+    }
+}
+
 /// The sum of all evaluations of one version. Each example counts once, up to a bound for each client.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Summed {
+pub struct EvaluationSum {
     /// Clients whose reports count.
     pub clients: usize,
     /// Examples that count.
@@ -34,7 +58,7 @@ pub struct Summed {
     pub language: bool,
 }
 
-impl Summed {
+impl EvaluationSum {
     /// Share of the examples classified correctly, 0 to 1, over the clients whose model classifies; `None` without any.
     pub fn accuracy(&self) -> Option<f64> {
         (self.classified > 0).then(|| self.correct / self.classified as f64)
@@ -46,11 +70,9 @@ impl Summed {
             .then(|| fl_compress::math::exp(self.loss))
             .filter(|value| value.is_finite())
     }
-}
 
-impl Summed {
     /// The sum of the reports of one version; `reports` in the order of the clients' names.
-    pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a Evaluated> + Clone) -> Self {
+    pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a ClientEvaluation> + Clone) -> Self {
         let claimed: Vec<u64> = reports.clone().map(|report| report.examples).collect();
         let loss = mean_loss(reports.clone().map(|report| (report.examples, report.loss)));
         let counted = evaluation_weights(&claimed);
@@ -62,13 +84,14 @@ impl Summed {
             .filter_map(|report| Some((report.examples, report.correct?)))
             .collect();
         let classified = evaluation_weights(&right.iter().map(|(examples, _)| *examples).collect::<Vec<_>>());
-        let part =
-            |(&(examples, correct), &counted): (&(u64, f64), &u64)| correct * (counted as f64 / examples.max(1) as f64);
+        let correct = right.iter().zip(&classified);
+        let correct =
+            correct.map(|((examples, correct), counted)| correct * (*counted as f64 / (*examples).max(1) as f64));
         Self {
             clients: claimed.len(),
             examples,
             loss: loss.unwrap_or(0.0),
-            correct: right.iter().zip(&classified).map(part).sum(),
+            correct: correct.sum(),
             classified: classified.iter().fold(0u64, |n, more| n.saturating_add(*more)),
             language,
         }

@@ -3,7 +3,7 @@
 use fl_proto::ClientId;
 
 use crate::config::limits::magnitudes;
-use crate::state_machine::evaluated::Summed;
+use crate::state_machine::evaluated::EvaluationSum;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
 use crate::storage::record::{Claim, Limited};
@@ -29,7 +29,6 @@ impl State {
         }
     }
 
-    /// Whether this client's evaluation of this version was accepted.
     pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
         self.evaluations
             .get(&version)
@@ -37,7 +36,7 @@ impl State {
     }
 
     /// The evaluations of a version, summed in client order; `None` if there are none.
-    pub fn evaluations(&self, version: u64) -> Option<Summed> {
+    pub fn evaluations(&self, version: u64) -> Option<EvaluationSum> {
         let summed = usize::try_from(version).ok().and_then(|at| self.evaluated.get(at));
         summed.map_or_else(|| self.sum(version), |summed| *summed)
     }
@@ -64,9 +63,9 @@ impl State {
         beyond
     }
 
-    fn sum(&self, version: u64) -> Option<Summed> {
+    fn sum(&self, version: u64) -> Option<EvaluationSum> {
         let reports: Vec<_> = self.evaluations.get(&version)?.values().collect();
-        let summed = Summed::of(reports.into_iter());
+        let summed = EvaluationSum::of(reports.into_iter());
         (summed.clients > 0).then_some(summed)
     }
 }
@@ -77,14 +76,15 @@ fn outliers(of: Claim, losses: Vec<(&ClientId, u64, f64)>) -> Vec<Limited> {
         return Vec::new();
     };
     let beyond = losses.into_iter().filter(|(_, _, loss)| loss.abs() > most);
-    let limited = |(client, examples, loss): (&ClientId, u64, f64)| Limited {
-        client: client.clone(),
-        of,
-        claimed: examples,
-        counted: examples as f64,
-        norm: loss,
-        reference: median,
-        scale: most / loss.abs(),
-    };
-    beyond.map(limited).collect()
+    beyond
+        .map(|(client, examples, loss)| Limited {
+            client: client.clone(),
+            of,
+            claimed: examples,
+            counted: examples as f64,
+            norm: loss,
+            reference: median,
+            scale: most / loss.abs(),
+        })
+        .collect()
 }

@@ -22,33 +22,35 @@ pub(super) fn handed_out(state: &State, plan: &RunPlan, now: Millis, records: &[
     let Some((round, asked)) = opened else {
         return Vec::new();
     };
-    let open = state
-        .round()
-        .or(state.held.as_ref())
-        .filter(|open| open.number == round);
-    let answered = |client: &&ClientId| open.is_some_and(|open| open.updates.contains(client));
-    let asked: Vec<&ClientId> = asked.iter().filter(|client| !answered(client)).collect();
+    let open = state.unclosed().filter(|open| open.number == round);
+    let asked = asked.iter();
+    let asked: Vec<&ClientId> = asked
+        .filter(|client| open.is_none_or(|open| !open.updates.contains(client)))
+        .collect();
     let budgets = plan.handout.as_ref().map(|handout| match handout.run {
         Some(total) => {
             let left = (state.last_round(plan) + 1).saturating_sub(round);
-            spread(state, handout, (total, left), &asked)
+            spread(state, handout, total, left, &asked)
         }
         None => aligned_over(state, handout, open, &asked),
     });
     let bandwidths = plan.uplink.wants_bandwidth().then(|| over_median(state, open, &asked));
-    let budgets = budgets.filter(|budgets| !budgets.is_empty());
-    let budgets = budgets.map(|budgets| Record::BudgetsSet {
-        round,
-        budgets,
-        at: now,
-    });
-    let bandwidths = bandwidths.filter(|bandwidths| !bandwidths.is_empty());
-    let bandwidths = bandwidths.map(|bandwidths| Record::BandwidthsSet {
-        round,
-        bandwidths,
-        at: now,
-    });
-    budgets.into_iter().chain(bandwidths).collect()
+    let mut out = Vec::new();
+    if let Some(budgets) = budgets.filter(|budgets| !budgets.is_empty()) {
+        out.push(Record::BudgetsSet {
+            round,
+            budgets,
+            at: now,
+        });
+    }
+    if let Some(bandwidths) = bandwidths.filter(|bandwidths| !bandwidths.is_empty()) {
+        out.push(Record::BandwidthsSet {
+            round,
+            bandwidths,
+            at: now,
+        });
+    }
+    out
 }
 
 /// What is known of the uplinks of a round's cohort and of the clients that are `asked`.
@@ -63,8 +65,10 @@ fn over_median(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> BTre
     let Some(usual) = usual_rate(&uplinks_of(state, open, asked)) else {
         return BTreeMap::new();
     };
-    let ratio = |client: &&ClientId| Some(((*client).clone(), state.uplink(client).over(usual)?));
-    asked.iter().filter_map(ratio).collect()
+    asked
+        .iter()
+        .filter_map(|client| Some(((*client).clone(), state.uplink(client).over(usual)?)))
+        .collect()
 }
 
 /// What is left of each client's budget for the run, in equal shares for the rounds that are left. A client whose share is that
@@ -72,14 +76,15 @@ fn over_median(state: &State, open: Option<&Round>, asked: &[&ClientId]) -> BTre
 fn spread(
     state: &State,
     handout: &Handout,
-    (total, rounds_left): (u64, u64),
+    total: u64,
+    rounds_left: u64,
     asked: &[&ClientId],
 ) -> BTreeMap<ClientId, u64> {
-    let share = |client: &ClientId| {
+    let budgets = asked.iter().map(|client| {
         let left = total.saturating_sub(state.uplink(client).sent);
-        (left / rounds_left.max(1)).min(handout.most)
-    };
-    let budgets = asked.iter().map(|client| ((*client).clone(), share(client)));
+        let share = (left / rounds_left.max(1)).min(handout.most);
+        ((*client).clone(), share)
+    });
     budgets.filter(|(_, budget)| *budget != handout.reference).collect()
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 /// Items in a chunk: the most that the first change after a copy has to copy.
 const CHUNK: usize = 64;
 
-/// Items in the order of insertion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log<T> {
     /// Each of `CHUNK` items.

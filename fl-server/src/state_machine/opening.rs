@@ -6,15 +6,12 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
-use crate::state_machine::by_client::ByClient;
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::select::select;
 use crate::state_machine::state::State;
 use crate::storage::record::Record;
-
-/// Most names of missing clients that a failure lists.
-const NAMED: usize = 20;
+use crate::telemetry::event::names;
 
 /// While no round is open: opens one, or records that the minimum of clients was reached or lost.
 pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
@@ -69,20 +66,13 @@ pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, presence: &P
             return again;
         }
     }
-    let missing: Vec<_> = round.missing().map(ClientId::as_str).collect();
-    let more = missing.len().saturating_sub(NAMED);
     let why = format!(
-        "round {}: {} of {} clients answered in time, at least {} are needed; missing: {}{}",
+        "round {}: {} of {} clients answered in time, at least {} are needed; missing: {}",
         round.number,
         round.updates.len(),
         round.cohort.len(),
         plan.cohort.min,
-        missing[..missing.len() - more].join(", "),
-        if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        },
+        names(&round.missing().collect::<Vec<_>>()),
     );
     Record::RunFailed {
         round: round.number,
@@ -184,8 +174,9 @@ fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64,
 
 /// Whether exclusions left the round with fewer than `min` clients, and others could be asked in their place.
 pub(super) fn lacks_members(round: &Round, plan: &RunPlan, present: &BTreeSet<ClientId>) -> bool {
-    let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
-    !round.excluded.is_empty() && round.cohort.len() < plan.cohort.min && present.iter().any(|client| others(&client))
+    !round.excluded.is_empty()
+        && round.cohort.len() < plan.cohort.min
+        && present.iter().any(|client| round.can_ask(client))
 }
 
 /// The clients that have answered, then clients not asked before, then the missing ones, connected ones first.
@@ -196,21 +187,16 @@ fn cohort(
     attempt: u32,
     before: Option<&Round>,
 ) -> BTreeSet<ClientId> {
-    let (none, nobody) = (ByClient::default(), BTreeSet::new());
-    let (kept, asked) = before.map_or((&none, &nobody), |round| (&round.updates, &*round.cohort));
-    let mut cohort: BTreeSet<ClientId> = kept.clients().cloned().collect();
-    let mut fill = |pool: &mut dyn Iterator<Item = &ClientId>| {
-        let room = plan.cohort.size.saturating_sub(cohort.len());
-        cohort.extend(select(pool, room, plan.seed, round, attempt));
+    let Some(before) = before else {
+        return select(present.iter(), plan.cohort.size, plan.seed, round, attempt);
     };
-    let missing = || asked.iter().filter(|client| !kept.contains(client));
-    let is_excluded = |client: &ClientId| before.is_some_and(|round| round.excluded.contains_key(client));
-    fill(
-        &mut present
-            .iter()
-            .filter(|client| !asked.contains(*client) && !is_excluded(client)),
-    );
-    fill(&mut missing().filter(|client| present.contains(*client)));
-    fill(&mut missing().filter(|client| !present.contains(*client)));
+    let mut cohort: BTreeSet<ClientId> = before.updates.clients().cloned().collect();
+    let new = present.iter().filter(|client| before.can_ask(client)).collect();
+    let (back, away) = before.missing().partition(|client| present.contains(*client));
+    let pools: [Vec<&ClientId>; 3] = [new, back, away];
+    for pool in pools {
+        let room = plan.cohort.size.saturating_sub(cohort.len());
+        cohort.extend(select(pool.into_iter(), room, plan.seed, round, attempt));
+    }
     cohort
 }

@@ -3,7 +3,8 @@
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
-/// One update's part in a round.
+use crate::storage::record::Accepted;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
     pub client: ClientId,
@@ -18,4 +19,19 @@ pub struct PendingWork {
     pub round: u64,
     /// The round's updates, by client name.
     pub updates: Vec<Contribution>,
+}
+
+impl PendingWork {
+    /// `updates` in the order of the clients' names.
+    pub(super) fn of<'a>(round: u64, updates: impl Iterator<Item = (&'a ClientId, &'a Accepted)>) -> Self {
+        let updates = updates.map(|(client, update)| Contribution {
+            client: client.clone(),
+            examples: update.examples,
+            frame: update.digest,
+        });
+        Self {
+            round,
+            updates: updates.collect(),
+        }
+    }
 }

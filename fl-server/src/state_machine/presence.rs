@@ -16,8 +16,7 @@ pub struct Presence {
     available: BTreeSet<ClientId>,
     /// Connected clients that evaluate and are never asked for an update.
     evaluators: BTreeSet<ClientId>,
-    /// Clients that were connected and are not.
-    gone: BTreeMap<ClientId, Gone>,
+    gone: BTreeMap<ClientId, Absence>,
     /// Clients that announced that they do not answer in this round.
     sitting_out: BTreeMap<ClientId, u64>,
     /// Clients that announced that they do not evaluate this model version.
@@ -25,7 +24,7 @@ pub struct Presence {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gone {
+struct Absence {
     since: Millis,
     for_good: bool,
     paused: bool,
@@ -46,43 +45,34 @@ impl Presence {
         self.evaluators.insert(client);
     }
 
-    /// Whether the client only evaluates.
     pub fn is_evaluator(&self, client: &ClientId) -> bool {
         self.evaluators.contains(client)
     }
 
-    /// The client's last connection ended.
     pub fn left(&mut self, client: &ClientId, now: Millis) {
         self.evaluators.remove(client);
         let paused = self.paused.remove(client);
         if self.connected.remove(client) {
             self.available.remove(client);
-            let (since, for_good) = (now, false);
-            self.gone.insert(
-                client.clone(),
-                Gone {
-                    since,
-                    for_good,
-                    paused,
-                },
-            );
+            let absence = Absence {
+                since: now,
+                for_good: false,
+                paused,
+            };
+            self.gone.insert(client.clone(), absence);
         }
     }
 
-    /// The client announces that it leaves for good.
     pub fn left_for_good(&mut self, client: ClientId, now: Millis) {
         self.connected.remove(&client);
         self.available.remove(&client);
         self.evaluators.remove(&client);
-        let (since, for_good, paused) = (now, true, self.paused.remove(&client));
-        self.gone.insert(
-            client,
-            Gone {
-                since,
-                for_good,
-                paused,
-            },
-        );
+        let absence = Absence {
+            since: now,
+            for_good: true,
+            paused: self.paused.remove(&client),
+        };
+        self.gone.insert(client, absence);
     }
 
     /// The client takes part in no round until it [resumes](Self::resumes), or until its last connection has ended. A member of
@@ -92,7 +82,6 @@ impl Presence {
         self.paused.insert(client);
     }
 
-    /// The client takes part in rounds again.
     pub fn resumes(&mut self, client: &ClientId) {
         if self.paused.remove(client) && self.connected.contains(client) && !self.evaluators.contains(client) {
             self.available.insert(client.clone());
@@ -130,7 +119,6 @@ impl Presence {
         cohort.difference(&self.connected).chain(idle)
     }
 
-    /// Whether the client was connected and is not.
     pub fn has_left(&self, client: &ClientId) -> bool {
         self.gone.contains_key(client)
     }
@@ -173,8 +161,8 @@ impl Presence {
 
     /// For each client that left within the last `absent`, was not paused and may come back: when the server stops waiting for it.
     pub(super) fn returning(&self, now: Millis, absent: Millis) -> impl Iterator<Item = Millis> {
-        let until = move |gone: &Gone| gone.since.saturating_add(absent);
         let returning = self.gone.values().filter(|gone| !gone.for_good && !gone.paused);
-        returning.map(until).filter(move |until| *until > now)
+        let until = returning.map(move |gone| gone.since.saturating_add(absent));
+        until.filter(move |until| *until > now)
     }
 }

@@ -67,14 +67,25 @@ impl Round {
         ends.map_or(self.deadline, |at| at.min(self.deadline))
     }
 
-    /// Clients asked that have not answered, by name.
     pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
         self.cohort.iter().filter(|client| !self.updates.contains(client))
     }
 
-    /// Missing clients without a replacement.
-    pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
-        self.missing().filter(|client| !self.excused.contains(*client))
+    /// Whether the update of a client is missing and nobody was asked in its place.
+    pub(super) fn lacks(&self, client: &ClientId) -> bool {
+        self.cohort.contains(client) && !self.updates.contains(client) && !self.excused.contains(client)
+    }
+
+    /// Whether a client can be asked that is not asked already.
+    pub(super) fn can_ask(&self, client: &ClientId) -> bool {
+        !self.cohort.contains(client) && !self.excluded.contains_key(client)
+    }
+
+    /// Digest of the client's accepted update. An acknowledgement is final: an excluded client gets the same answer, though its
+    /// update does not count.
+    pub(super) fn accepted(&self, client: &ClientId) -> Option<Digest> {
+        let counted = self.updates.get(client).map(|update| update.digest);
+        counted.or_else(|| self.excluded.get(client).copied().flatten())
     }
 
     /// Missing clients without a replacement that may stay away, each with the time at which the server stops waiting for it, if
@@ -84,15 +95,14 @@ impl Round {
         presence: &'a Presence,
         absent: Millis,
     ) -> impl Iterator<Item = (&'a ClientId, Millis)> {
-        let waited_for = |client: &&ClientId| !self.updates.contains(client) && !self.excused.contains(*client);
-        let away = presence.away_or_idle(&self.cohort, self.number).filter(waited_for);
+        let away = presence.away_or_idle(&self.cohort, self.number);
+        let away = away.filter(|client| self.lacks(client));
         away.filter_map(move |client| Some((client, self.lost_at(client, presence, absent)?)))
     }
 
-    /// Clients that the round waits for: missing, not excused, and not lost at `now`.
-    pub fn waited_for(&self, presence: &Presence, absent: Millis, now: Millis) -> impl Iterator<Item = &ClientId> {
-        let lost = move |client: &ClientId| self.lost_at(client, presence, absent).is_some_and(|at| at <= now);
-        self.unexcused().filter(move |client| !lost(client))
+    /// Whether the round waits for a client at `now`: it lacks its update, and the client is not lost.
+    pub fn waits_for(&self, client: &ClientId, presence: &Presence, absent: Millis, now: Millis) -> bool {
+        self.lacks(client) && self.lost_at(client, presence, absent).is_none_or(|at| at > now)
     }
 
     /// As [`Presence::lost_at`], of a member of this round.
@@ -105,9 +115,8 @@ impl Round {
 
     /// Available clients that can be asked in place of members of this round.
     pub(super) fn substitutes<'a>(&'a self, presence: &'a Presence) -> impl Iterator<Item = &'a ClientId> {
-        let others = |client: &&ClientId| !self.cohort.contains(*client) && !self.excluded.contains_key(*client);
-        let candidates = presence.available().iter().filter(others);
-        candidates.filter(|client| !presence.is_sitting_out(client, self.number))
+        let available = presence.available().iter();
+        available.filter(|client| self.can_ask(client) && !presence.is_sitting_out(client, self.number))
     }
 }
 
@@ -150,7 +159,7 @@ mod tests {
             .map(|(client, at)| (client.as_str(), *at))
             .collect::<Vec<_>>();
         assert_eq!(named, [("away", 107), ("idle", 0), ("left", 0), ("new", 100)]);
-        let each = round.unexcused();
+        let each = round.missing().filter(|client| round.lacks(client));
         let each = each.filter_map(|client| Some((client, round.lost_at(client, &presence, 100)?)));
         assert!(each.eq(found));
     }

@@ -17,8 +17,9 @@ pub fn select<'a>(
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8..16].copy_from_slice(&round.to_le_bytes());
     key[16..20].copy_from_slice(&attempt.to_le_bytes());
-    let rank = |client: &'a ClientId| (*blake3::keyed_hash(&key, client.as_str().as_bytes()).as_bytes(), client);
-    let mut ranked: Vec<_> = candidates.map(rank).collect();
+    let mut ranked: Vec<_> = candidates
+        .map(|client| (*blake3::keyed_hash(&key, client.as_str().as_bytes()).as_bytes(), client))
+        .collect();
     ranked.sort_unstable();
     ranked
         .into_iter()

@@ -7,18 +7,17 @@ use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::clock::Millis;
-use crate::config::plan::RunPlan;
+use crate::config::plan::{Cohort, RunPlan};
 use crate::state_machine::by_client::ByClient;
-use crate::state_machine::closed::Closed;
-use crate::state_machine::evaluated::{Evaluated, Summed};
+use crate::state_machine::evaluated::{ClientEvaluation, EvaluationSum};
 use crate::state_machine::log::Log;
-use crate::state_machine::pending_work::{Contribution, PendingWork};
+use crate::state_machine::pending_work::PendingWork;
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::uplinks::Uplink;
-use crate::storage::record::{Accepted, Limited, Record};
+use crate::state_machine::versions::Versions;
+use crate::storage::record::{Limited, Record};
 
-/// The phase of the run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Phase {
     /// No round is open; the run waits for clients.
@@ -26,7 +25,6 @@ pub enum Phase {
     Waiting,
     /// A round is open: its cohort trains and uploads.
     Training(Round),
-    /// The server aggregates a round's updates.
     Closing(Round),
     /// Clients evaluate the last model.
     Evaluating {
@@ -52,9 +50,6 @@ pub enum Phase {
 pub struct State {
     pub(super) plan: Option<Digest>,
     pub(super) phase: Phase,
-    pub(super) model: Option<Digest>,
-    /// Digest of the model of version 0.
-    pub(super) initial: Option<Digest>,
     /// While waiting: since when the minimum of clients is connected.
     pub(super) gathered: Option<Millis>,
     /// While waiting: the failed round that is tried again.
@@ -63,17 +58,17 @@ pub struct State {
     pub(super) present: usize,
     /// Whether the server restarted since then.
     pub(super) restarted: bool,
-    /// Cohort of the last closed round.
-    pub(super) last: Arc<BTreeSet<ClientId>>,
-    pub(super) closed: Log<Closed>,
+    pub(super) versions: Versions,
+    /// Mean bytes of the updates of the round that made the newest version; `None` for version 0 and a rollback.
+    pub(super) update_bytes: Option<u64>,
     /// Each client's last accepted update in a closed round, for clients that ask again.
     pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
     /// What is known of each client's uploads in closed rounds.
     pub(super) uplinks: Arc<BTreeMap<ClientId, Uplink>>,
     /// By client, of the newest version and the one before: a client that reported is not asked again.
-    pub(super) evaluations: BTreeMap<u64, ByClient<Evaluated>>,
+    pub(super) evaluations: BTreeMap<u64, ByClient<ClientEvaluation>>,
     /// Sums of all older versions, from 0.
-    pub(super) evaluated: Log<Option<Summed>>,
+    pub(super) evaluated: Log<Option<EvaluationSum>>,
     /// Claims of the last closed round that count for less: their clients are told.
     pub(super) limited: Arc<Vec<Limited>>,
 }
@@ -96,87 +91,40 @@ impl State {
         }
     }
 
-    /// Whether `Started` was applied.
+    /// The open round, or the failed one that is tried again.
+    pub(super) fn unclosed(&self) -> Option<&Round> {
+        self.round().or(self.held.as_ref())
+    }
+
     pub fn is_started(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Whether the run is done or failed.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Done | Phase::Failed { .. })
     }
 
-    /// Digest of the plan that the run began with.
     pub fn plan(&self) -> Option<Digest> {
         self.plan
     }
 
     /// The newest model version: the number of rounds closed and of rollbacks.
     pub fn version(&self) -> u64 {
-        self.closed.len() as u64
+        self.versions.newest()
+    }
+
+    pub fn versions(&self) -> &Versions {
+        &self.versions
     }
 
     /// Rounds behind the newest model, without those that were rolled back: what the plan's `rounds` counts.
     pub fn depth(&self) -> u64 {
-        self.depth_of(self.version())
-    }
-
-    pub(super) fn depth_of(&self, version: u64) -> u64 {
-        self.made(version).map_or(0, |made| made.depth)
+        self.versions.depth(self.version())
     }
 
     /// The number of the run's last round if no further rollback happens.
     pub fn last_round(&self, plan: &RunPlan) -> u64 {
         plan.rounds + (self.version() - self.depth())
-    }
-
-    /// The newest version that a round made, not a rollback. 0 if there is none.
-    pub fn last_closed(&self) -> u64 {
-        let mut version = self.version();
-        while self.made(version).is_some_and(|made| made.base.is_some()) {
-            version -= 1;
-        }
-        version
-    }
-
-    /// How a version after 0 was made.
-    fn made(&self, version: u64) -> Option<&Closed> {
-        let at = usize::try_from(version.checked_sub(1)?).ok()?;
-        self.closed.get(at)
-    }
-
-    /// The newest rollback: its version, and the version whose model it is.
-    pub fn rolled_back(&self) -> Option<(u64, u64)> {
-        let rollbacks = self
-            .closed
-            .iter()
-            .filter_map(|made| made.base.map(|to| (made.round, to)));
-        rollbacks.last()
-    }
-
-    /// Digest of the model of a version.
-    pub fn model_of(&self, version: u64) -> Option<Digest> {
-        match version {
-            0 => self.initial,
-            version => self.made(version).map(|made| made.model),
-        }
-    }
-
-    /// Frames of the model updates whose sum with version 0 is this version; `None` if there is no such version.
-    pub fn steps_of(&self, version: u64) -> Option<Vec<Digest>> {
-        let (mut at, mut steps) = (version, Vec::new());
-        while at > 0 {
-            let made = self.made(at)?;
-            at = match made.base {
-                Some(to) => to,
-                None => {
-                    steps.push(made.frame);
-                    at - 1
-                }
-            };
-        }
-        steps.reverse();
-        Some(steps)
     }
 
     /// The record that takes the model back to version `to`.
@@ -185,7 +133,7 @@ impl State {
     /// If the run has not begun, or has no such version before the newest.
     pub fn roll_back(&self, to: u64, now: Millis) -> Result<Record, String> {
         let newest = self.version();
-        let model = self.model_of(to).filter(|_| to < newest);
+        let model = self.versions.model(to).filter(|_| to < newest);
         let model = model.ok_or_else(|| match newest {
             0 => "no round is closed yet: there is nothing to roll back".to_owned(),
             newest => format!(
@@ -209,10 +157,11 @@ impl State {
         let open = match (&self.phase, &self.held) {
             (Phase::Training(open), _) | (Phase::Waiting | Phase::Failed { .. }, Some(open)) => open,
             (Phase::Closing(open), _) => {
-                let (round, before) = (open.number, open.number - 1);
                 return Err(format!(
-                    "round {round} is being averaged already; when it is closed, undo it with \
-                     `fl-server rollback --to {before}`"
+                    "round {} is being averaged already; when it is closed, undo it with \
+                     `fl-server rollback --to {}`",
+                    open.number,
+                    open.number - 1
                 ));
             }
             _ => return Err("no round is open".to_owned()),
@@ -238,29 +187,25 @@ impl State {
     /// What is known of a client's uploads, those of an open round included.
     pub(super) fn uplink(&self, client: &ClientId) -> Uplink {
         let closed = self.uplinks.get(client).copied().unwrap_or_default();
-        let open = self.round().or(self.held.as_ref());
-        open.map_or(closed, |open| closed.after(open, client))
+        self.unclosed().map_or(closed, |open| closed.after(open, client))
     }
 
     /// Digest of the newest model; that of no bytes before `Started`.
     pub fn model(&self) -> Digest {
-        self.model.unwrap_or_else(|| Digest::of(&[]))
+        let newest = self.versions.model(self.version());
+        newest.unwrap_or_else(|| Digest::of(&[]))
     }
 
-    /// The versions made so far, by a round or a rollback: the one at index `i` is version `i + 1`.
-    pub fn rounds(&self) -> &Log<Closed> {
-        &self.closed
+    /// Mean bytes of an update in the round that made the newest version, if a round did.
+    pub fn update_bytes(&self) -> Option<u64> {
+        self.update_bytes
     }
 
     /// The round and the digest of this client's last accepted update.
     pub(super) fn accepted(&self, client: &ClientId) -> Option<(u64, Digest)> {
-        let open = self.round().or(self.held.as_ref());
-        let open = open.and_then(|open| {
-            let counted = open.updates.get(client).map(|update| update.digest);
-            // An acknowledgement is final: an excluded client gets the same answer, though its update does not count.
-            let digest = counted.or_else(|| open.excluded.get(client).copied().flatten())?;
-            Some((open.number, digest))
-        });
+        let open = self
+            .unclosed()
+            .and_then(|open| Some((open.number, open.accepted(client)?)));
         open.or_else(|| self.settled.get(client).copied())
     }
 
@@ -269,45 +214,50 @@ impl State {
         let Phase::Closing(round) = &self.phase else {
             return None;
         };
-        let part = |(client, update): (&ClientId, &Accepted)| Contribution {
-            client: client.clone(),
-            examples: update.examples,
-            frame: update.digest,
-        };
-        Some(PendingWork {
-            round: round.number,
-            updates: round.updates.iter().map(part).collect(),
-        })
+        Some(PendingWork::of(round.number, round.updates.iter()))
     }
 
     /// The next moment after `now` at which a [`Input::Tick`](super::Input::Tick) does something, if nothing else
     /// happens before.
     pub fn wake(&self, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Millis> {
-        let (cohort, absent) = (&plan.cohort, plan.cohort.absent);
+        let cohort = &plan.cohort;
         match &self.phase {
             Phase::Waiting => {
                 let grace = cohort.grace_from(self.gathered?);
-                presence.returning(now, absent).chain([grace]).min()
+                presence.returning(now, cohort.absent).chain([grace]).min()
             }
             Phase::Training(round) => {
-                let lost = round.losing(presence, absent).map(|(_, at)| at);
+                let lost = round.losing(presence, cohort.absent).map(|(_, at)| at);
                 lost.filter(|at| *at > now).chain([round.closes_at(cohort)]).min()
             }
             Phase::Evaluating { version, asked, until } => {
-                let owing = asked.iter().filter(|client| !self.reported(client, *version));
-                let start = until.saturating_sub(cohort.deadline);
-                let lost = owing.filter_map(|client| presence.owes_nothing_at(client, *version, start, absent));
+                let lost = self.owing(asked, *version, *until, cohort, presence).flatten();
                 lost.filter(|at| *at > now).chain([*until]).min()
             }
             Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => None,
         }
+    }
+
+    /// For each client of `asked` that has not reported its evaluation of `version`: when the server stops waiting for it, if
+    /// it does. `until`: when the server stops waiting for all.
+    pub(super) fn owing(
+        &self,
+        asked: &BTreeSet<ClientId>,
+        version: u64,
+        until: Millis,
+        cohort: &Cohort,
+        presence: &Presence,
+    ) -> impl Iterator<Item = Option<Millis>> {
+        let start = until.saturating_sub(cohort.deadline);
+        let owing = asked.iter().filter(move |client| !self.reported(client, version));
+        owing.map(move |client| presence.owes_nothing_at(client, version, start, cohort.absent))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::record::samples;
+    use crate::storage::record::{Accepted, samples};
 
     fn client(i: u64) -> ClientId {
         format!("client-{i}").parse().unwrap()

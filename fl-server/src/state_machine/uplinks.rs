@@ -14,9 +14,8 @@ const UNIT: u128 = 1_000_000;
 /// Largest ratio of a rate to the median; the smallest is its inverse. Codecs bound their factors more tightly.
 const MOST_RATIO: u128 = 4_000;
 
-/// Averages of the measurements of a client's uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Measured {
+pub(super) struct LinkEstimate {
     /// Bytes a second, at least 1.
     pub rate: u64,
     /// Microseconds from the task to the first byte of the upload.
@@ -33,7 +32,7 @@ pub(super) struct Uplink {
     /// Budget of the last one, if it had one of its own.
     pub budget: Option<u64>,
     /// `None` before the first measurement.
-    pub measured: Option<Measured>,
+    pub measured: Option<LinkEstimate>,
 }
 
 impl Uplink {
@@ -43,7 +42,7 @@ impl Uplink {
             return self;
         };
         let measured = round.transfers.get(client).map(|transfer| {
-            let now = Measured::of(transfer, update.len);
+            let now = LinkEstimate::of(transfer, update.len);
             self.measured.map_or(now, |before| before.then(now))
         });
         Self {
@@ -52,9 +51,7 @@ impl Uplink {
             measured: measured.or(self.measured),
         }
     }
-}
 
-impl Uplink {
     /// Its rate in millionths of `usual`.
     pub(super) fn over(&self, usual: u64) -> Option<u32> {
         let ratio = u128::from(self.measured?.rate) * UNIT / u128::from(usual.max(1));
@@ -64,19 +61,20 @@ impl Uplink {
 
 /// The median of the rates that were measured; `None` of none.
 pub(super) fn usual_rate(cohort: &[Uplink]) -> Option<u64> {
-    median(cohort.iter().filter_map(|uplink| uplink.measured), |measured| {
-        measured.rate
-    })
+    median(cohort, |measured| measured.rate)
 }
 
 /// The lower median of a quantity; `None` of none.
-fn median(known: impl Iterator<Item = Measured>, of: fn(&Measured) -> u64) -> Option<u64> {
-    let mut values: Vec<u64> = known.map(|measured| of(&measured)).collect();
+fn median(cohort: &[Uplink], of: fn(&LinkEstimate) -> u64) -> Option<u64> {
+    let mut values: Vec<u64> = cohort
+        .iter()
+        .filter_map(|uplink| uplink.measured.as_ref().map(of))
+        .collect();
     values.sort_unstable();
     values.get((values.len().max(1) - 1) / 2).copied()
 }
 
-impl Measured {
+impl LinkEstimate {
     /// Of one upload whose frame had `frame` bytes.
     fn of(transfer: &Transfer, frame: u64) -> Self {
         let rate = u128::from(transfer.bytes) * 1_000_000 / u128::from(transfer.micros.max(1));
@@ -88,10 +86,6 @@ impl Measured {
     }
 
     fn then(self, now: Self) -> Self {
-        let mean = |before: u64, now: u64| {
-            let sum = LEFT * u128::from(before) + (10 - LEFT) * u128::from(now);
-            (sum / 10) as u64
-        };
         Self {
             rate: mean(self.rate, now.rate).max(1),
             wait: mean(self.wait, now.wait),
@@ -100,26 +94,29 @@ impl Measured {
     }
 }
 
+fn mean(before: u64, now: u64) -> u64 {
+    let sum = LEFT * u128::from(before) + (10 - LEFT) * u128::from(now);
+    (sum / 10) as u64
+}
+
 /// The parts of `asked`, whose last budget is `reference` if they had none. A client without a measurement takes the medians of
 /// the `cohort`. `None` if that has no measurement.
 pub(super) fn parts(asked: &[Uplink], cohort: &[Uplink], reference: u64) -> Option<Vec<Part>> {
-    let known: Vec<Measured> = cohort.iter().filter_map(|uplink| uplink.measured).collect();
-    let median = |of| median(known.iter().copied(), of);
-    let usual = Measured {
-        rate: median(|measured| measured.rate)?,
-        wait: median(|measured| measured.wait)?,
-        overhead: median(|measured| measured.overhead)?,
+    let usual = LinkEstimate {
+        rate: usual_rate(cohort)?,
+        wait: median(cohort, |measured| measured.wait)?,
+        overhead: median(cohort, |measured| measured.overhead)?,
     };
-    let part = |uplink: &Uplink| {
-        let Measured { rate, wait, overhead } = uplink.measured.unwrap_or(usual);
+    let parts = asked.iter().map(|uplink| {
+        let LinkEstimate { rate, wait, overhead } = uplink.measured.unwrap_or(usual);
         Part {
             wait,
             overhead,
             rate,
             last: uplink.budget.unwrap_or(reference),
         }
-    };
-    Some(asked.iter().map(part).collect())
+    });
+    Some(parts.collect())
 }
 
 #[cfg(test)]
@@ -129,19 +126,19 @@ mod tests {
     #[test]
     fn averages_move_by_three_tenths_and_the_first_measurement_counts_whole() {
         let transfer = |bytes, micros, wait| Transfer { wait, bytes, micros };
-        let first = Measured::of(&transfer(1_100, 1_000_000, 50), 1_000);
+        let first = LinkEstimate::of(&transfer(1_100, 1_000_000, 50), 1_000);
         assert_eq!((first.rate, first.wait, first.overhead), (1_100, 50, 100));
-        let second = first.then(Measured::of(&transfer(2_100, 1_000_000, 150), 2_000));
+        let second = first.then(LinkEstimate::of(&transfer(2_100, 1_000_000, 150), 2_000));
         assert_eq!((second.rate, second.wait, second.overhead), (1_400, 80, 100));
-        let extreme = Measured::of(&transfer(u64::MAX, 0, u64::MAX), 0);
+        let extreme = LinkEstimate::of(&transfer(u64::MAX, 0, u64::MAX), 0);
         assert_eq!(extreme.then(extreme).rate, u64::MAX);
-        assert_eq!(Measured::of(&transfer(0, u64::MAX, 0), 5).rate, 1);
+        assert_eq!(LinkEstimate::of(&transfer(0, u64::MAX, 0), 5).rate, 1);
     }
 
     #[test]
     fn bandwidths_are_rates_over_the_median_in_millionths() {
         let of = |rate| Uplink {
-            measured: Some(Measured {
+            measured: Some(LinkEstimate {
                 rate,
                 wait: 0,
                 overhead: 0,
@@ -167,7 +164,7 @@ mod tests {
     #[test]
     fn a_client_without_a_measurement_is_like_the_median() {
         let of = |rate| Uplink {
-            measured: Some(Measured {
+            measured: Some(LinkEstimate {
                 rate,
                 wait: 10 * rate,
                 overhead: 7,

@@ -34,58 +34,57 @@ impl State {
         }
     }
 
-    /// The message of `Watch` to `client` at `now`.
     pub fn view(&self, plan: &RunPlan, client: &ClientId, now: Millis) -> RoundState {
-        use fl_proto::Phase as Seen;
-        let left = |until: Millis| Some(Duration::from_millis(until.saturating_sub(now).max(1)));
         let version = self.version();
-        let held = self.held.as_ref().map_or(version, |round| round.number);
-        let (round, phase, left, message) = match &self.phase {
-            Phase::Waiting => (
-                held,
-                Seen::Waiting,
-                None,
-                format!("waiting for {} clients to be connected", plan.cohort.min),
-            ),
-            Phase::Training(round) => {
-                // Another attempt has another deadline, so it is news. No more is said: every byte goes to every client.
-                let again = match round.attempt {
-                    1 => String::new(),
-                    attempt => format!("attempt {attempt}"),
-                };
-                (round.number, Seen::Training, left(round.deadline), again)
+        let mut round = version;
+        let mut left = None;
+        let mut message = String::new();
+        let phase = match &self.phase {
+            Phase::Waiting => {
+                round = self.held.as_ref().map_or(version, |held| held.number);
+                message = format!("waiting for {} clients to be connected", plan.cohort.min);
+                fl_proto::Phase::Waiting
             }
-            Phase::Closing(round) => (round.number, Seen::Closing, None, String::new()),
-            Phase::Evaluating { version, until, .. } => (*version, Seen::Evaluating, left(*until), String::new()),
-            Phase::Done => (version, Seen::Done, None, String::new()),
-            Phase::Failed { round, why } => (
-                *round,
-                Seen::Failed,
-                None,
-                format!("{why}; starting the server again tries again"),
-            ),
+            Phase::Training(open) => {
+                round = open.number;
+                left = Some(open.deadline);
+                // Another attempt has another deadline, so it is news. No more is said: every byte goes to every client.
+                if open.attempt != 1 {
+                    message = format!("attempt {}", open.attempt);
+                }
+                fl_proto::Phase::Training
+            }
+            Phase::Closing(open) => {
+                round = open.number;
+                fl_proto::Phase::Closing
+            }
+            Phase::Evaluating { version, until, .. } => {
+                round = *version;
+                left = Some(*until);
+                fl_proto::Phase::Evaluating
+            }
+            Phase::Done => fl_proto::Phase::Done,
+            Phase::Failed { round: failed, why } => {
+                round = *failed;
+                message = format!("{why}; starting the server again tries again");
+                fl_proto::Phase::Failed
+            }
         };
         let mine = self.limited.iter().filter(|limited| limited.client == *client);
         let mine = mine.filter(|limited| limited.is_conspicuous()).map(Limited::to_string);
-        let message = Some(message)
-            .filter(|message| !message.is_empty())
-            .into_iter()
-            .chain(mine);
-        let message = message.collect::<Vec<_>>().join("; ");
+        let message = Some(message).filter(|message| !message.is_empty());
+        let message = message.into_iter().chain(mine).collect::<Vec<_>>().join("; ");
         let open = self.round();
         RoundState {
             round,
             phase,
             selected: open.is_some_and(|open| open.cohort.contains(client)),
             attempt: open.and_then(|open| open.asked_in.get(client)).copied().unwrap_or(0),
-            accepted: open.and_then(|open| {
-                let counted = open.updates.get(client).map(|update| update.digest);
-                counted.or_else(|| open.excluded.get(client).copied().flatten())
-            }),
+            accepted: open.and_then(|open| open.accepted(client)),
             version,
             model: self.model().into(),
             evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),
-            left,
+            left: left.map(|until| Duration::from_millis(until.saturating_sub(now).max(1))),
             message,
             step: Bytes::new(),
             budget: open.and_then(|open| open.budgets.get(client)).copied(),

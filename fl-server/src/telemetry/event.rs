@@ -12,31 +12,22 @@ use crate::clock::Millis;
 /// An event. Events are for people: the server's behavior does not depend on a reader.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The server accepts clients.
     Ready,
     /// No round is open: the run waits for clients. Sent at each change.
     Waiting(Waiting),
-    /// A round opened, or opened again with other clients.
     RoundOpened {
-        /// The round.
         round: u64,
-        /// The attempt, from 1.
         attempt: u32,
-        /// The clients asked.
         cohort: Vec<ClientId>,
     },
     /// The open round asks other clients in place of absent members.
     MembersReplaced {
-        /// The round.
         round: u64,
-        /// Members for which the round no longer waits.
         absent: Vec<ClientId>,
-        /// Clients asked in their place.
         by: Vec<ClientId>,
     },
     /// A client left or came back, pauses, or failed in a round. Best effort: dropped if the channel is full.
     Client {
-        /// The client.
         client: ClientId,
         /// Whether no update is expected of the client for now.
         away: bool,
@@ -55,38 +46,28 @@ pub enum Event {
     },
     /// A part of an update arrived. Best effort: dropped if the channel is full.
     UpdateReceiving {
-        /// The client.
         client: ClientId,
-        /// Bytes of the frame received.
         bytes: u64,
-        /// Bytes of the whole frame.
         total: u64,
     },
     /// An update is durable and counted.
     UpdateAccepted {
-        /// The client.
         client: ClientId,
-        /// Bytes of its frame.
         bytes: u64,
     },
     /// A round is over and its model is ready.
     RoundClosed(RoundSummary),
     /// An update counts for less than its sender claimed, because of the plan's limits.
     Limited {
-        /// The round.
         round: u64,
         /// Whose update, and how much of it counts.
         text: String,
     },
     /// The evaluations of one model version so far, summed.
-    Evaluated(Evaluated),
-    /// The run is over.
+    Evaluated(ModelEvaluation),
     Done,
-    /// The run failed.
     Failed {
-        /// The round.
         round: u64,
-        /// Why.
         why: String,
     },
     /// An error that a person must act on.
@@ -128,19 +109,13 @@ impl fmt::Display for Waiting {
 /// A round that takes updates, and the clients it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRound {
-    /// The round.
     pub round: u64,
-    /// The attempt, from 1.
     pub attempt: u32,
-    /// Clients asked.
     pub asked: usize,
-    /// Clients that have answered.
     pub answered: usize,
-    /// When the round first opened.
     pub opened_ms: Millis,
     /// When the round closes without the missing clients, or opens again.
     pub until_ms: Millis,
-    /// Clients for which the round waits.
     pub waits_for: Vec<Missing>,
     /// Clients for which the round no longer waits. Their updates still count.
     pub given_up: Vec<Missing>,
@@ -149,35 +124,28 @@ pub struct OpenRound {
 /// A client of the cohort without an update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// The client.
     pub client: String,
-    /// Since when the client is disconnected; `None` while it is connected.
     pub absent_since_ms: Option<Millis>,
 }
 
 impl fmt::Display for OpenRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            round,
-            attempt,
-            asked,
-            answered,
-            opened_ms,
-            until_ms,
-            waits_for,
-            given_up,
-        } = self;
         write!(
             f,
-            "round {round}, attempt {attempt}: {answered} of {asked} clients have answered"
+            "round {}, attempt {}: {} of {} clients have answered; opened {}, waits until {} for ",
+            self.round,
+            self.attempt,
+            self.answered,
+            self.asked,
+            time(self.opened_ms),
+            time(self.until_ms)
         )?;
-        write!(f, "; opened {}, waits until {} for ", time(*opened_ms), time(*until_ms))?;
-        match waits_for.as_slice() {
+        match self.waits_for.as_slice() {
             [] => f.write_str("others to connect")?,
             some => f.write_str(&names(some))?,
         }
-        if !given_up.is_empty() {
-            write!(f, "; no longer for {}", names(given_up))?;
+        if !self.given_up.is_empty() {
+            write!(f, "; no longer for {}", names(&self.given_up))?;
         }
         Ok(())
     }
@@ -192,7 +160,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Names in a list, at most.
+/// A cohort may have 100,000 clients, and a list of them is read by a person.
 const NAMED: usize = 20;
 
 /// The names, or the first of them and how many more there are.
@@ -215,12 +183,9 @@ pub(crate) fn time(at: Millis) -> String {
     format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Result and cost of one round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundSummary {
-    /// The round.
     pub round: u64,
-    /// Updates counted in it.
     pub updates: usize,
     /// Mean training loss, by examples.
     pub loss: f64,
@@ -232,14 +197,11 @@ pub struct RoundSummary {
     pub bits_up: f64,
     /// Frame bits for each parameter, in the model update.
     pub bits_down: f64,
-    /// Metrics of the trainings, averaged by name.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Evaluation of one model version by the clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Evaluated {
-    /// Model version.
+pub struct ModelEvaluation {
     pub version: u64,
     /// Examples of all clients that answered.
     pub examples: u64,
@@ -249,11 +211,10 @@ pub struct Evaluated {
     pub perplexity: Option<f64>,
     /// Mean loss over the examples.
     pub loss: f64,
-    /// Metrics of the evaluations, averaged by name.
     pub metrics: BTreeMap<String, f64>,
 }
 
-impl fmt::Display for Evaluated {
+impl fmt::Display for ModelEvaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(accuracy) = self.accuracy {
             write!(f, "accuracy {accuracy:.4}, ")?;
@@ -265,16 +226,16 @@ impl fmt::Display for Evaluated {
             f,
             "loss {}{} on {} examples",
             short(self.loss),
-            Listed(&self.metrics),
+            MetricList(&self.metrics),
             self.examples
         )
     }
 }
 
 /// Metrics after other figures: `, top5 0.9300`.
-pub(crate) struct Listed<'a>(pub(crate) &'a BTreeMap<String, f64>);
+pub(crate) struct MetricList<'a>(pub(crate) &'a BTreeMap<String, f64>);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for MetricList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()

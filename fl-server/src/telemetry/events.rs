@@ -13,7 +13,6 @@ use crate::telemetry::turned_away::TurnedFor;
 /// Target of what is logged about refused clients.
 pub(crate) const REFUSED: &str = module_path!();
 
-/// Where events go: into the live status, and to a display if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     pub(crate) channel: Option<mpsc::Sender<Event>>,
@@ -45,7 +44,6 @@ impl Events {
         }
     }
 
-    /// Sends an event; waits while the channel is full.
     pub(crate) async fn tell(&self, event: Event) {
         self.status.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {

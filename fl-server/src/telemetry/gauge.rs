@@ -2,7 +2,6 @@
 
 use crate::accounting::ledger::{Direction, Fidelity};
 
-/// The figures of one section of a round's frames.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TensorGauge {
     pub(crate) direction: Direction,
@@ -23,7 +22,6 @@ pub(crate) struct TensorGauge {
 }
 
 impl TensorGauge {
-    /// Mean cosine of decoded and raw update, if known.
     pub(crate) fn cosine(&self) -> Option<f64> {
         self.fidelity?.mean_cosine()
     }

@@ -13,63 +13,52 @@ use serde::Serialize;
 
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
-use crate::telemetry::event::{Evaluated, Event, RoundSummary, names};
+use crate::telemetry::event::{Event, ModelEvaluation, RoundSummary, names};
 use crate::telemetry::gauge::TensorGauge;
-use crate::telemetry::turned_away::{Turned, TurnedFor};
+use crate::telemetry::turned_away::{TurnedAwayList, TurnedFor};
 
-/// Events kept, at most.
+// Both lists are copied for every snapshot of the page, once a second.
 const EVENTS: usize = 200;
-/// Alerts kept, at most.
 const ALERTS: usize = 50;
 /// Clients whose uploads are kept, at most: more than any federation that one server serves.
 const CLIENTS: usize = 100_000;
 
-/// One entry of the event list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct LogEntry {
-    /// Milliseconds since 1970.
     pub(crate) at_ms: Millis,
     pub(crate) kind: &'static str,
-    /// A sentence.
     pub(crate) text: String,
 }
 
-/// The live status at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusSnapshot {
     /// Uploads of the open round: bytes received, and bytes in total.
     pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
     pub(crate) events: VecDeque<LogEntry>,
     pub(crate) alerts: VecDeque<LogEntry>,
-    /// Sums of the rounds that this process has closed.
-    pub(crate) closed: Closed,
-    pub(crate) evaluated: Option<Evaluated>,
-    pub(crate) turned: Turned,
+    pub(crate) closed: RoundTotals,
+    pub(crate) evaluated: Option<ModelEvaluation>,
+    pub(crate) turned: TurnedAwayList,
     /// Figures of the frames of the newest round that this process has closed.
     pub(crate) tensors: Arc<[TensorGauge]>,
 }
 
-/// Sums of the rounds that this process has closed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Closed {
+pub(crate) struct RoundTotals {
     pub(crate) rounds: u64,
     pub(crate) updates: u64,
-    /// Updates that arrived and were refused.
     pub(crate) refused: u64,
     pub(crate) seconds: f64,
     pub(crate) flow: Flow,
     pub(crate) alerts: u64,
     pub(crate) warnings: u64,
-    /// The newest closed round.
     pub(crate) last: Option<RoundSummary>,
 }
 
-/// The live status of a server.
 #[derive(Debug, Default)]
 pub(crate) struct LiveStatus(Mutex<StatusSnapshot>);
 
 impl LiveStatus {
-    /// A copy of the status now.
     pub(crate) fn known(&self) -> StatusSnapshot {
         self.lock().clone()
     }
@@ -80,7 +69,6 @@ impl LiveStatus {
         (known.closed.updates, known.evaluated.as_ref().map(|seen| seen.version))
     }
 
-    /// Records an event.
     pub(crate) fn note(&self, event: &Event, now: Millis) {
         let mut known = self.lock();
         match event {
@@ -124,17 +112,14 @@ impl LiveStatus {
         push(&mut known.events, note, EVENTS);
     }
 
-    /// Records a refused update.
     pub(crate) fn refused(&self) {
         self.lock().closed.refused += 1;
     }
 
-    /// Records a client that was turned away. Returns whether to warn.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
         self.lock().turned.add(client, reason, why, now)
     }
 
-    /// Records the fidelity of a closed round's frames.
     pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
         self.lock().tensors = gauges.into();
     }
@@ -149,7 +134,6 @@ fn push(notes: &mut VecDeque<LogEntry>, note: LogEntry, most: usize) {
     notes.push_front(note);
 }
 
-/// The kind of an event, and its sentence.
 fn words(event: &Event) -> (&'static str, String) {
     match event {
         Event::Ready => ("ready", "clients can come".to_owned()),

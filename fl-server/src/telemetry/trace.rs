@@ -37,14 +37,12 @@ pub(crate) fn start(
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundFacts {
     pub(crate) number: u64,
-    /// When it was first opened.
     pub(crate) opened: Millis,
     pub(crate) attempts: u64,
     pub(crate) cohort: u64,
     pub(crate) updates: u64,
 }
 
-/// Makes spans, if there is a collector.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracer {
     plan: Arc<RunPlan>,
@@ -56,16 +54,15 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Records that a round takes no more updates.
     pub(crate) fn closing(&mut self, round: u64, at: Millis) {
         self.closing = Some((round, at));
     }
 
-    /// Ends the trace of a closed round. `closed`: when, and the bytes of the model update. `flow`: bytes of all
-    /// clients.
-    pub(crate) fn round(&mut self, round: &RoundFacts, closed: (Millis, u64), flow: &Flow) {
-        let (number, (closed, bytes)) = (round.number, closed);
-        let (opened, closed) = (nanos(round.opened), nanos(closed));
+    /// Ends the trace of a closed round. `bytes`: of the model update. `flow`: bytes of all clients.
+    pub(crate) fn round(&mut self, round: &RoundFacts, closed: Millis, bytes: u64, flow: &Flow) {
+        let number = round.number;
+        let opened = nanos(round.opened);
+        let closed = nanos(closed);
         // A server that restarted meanwhile does not know when closing began.
         if let Some((_, since)) = self.closing.take().filter(|(closing, _)| *closing == number) {
             self.spans.give(|| {
@@ -105,15 +102,11 @@ impl Tracer {
         })
     }
 
-    /// Begins the span of a download.
     pub(crate) fn download(&self, client: &ClientId, version: u64, header: &ModelHeader) -> Transfer {
         // Version v is what round v + 1 begins with; the last is only evaluated.
         let round = version.saturating_add(1).min(self.plan.rounds);
         self.transfer(|start| {
-            let form = match header.is_snapshot() {
-                true => "snapshot",
-                false => "steps",
-            };
+            let form = if header.is_snapshot() { "snapshot" } else { "steps" };
             self.part("download", round, client.as_str(), start, start)
                 .with("fl.client", client.as_str())
                 .with("fl.version", version)
@@ -161,7 +154,6 @@ impl Transfer {
         self.end(|span| span);
     }
 
-    /// The whole update arrived; `reply` is the server's answer.
     pub(crate) fn answered(mut self, reply: &UpdateReply) {
         self.end(|span| match reply {
             UpdateReply::Accepted => span.with("fl.verdict", "accepted"),

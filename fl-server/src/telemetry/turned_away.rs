@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::labels::labels;
 use crate::clock::Millis;
 
 /// Entries kept, at most; the newest first.
@@ -14,48 +15,22 @@ const AGAIN_AFTER: Millis = 600_000;
 const WARNINGS: u32 = 20;
 const WINDOW: Millis = 60_000;
 
-/// Why a client cannot take part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnedFor {
-    /// Its name is in the list of revoked clients.
-    Revoked,
-    /// Its certificate cannot be used.
-    Certificate,
-    /// It has no learner for the run's task.
-    Task,
-    /// Its learner is for another model, or cannot be made.
-    Learner,
-    /// The client left because of another failure that a person has to fix.
-    Failure,
-    /// It speaks another version of the protocol.
-    Protocol,
-    /// It finished no TLS handshake, or there was no room for one.
-    Stranger,
-}
-
-impl TurnedFor {
-    /// In the order of their declaration.
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Revoked,
-        Self::Certificate,
-        Self::Task,
-        Self::Learner,
-        Self::Failure,
-        Self::Protocol,
-        Self::Stranger,
-    ];
-
-    /// The label of `fl_joins_refused_total`.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Revoked => "revoked",
-            Self::Certificate => "certificate",
-            Self::Task => "task",
-            Self::Learner => "learner",
-            Self::Failure => "failure",
-            Self::Protocol => "protocol",
-            Self::Stranger => "stranger",
-        }
+labels! {
+    /// Why a client cannot take part: the label of `fl_joins_refused_total`.
+    TurnedFor {
+        /// Its name is in the list of revoked clients.
+        Revoked = "revoked",
+        Certificate = "certificate",
+        /// It has no learner for the run's task.
+        Task = "task",
+        /// Its learner is for another model, or cannot be made.
+        Learner = "learner",
+        /// The client left because of another failure that a person has to fix.
+        Failure = "failure",
+        /// It speaks another version of the protocol.
+        Protocol = "protocol",
+        /// It finished no TLS handshake, or there was no room for one.
+        Stranger = "stranger",
     }
 }
 
@@ -67,25 +42,21 @@ pub(crate) struct TurnedAway {
     pub(crate) reason: String,
     /// For a person.
     pub(crate) why: String,
-    /// Number of times.
     pub(crate) times: u64,
-    /// The last time.
     pub(crate) at_ms: Millis,
-    /// When the last warning was logged.
     #[serde(skip)]
     warned: Millis,
 }
 
-/// All clients that were turned away.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turned {
+pub(crate) struct TurnedAwayList {
     pub(crate) list: VecDeque<TurnedAway>,
     counts: [u64; TurnedFor::ALL.len()],
     /// Since when warnings are counted, and how many there were.
     warnings: (Millis, u32),
 }
 
-impl Turned {
+impl TurnedAwayList {
     /// Number of times that clients were turned away, by reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (TurnedFor, u64)> {
         TurnedFor::ALL.into_iter().zip(self.counts)
@@ -136,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_client_that_tries_again_and_again_is_warned_about_every_ten_minutes() {
-        let mut turned = Turned::default();
+        let mut turned = TurnedAwayList::default();
         let warned: Vec<bool> = [0, 1, 599_999, 600_000, 600_001]
             .into_iter()
             .map(|now| turned.add("carl", TurnedFor::Revoked, "revoked", now))
@@ -153,7 +124,7 @@ mod tests {
 
     #[test]
     fn many_strangers_fill_neither_memory_nor_log() {
-        let mut turned = Turned::default();
+        let mut turned = TurnedAwayList::default();
         let warned = (0..10_000).filter(|i| turned.add(&format!("10.0.0.{i}"), TurnedFor::Certificate, "", 5));
         assert_eq!(warned.count(), WARNINGS as usize);
         assert_eq!(

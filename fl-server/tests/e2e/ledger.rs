@@ -52,7 +52,7 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
         assert!(unread == 0 || unread == CLOSE_NOTIFY, "{name}: {unread}");
     }
     for round in 1..=3 {
-        let flow = ledger.round(round);
+        let flow = ledger.rounds()[&round];
         assert_eq!((flow.socket_up, flow.socket_down), ledger.metered_in(round));
         assert!(ledger.entries.contains_key(&round));
         let bytes = |direction| {

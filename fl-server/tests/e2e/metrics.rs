@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fl_proto::wire::update_chunk::Part;
 use fl_proto::{EvaluationReport, Metric, Metrics, UpdateReply, wire};
-use fl_server::{Evaluated, Event, Live, RoundSummary};
+use fl_server::{Event, Live, ModelEvaluation, RoundSummary};
 use tonic::Code;
 
 use crate::support::*;
@@ -55,7 +55,7 @@ fn summary(event: Event) -> Option<RoundSummary> {
     }
 }
 
-fn evaluated(event: Event) -> Option<Evaluated> {
+fn evaluated(event: Event) -> Option<ModelEvaluation> {
     match event {
         Event::Evaluated(evaluated) => Some(evaluated),
         _ => None,

@@ -153,7 +153,7 @@ async fn rounds_take_no_call_and_the_ledger_is_the_socket() {
     assert_eq!((total.update, total.waste()), (frames, 0));
     assert!(total.snapshot > 0 && total.steps > 0 && total.evaluation > 0);
     for round in 2..=3 {
-        let flow = ledger.round(round);
+        let flow = ledger.rounds()[&round];
         let fixed = flow.socket() - flow.frames_up() - flow.frames_down();
         assert!(fixed <= 300, "round {round}: {fixed} bytes beside the frames");
         assert!(flow.evaluation > 0, "round {round}");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fl_compress::{Ack, Digest, EncodeOptions, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages};
-use fl_server::model::{GlobalModel, ModelError, replayed};
+use fl_server::model::{GlobalModel, ModelError};
 use fl_server::plan::RunPlan;
-use fl_server::state_machine::{Accepted, Contribution, Record};
+use fl_server::state_machine::{Accepted, Contribution, Record, RecordedRound, RecordedRounds};
 use proptest::prelude::*;
 
 use crate::client;
@@ -296,6 +296,11 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
     }
 }
 
+fn recorded(records: &[Record]) -> Vec<RecordedRound> {
+    let rounds = RecordedRounds::of(records.iter().cloned().map(Ok::<_, String>));
+    rounds.collect::<Result<_, _>>().unwrap()
+}
+
 #[test]
 fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     let (layout, mut frames, plan) = (layout(), Frames::default(), plan(compressed()));
@@ -348,17 +353,20 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     for (version, bytes) in (0..).zip(&checkpoints) {
         let mut again = GlobalModel::load(Arc::clone(&layout), &plan, bytes).unwrap();
         assert_eq!((again.version(), &again.save()), (version, bytes));
-        let rounds = replayed(records.iter().cloned().map(Ok::<_, String>), version).unwrap();
-        assert_eq!(rounds.len() as u64, 5 - version);
-        rounds
-            .iter()
-            .for_each(|round| again.replay(round, frames.read()).unwrap());
+        for round in recorded(&records).iter().filter(|round| round.round > version) {
+            again
+                .replay(&round.work(), round.step.as_ref().unwrap(), frames.read())
+                .unwrap();
+        }
         assert_eq!(again.digest(), global.digest());
         assert_eq!(again.save(), global.save(), "residual and all");
     }
-    let mut rounds = replayed(records.into_iter().map(Ok::<_, String>), 0).unwrap();
-    rounds[0].model = Digest::of(b"other");
-    let error = initial().replay(&rounds[0], frames.read()).unwrap_err();
+    let rounds = recorded(&records);
+    assert_eq!(rounds.len(), 5);
+    let (first, mut second) = (rounds[0].work(), rounds[1].work());
+    let mut step = rounds[0].step.clone().unwrap();
+    step.model = Digest::of(b"other");
+    let error = initial().replay(&first, &step, frames.read()).unwrap_err();
     assert!(
         matches!(
             error,
@@ -370,11 +378,12 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
         ),
         "{error}"
     );
-    rounds[1].updates[0].examples += 1;
+    second.updates[0].examples += 1;
     let mut global = initial();
-    rounds[0].model = Digest::of(b"");
-    drop(global.replay(&rounds[0], frames.read()));
-    let error = global.replay(&rounds[1], frames.read()).unwrap_err();
+    drop(global.replay(&first, &step, frames.read()));
+    let error = global
+        .replay(&second, rounds[1].step.as_ref().unwrap(), frames.read())
+        .unwrap_err();
     assert!(matches!(error, ModelError::Differs { round: 2, .. }), "{error}");
 }
 

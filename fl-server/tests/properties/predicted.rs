@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, Layout, Memory, Spec};
-use fl_server::model::{GlobalModel, ModelError, Replayed, RoundResult};
+use fl_server::model::{GlobalModel, ModelError, RoundResult};
 use fl_server::plan::RunPlan;
-use fl_server::state_machine::Contribution;
+use fl_server::state_machine::{Contribution, PendingWork, RecordedStep};
 
 use crate::client;
 use crate::model::{Frames, compressed, layout, plan, values};
@@ -39,8 +39,15 @@ fn decoded(frame: &[u8], layout: &Layout) -> Vec<f32> {
     values
 }
 
-/// The history of a live server: each recorded round, the state after it, and its model update.
-fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, RoundResult)> {
+/// A round of a live server: what is recorded of it, the state after it, and its model update.
+struct LiveRound {
+    work: PendingWork,
+    step: RecordedStep,
+    saved: Vec<u8>,
+    result: RoundResult,
+}
+
+fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<LiveRound> {
     let mut global = initial(layout, &cafe());
     let mut step: Option<Vec<u8>> = None;
     (1..=ROUNDS)
@@ -49,15 +56,17 @@ fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, Ro
             let stepped = global.close(round, &updates, frames.read()).unwrap();
             frames.0.insert(stepped.digest, stepped.frame.clone());
             step = Some(stepped.frame.clone());
-            let (frame, model) = (stepped.digest, stepped.model);
-            let closed = Replayed {
-                base: None,
-                round,
-                updates,
-                frame,
-                model,
-            };
-            (closed, global.save(), stepped)
+            LiveRound {
+                work: PendingWork { round, updates },
+                step: RecordedStep {
+                    frame: stepped.digest,
+                    frame_len: stepped.frame.len() as u64,
+                    stages: stepped.stages,
+                    model: stepped.model,
+                },
+                saved: global.save(),
+                result: stepped,
+            }
         })
         .collect()
 }
@@ -116,13 +125,13 @@ fn a_restart_from_any_checkpoint_repeats_predicted_rounds_to_the_bit() {
     let rounds = live(&mut frames, &layout);
     let checkpoints = [initial(&layout, &plan).save()]
         .into_iter()
-        .chain(rounds.iter().map(|(_, saved, _)| saved.clone()));
+        .chain(rounds.iter().map(|round| round.saved.clone()));
     for (version, bytes) in checkpoints.enumerate() {
         let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &bytes).unwrap();
         assert_eq!((again.version(), again.save()), (version as u64, bytes));
-        for (closed, saved, _) in &rounds[version..] {
-            again.replay(closed, frames.read()).unwrap();
-            assert_eq!(&again.save(), saved, "round {}", closed.round);
+        for LiveRound { work, step, saved, .. } in &rounds[version..] {
+            again.replay(work, step, frames.read()).unwrap();
+            assert_eq!(&again.save(), saved, "round {}", work.round);
         }
     }
 }
@@ -132,9 +141,9 @@ fn the_order_of_predicted_updates_does_not_matter() {
     let (layout, mut frames) = (layout(), Frames::default());
     let rounds = live(&mut frames, &layout);
     let mut global = initial(&layout, &cafe());
-    for (closed, _, stepped) in rounds {
-        let reversed: Vec<_> = closed.updates.into_iter().rev().collect();
-        assert_eq!(global.close(closed.round, &reversed, frames.read()), Ok(stepped));
+    for LiveRound { work, result, .. } in rounds {
+        let reversed: Vec<_> = work.updates.into_iter().rev().collect();
+        assert_eq!(global.close(work.round, &reversed, frames.read()), Ok(result));
     }
 }
 
@@ -163,19 +172,19 @@ fn a_checkpoint_names_the_step_that_clients_encode_against_and_no_part_of_one_is
 fn a_frame_that_names_another_step_names_its_client_and_changes_nothing() {
     let (layout, mut frames) = (layout(), Frames::default());
     let rounds = live(&mut frames, &layout);
-    let old = rounds[0].2.frame.clone();
-    let mut global = GlobalModel::load(Arc::clone(&layout), &cafe(), &rounds[1].1).unwrap();
+    let old = rounds[0].result.frame.clone();
+    let mut global = GlobalModel::load(Arc::clone(&layout), &cafe(), &rounds[1].saved).unwrap();
     let updates = mixed(&mut frames, &layout, 3, Some(&old));
     let error = global.close(3, &updates, frames.read()).unwrap_err();
     assert!(
         matches!(&error, ModelError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another model update")),
         "{error}"
     );
-    let missing = frames.0.remove(&rounds[1].2.digest).unwrap();
+    let missing = frames.0.remove(&rounds[1].result.digest).unwrap();
     let updates = mixed(&mut frames, &layout, 3, Some(&missing));
     let error = global.close(3, &updates, frames.read()).unwrap_err();
     assert!(matches!(&error, ModelError::Predictor { round: 3, .. }), "{error}");
-    assert_eq!(global.save(), rounds[1].1);
+    assert_eq!(global.save(), rounds[1].saved);
     // Without prediction in the plan, no client may use it.
     let mut plain = initial(&layout, &plan(compressed()));
     let first = mixed(&mut frames, &layout, 1, Some(&missing));

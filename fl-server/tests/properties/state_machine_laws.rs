@@ -154,16 +154,21 @@ proptest! {
         }
         finish(&mut world);
         prop_assert_eq!(&world.fold(), &world.state);
-        let closed: u32 = world.state.rounds().iter().map(|round| round.answered).sum();
-        prop_assert_eq!(closed as usize, world.acknowledged.len());
-        for (at, round) in world.state.rounds().iter().enumerate() {
-            if let Some(to) = round.base {
-                prop_assert!(round.round == at as u64 + 1 && world.state.model_of(to) == Some(round.model));
+        let (rounds, history) = (world.outcome(), world.history());
+        let closed: usize = rounds.iter().map(|round| round.updates.len()).sum();
+        prop_assert_eq!(closed, world.acknowledged.len());
+        let versions = world.state.versions();
+        for (at, version) in versions.made().iter().enumerate() {
+            let number = version.round;
+            prop_assert_eq!(number, at as u64 + 1);
+            if let Some(to) = version.base {
+                prop_assert_eq!(versions.model(to), Some(version.model));
                 continue;
             }
-            let (number, asked, answered) = (round.round, round.asked, round.answered);
+            let round = rounds.iter().find(|round| round.round == number).unwrap();
+            let (asked, answered) = (history.rounds[&number].cohort, round.updates.len());
             // Four clients, and at most one replacement for each.
-            prop_assert!(number == at as u64 + 1 && (2..=asked).contains(&answered) && asked <= 7);
+            prop_assert!((2..=asked).contains(&answered) && asked <= 7);
         }
     }
 

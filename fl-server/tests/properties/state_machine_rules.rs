@@ -102,7 +102,7 @@ fn too_few_answers_are_kept_and_others_are_asked() {
     world.submit(4, 1, 0);
     world.pass(60_000);
     world.step();
-    assert_eq!(world.state.rounds().get(0).unwrap().answered, 2);
+    assert_eq!(world.outcome()[0].updates.len(), 2);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_member_that_is_absent_for_too_long_is_replaced_and_its_update_still_counts(
     }
     world.pass(10_000);
     world.step();
-    assert_eq!(world.state.rounds().get(0).unwrap().answered, 4);
+    assert_eq!(world.outcome()[0].updates.len(), 4);
     assert_eq!(world.fold(), world.state);
 }
 
@@ -736,7 +736,7 @@ fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
     }
     world.pass(10_000);
     world.step();
-    let loss = world.outcome()[0].loss;
+    let loss = world.history().rounds[&1].mean_loss().unwrap();
     assert!((1.0..15.0).contains(&loss), "at forty times the median: {loss}");
     // What is left out is said to its client, and to no other.
     let said = |i| world.state.view(&world.plan, &client(i), world.now).message;
@@ -898,8 +898,9 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
         (world.state.version(), world.state.depth(), world.state.model()),
         (3, 1, good)
     );
-    assert_eq!(world.state.steps_of(3), world.state.steps_of(1));
-    assert_eq!(world.state.rolled_back(), Some((3, 1)));
+    let versions = world.state.versions();
+    assert_eq!(versions.steps(3), versions.steps(1));
+    assert_eq!(versions.rolled_back(), Some((3, 1)));
     assert_eq!(
         fl_server::model::version_path(&world.state, 1, 3),
         None,
@@ -921,7 +922,7 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     assert_eq!(world.fold(), world.state);
 
     // Also to a version that was rolled back, and after the end.
-    let taken_back = world.state.model_of(2).unwrap();
+    let taken_back = world.state.versions().model(2).unwrap();
     world.roll_back(2);
     assert_eq!(
         (world.state.model(), world.state.depth(), world.round()),
@@ -969,7 +970,7 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
     let why = world.state.exclude(&client(0), 0).unwrap_err();
     assert!(why.contains("rollback --to 0"), "{why}");
     world.step();
-    assert_eq!(world.outcome()[0].answered, 2);
+    assert_eq!(world.outcome()[0].updates.len(), 2);
     assert_eq!(
         world.state.standing(&client(3), 1, 1, mine),
         Standing::Settled(UpdateReply::Accepted)
@@ -992,5 +993,5 @@ fn a_round_with_too_few_members_left_is_opened_again_with_others() {
     assert_eq!((world.cohort(), world.attempt()), (vec![client(0), client(4)], 2));
     assert_eq!(world.submit(4, 1, 0), UpdateReply::Accepted);
     world.step();
-    assert_eq!(world.outcome()[0].answered, 2);
+    assert_eq!(world.outcome()[0].updates.len(), 2);
 }

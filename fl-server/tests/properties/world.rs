@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, UpdateReply};
+use fl_server::history::History;
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{
-    Accepted, Closed, Decision, Input, Millis, PendingWork, Phase, Presence, Record, Reply, State, decide,
+    Accepted, Decision, Input, Millis, PendingWork, Phase, Presence, Record, RecordedRound, RecordedRounds, Reply,
+    State, decide,
 };
 
 #[derive(Debug)]
@@ -249,16 +251,21 @@ impl World {
         *self.state.phase() == Phase::Done
     }
 
-    /// Closed rounds without their times.
-    pub(crate) fn outcome(&self) -> Vec<Closed> {
-        self.state
-            .rounds()
-            .iter()
-            .map(|round| Closed {
-                opened: 0,
-                closed: 0,
-                ..round.clone()
+    /// Closed rounds without the times of their updates.
+    pub(crate) fn outcome(&self) -> Vec<RecordedRound> {
+        let rounds = RecordedRounds::of(self.records.iter().cloned().map(Ok::<_, String>));
+        let closed = rounds.map(Result::unwrap).filter(|round| round.step.is_some());
+        closed
+            .map(|mut round| {
+                round.updates.values_mut().for_each(|update| update.at = 0);
+                round
             })
             .collect()
+    }
+
+    pub(crate) fn history(&self) -> History {
+        let mut history = History::default();
+        self.records.iter().for_each(|record| history.add(record));
+        history
     }
 }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Fidelity {
     /// Index of its first tensor in the layout.
     pub first: u32,
-    /// Frames with figures.
     pub frames: u64,
     /// Sum of the cosines between decoded and raw update.
     pub cosine: i64,
@@ -22,12 +21,10 @@ pub struct Fidelity {
     pub least_kept: i16,
     /// Sum of the residuals' ages, in updates of their sender.
     pub age: u64,
-    /// The highest age.
     pub oldest: u32,
 }
 
 impl Fidelity {
-    /// The figures of one frame.
     pub fn of(first: u32, section: &SectionFidelity) -> Self {
         Self {
             first,
@@ -41,7 +38,6 @@ impl Fidelity {
         }
     }
 
-    /// Adds the same section of other frames.
     pub fn add(&mut self, other: &Self) {
         if self.frames == 0 {
             *self = *other;
@@ -66,7 +62,6 @@ impl Fidelity {
         self.mean(self.kept as f64 / 1000.0).map(|mean| mean.clamp(-1.0, 1.0))
     }
 
-    /// Mean age; `None` without a frame.
     pub fn mean_age(&self) -> Option<f64> {
         self.mean(self.age as f64)
     }

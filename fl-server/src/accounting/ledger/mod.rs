@@ -15,7 +15,7 @@ pub use fidelity::Fidelity;
 pub(crate) use fidelity::add_all;
 pub use fl_report::Flow;
 pub use row::Row;
+pub(crate) use section::share;
 pub use section::{Direction, Section};
 pub(crate) use stored::{stored_rows, stored_tail};
 pub use totals::Ledger;
-pub(crate) use totals::share;

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// `part / whole`; `None` for a whole of 0.
+pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Direction {
@@ -27,9 +32,7 @@ pub struct Section {
     /// Index of its first tensor in the layout.
     pub first: u32,
     pub tensors: u32,
-    /// Parameters of these tensors.
     pub parameters: u64,
-    /// Frames summed.
     pub frames: u64,
     pub recipe: u64,
     pub indices: u64,
@@ -39,7 +42,6 @@ pub struct Section {
     pub nonzeros: u64,
     /// Frames in which the section has a rank.
     pub ranked: u64,
-    /// Sum of these ranks.
     pub ranks: u64,
 }
 
@@ -52,13 +54,31 @@ impl Section {
         }
     }
 
-    /// Bytes of its frames.
     pub(crate) fn bytes(&self) -> u64 {
         let parts = [self.recipe, self.indices, self.scales, self.values];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Adds the same section of other frames.
+    /// Values of its frames, zeros included.
+    pub(crate) fn coded(&self) -> u64 {
+        self.parameters.saturating_mul(self.frames)
+    }
+
+    /// Share of its values that are not zero; `None` without a frame.
+    pub(crate) fn density(&self) -> Option<f64> {
+        share(self.nonzeros, self.coded())
+    }
+
+    /// Bits of its frames for each of its values; `None` without a frame.
+    pub(crate) fn bits(&self) -> Option<f64> {
+        share(self.bytes().saturating_mul(8), self.coded())
+    }
+
+    /// Mean rank, of the frames in which the section has one.
+    pub(crate) fn mean_rank(&self) -> Option<f64> {
+        share(self.ranks, self.ranked)
+    }
+
     pub fn add(&mut self, other: &Self) {
         for (own, more) in [
             (&mut self.frames, other.frames),

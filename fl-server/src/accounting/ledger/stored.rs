@@ -16,9 +16,6 @@ pub(crate) fn stored_rows(run: &RunStore) -> impl Iterator<Item = Result<Row, St
 }
 
 /// The tail of a run's ledger: the bytes of the time after the last row.
-///
-/// # Errors
-/// Those of the store, and `Value` for a row that cannot be read.
 pub(crate) fn stored_tail(run: &RunStore) -> Result<Vec<Row>, StoreError> {
     let rows = run.tail()?;
     let rows = rows.iter().zip(run.rows_len()..);

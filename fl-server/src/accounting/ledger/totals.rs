@@ -10,16 +10,13 @@ use crate::accounting::ledger::fidelity::{Fidelity, add_all};
 use crate::accounting::ledger::row::Row;
 use crate::accounting::ledger::section::{Direction, Section};
 
-/// The sums of a run's ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Bytes by round and client; without a name, bytes of unauthenticated connections.
     pub rows: BTreeMap<(u64, Option<ClientId>), Flow>,
     /// Bytes of the meter, up and down, by round.
     pub meter: BTreeMap<u64, (u64, u64)>,
-    /// Sections of the frames, by round, direction and place.
     pub sections: BTreeMap<(u64, Direction), Vec<Section>>,
-    /// Fidelity of the sections, by round and direction.
     pub fidelity: BTreeMap<(u64, Direction), Vec<Fidelity>>,
     /// The hash chain's entries of the closed rounds.
     pub entries: BTreeMap<u64, Digest>,
@@ -54,16 +51,6 @@ impl Ledger {
         }
     }
 
-    /// Bytes of all clients in one round.
-    pub fn round(&self, round: u64) -> Flow {
-        sum(self
-            .rows
-            .range((round, None)..)
-            .take_while(|((r, _), _)| *r == round)
-            .map(|(_, flow)| flow))
-    }
-
-    /// Bytes of all clients by round.
     pub fn rounds(&self) -> BTreeMap<u64, Flow> {
         let mut out = BTreeMap::<_, Flow>::new();
         for ((round, _), flow) in &self.rows {
@@ -77,7 +64,6 @@ impl Ledger {
         self.meter.get(&round).copied().unwrap_or_default()
     }
 
-    /// Bytes of each client in all rounds.
     pub fn clients(&self) -> BTreeMap<Option<ClientId>, Flow> {
         let mut out = BTreeMap::<_, Flow>::new();
         for ((_, client), flow) in &self.rows {
@@ -86,7 +72,6 @@ impl Ledger {
         out
     }
 
-    /// Bytes of all clients in all rounds.
     pub fn total(&self) -> Flow {
         sum(self.rows.values())
     }
@@ -105,11 +90,6 @@ impl Ledger {
     }
 }
 
-/// `part / whole`; `None` for a whole of 0.
-pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
-
 fn sum<'a>(flows: impl Iterator<Item = &'a Flow>) -> Flow {
     let mut out = Flow::default();
     flows.for_each(|flow| out.add(flow));
@@ -125,7 +105,7 @@ mod tests {
     fn sums_are_by_round_by_client_and_in_all() {
         let mut ledger = Ledger::default();
         rows().into_iter().for_each(|row| ledger.add(row));
-        assert_eq!(ledger.round(1), flow(11));
+        assert_eq!(ledger.rounds()[&1], flow(11));
         assert_eq!(ledger.rounds(), [(1, flow(11)), (2, flow(100))].into());
         assert_eq!(ledger.clients()[&Some("a".parse().unwrap())], flow(101));
         assert_eq!(ledger.total(), flow(111));

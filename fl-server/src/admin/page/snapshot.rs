@@ -16,8 +16,8 @@ use crate::clock::Millis;
 use crate::config::live::LiveSettings;
 use crate::config::server::PAGE_STREAMS;
 use crate::coordinator::command::{Attendance, Command};
-use crate::reporting::inspect::{self, Served};
-use crate::reporting::moment::{Moment, Moved};
+use crate::reporting::inspect::{self, ServedRun};
+use crate::reporting::moment::{Moment, RunBytes};
 
 #[derive(Debug)]
 pub(super) struct Dashboard {
@@ -169,7 +169,9 @@ impl Dashboard {
             now: service.clock.now(),
             wall: service.clock.wall(),
             known: known.unwrap_or_else(|| service.events.status.known()),
-            moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
+            moved: moment
+                .as_ref()
+                .map(|moment| RunBytes::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
             paused,
             waiting,
@@ -185,8 +187,8 @@ impl Dashboard {
         let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
         let service = &self.sources.service;
         let run = service.plan.name.to_string();
-        let served = self.moment().await.map(|moment| Served { run, moment });
-        let inputs = served.as_ref().map(|Served { moment, .. }| ReportInputs {
+        let served = self.moment().await.map(|moment| ServedRun { run, moment });
+        let inputs = served.as_ref().map(|ServedRun { moment, .. }| ReportInputs {
             records: moment.records,
             rows: moment.rows,
             meter: moment.meter,

@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::clock::{Millis, moment};
 use crate::config::plan::RunPlan;
 use crate::identity::{Kind, ends_soon, renewal};
-use crate::reporting::moment::Moved;
+use crate::reporting::moment::RunBytes;
 use crate::state_machine::{Phase, Round, State};
 use crate::telemetry::event::Waiting;
-use crate::telemetry::paused::Paused;
+use crate::telemetry::paused::PausedClient;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,11 +34,11 @@ pub(crate) struct View {
     pub(crate) cohort: Vec<Member>,
     pub(crate) present: Vec<String>,
     /// Connected clients that take part in no round for now.
-    pub(crate) paused: Vec<Paused>,
+    pub(crate) paused: Vec<PausedClient>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     /// Bytes that the run has moved, equal to the report of the same moment; `None` while the server stops.
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<RunBytes>,
     pub(crate) alerts: Vec<LogEntry>,
     pub(crate) events: Vec<LogEntry>,
     pub(crate) certificates: Vec<Certificate>,
@@ -101,10 +101,10 @@ pub(crate) struct ViewContext<'a> {
     pub(crate) wall: Millis,
     pub(crate) known: StatusSnapshot,
     pub(crate) present: BTreeSet<ClientId>,
-    pub(crate) paused: Vec<Paused>,
+    pub(crate) paused: Vec<PausedClient>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<RunBytes>,
     pub(crate) certificates: Vec<(ClientId, Lifetime)>,
     /// Those of the authority's and the server's.
     pub(crate) own: &'a [(Kind, Lifetime)],
@@ -236,7 +236,7 @@ mod tests {
             wall: 5_000,
             known,
             present: ["anna", "berta"].map(|name| name.parse().unwrap()).into(),
-            paused: vec![Paused {
+            paused: vec![PausedClient {
                 client: "berta".into(),
                 reason: "on battery".into(),
                 until_ms: None,

@@ -9,7 +9,7 @@ use fl_report::{MOST_BITS, size};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names, short};
+use crate::telemetry::event::{Event, ModelEvaluation, RoundSummary, Waiting, names, short};
 
 /// Prints lines on the standard output. If it fails, warns once, and the run continues.
 pub(super) fn printer() -> impl FnMut(&str) {
@@ -168,7 +168,7 @@ fn line(event: &Event) -> Option<String> {
             let metrics = spaced(metrics);
             format!("round {round:>4}  {updates} updates  loss {loss}{metrics}  up {up}  down {down}  {seconds:.2} s")
         }
-        Event::Evaluated(Evaluated {
+        Event::Evaluated(ModelEvaluation {
             version,
             examples,
             accuracy,

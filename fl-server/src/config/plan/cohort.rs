@@ -6,10 +6,9 @@ use toml::Value;
 use crate::clock::Millis;
 use crate::config::plan::error::{PlanError, rule, value};
 
-/// Most clients in a cohort.
+/// The records of a round hold the names of its cohort.
 pub const MAX_COHORT: usize = 100_000;
 
-/// How a cohort is selected from the connected clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Select {
@@ -22,7 +21,6 @@ pub enum Select {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cohort {
     pub select: Select,
-    /// Clients asked.
     pub size: usize,
     /// With fewer answers at the deadline, the round is tried again.
     pub min: usize,
@@ -85,29 +83,32 @@ impl RawCohort {
             ..
         } = self;
         let size = self.size.unwrap_or(target);
-        rule(min >= 1, "cohort.min", &min, || "must be at least 1".to_owned())?;
-        rule(target >= min, "cohort.target", &target, || {
-            format!("must be at least cohort.min, {min}")
-        })?;
-        rule(size >= target, "cohort.size", &size, || {
-            format!("must be at least cohort.target, {target}")
-        })?;
+        rule(min >= 1, "cohort.min", &min, "must be at least 1")?;
+        rule(
+            target >= min,
+            "cohort.target",
+            &target,
+            format!("must be at least cohort.min, {min}"),
+        )?;
+        rule(
+            size >= target,
+            "cohort.size",
+            &size,
+            format!("must be at least cohort.target, {target}"),
+        )?;
         if let Some(clients) = self.clients {
-            rule(clients >= 1, "cohort.clients", &clients, || {
-                "must be at least 1".to_owned()
-            })?;
+            rule(clients >= 1, "cohort.clients", &clients, "must be at least 1")?;
         }
-        rule(size <= MAX_COHORT, "cohort.size", &size, || {
-            format!("must be at most {MAX_COHORT}")
-        })?;
-        rule(retries <= 1_000, "cohort.retries", &retries, || {
-            "must be at most 1000".to_owned()
-        })?;
+        rule(
+            size <= MAX_COHORT,
+            "cohort.size",
+            &size,
+            format!("must be at most {MAX_COHORT}"),
+        )?;
+        rule(retries <= 1_000, "cohort.retries", &retries, "must be at most 1000")?;
         let grace = duration("cohort.grace", &self.grace)?;
         let deadline = duration("cohort.deadline", &self.deadline)?;
-        rule(deadline > 0, "cohort.deadline", &self.deadline, || {
-            "must be above 0".to_owned()
-        })?;
+        rule(deadline > 0, "cohort.deadline", &self.deadline, "must be above 0")?;
         let absent = duration("cohort.absent", &self.absent)?;
         Ok(Cohort {
             select,

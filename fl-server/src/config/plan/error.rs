@@ -1,18 +1,15 @@
 //! Errors of a run.toml.
 
-/// An error in a run.toml.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Not TOML, or a key that is unknown, missing or of the wrong type.
     #[error("{0}")]
     Syntax(String),
-    /// A value breaks a rule.
     #[error("`{key} = {value}`: {rule}")]
     Value {
         /// The key with its table.
         key: String,
         value: String,
-        /// The rule that it breaks.
         rule: String,
     },
 }
@@ -21,15 +18,15 @@ pub(super) fn rule(
     holds: bool,
     key: &str,
     found: &dyn std::fmt::Display,
-    why: impl FnOnce() -> String,
+    why: impl Into<String>,
 ) -> Result<(), PlanError> {
-    if holds { Ok(()) } else { Err(value(key, found, why())) }
+    if holds { Ok(()) } else { Err(value(key, found, why)) }
 }
 
-pub(super) fn value(key: &str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
+pub(super) fn value(key: &str, found: &dyn std::fmt::Display, rule: impl Into<String>) -> PlanError {
     PlanError::Value {
         key: key.to_owned(),
         value: found.to_string(),
-        rule,
+        rule: rule.into(),
     }
 }

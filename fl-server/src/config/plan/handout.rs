@@ -14,7 +14,6 @@ pub struct Handout {
     pub reference: u64,
     /// Smallest budget. A frame needs so many bytes whatever its values are.
     pub least: u64,
-    /// Largest budget.
     pub most: u64,
     /// Bytes of each client's updates in the run. Without, budgets are aligned over the cohort.
     pub run: Option<u64>,

@@ -2,67 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use fl_compress::{Average, Digest, Spec};
-use fl_proto::{Extra, Training};
+use fl_compress::Digest;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::config::limits::Limits;
-use crate::config::plan::cohort::Cohort;
-use crate::config::plan::method::MethodSpec;
-use crate::config::plan::model::Roles;
-use crate::config::plan::rounded::RoundedVersions;
 use crate::config::plan::run_plan::RunPlan;
 
-/// The canonical form of a plan. It omits the file of initial weights, because the run's first
-/// record has their digest, and where clients get the base from.
+/// The canonical form of a plan.
 #[derive(Serialize)]
 struct Identity<'a> {
     version: u32,
-    name: &'a str,
-    task: &'a str,
-    rounds: u64,
-    seed: u64,
-    evaluate: bool,
-    average: Option<Average>,
-    stop_at: Option<f64>,
-    cohort: &'a Cohort,
-    train: Training,
-    extra: &'a Extra,
-    optimizer: &'a MethodSpec,
-    aggregator: &'a MethodSpec,
-    uplink: &'a Spec,
-    run_budget: Option<u64>,
-    downlink: &'a Spec,
-    limits: &'a Limits,
-    roles: &'a Roles,
-    rounded: Option<RoundedVersions>,
+    #[serde(flatten)]
+    plan: &'a RunPlan,
 }
 
 impl RunPlan {
     /// The plan in canonical form (JSON, fields in fixed order), independent of the layout, comments and defaults of its file.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let identity = Identity {
-            version: 1,
-            name: self.name.as_str(),
-            task: &self.task,
-            rounds: self.rounds,
-            seed: self.seed,
-            evaluate: self.evaluate,
-            average: self.average,
-            stop_at: self.stop_at,
-            cohort: &self.cohort,
-            train: self.training,
-            extra: &self.extra,
-            optimizer: &self.optimizer,
-            aggregator: &self.aggregator,
-            uplink: &self.uplink,
-            run_budget: self.run_budget,
-            downlink: &self.downlink,
-            limits: &self.limits,
-            roles: &self.roles,
-            rounded: self.rounded,
-        };
+        let identity = Identity { version: 1, plan: self };
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
     }
 
@@ -90,22 +47,24 @@ fn compare(path: &str, was: &Value, is: &Value, changed: &mut Vec<String>) {
     if let (Value::Object(before), Value::Object(after)) = (was, is) {
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         for key in keys {
-            let of = |table: &Map<String, Value>| table.get(key).cloned().unwrap_or(Value::Null);
-            compare(&joined(path, key), &of(before), &of(after), changed);
+            let was = before.get(key).unwrap_or(&Value::Null);
+            let is = after.get(key).unwrap_or(&Value::Null);
+            compare(&joined(path, key), was, is, changed);
         }
         return;
     }
-    let text = |value: &Value| match value {
-        Value::Null => "not set".to_owned(),
-        value => {
-            let mut text = value.to_string();
-            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
-                text.replace_range(end.., "..");
-            }
-            text
-        }
-    };
-    changed.push(format!("`{path}` was {} and is {}", text(was), text(is)));
+    changed.push(format!("`{path}` was {} and is {}", shortened(was), shortened(is)));
+}
+
+fn shortened(value: &Value) -> String {
+    if value.is_null() {
+        return "not set".to_owned();
+    }
+    let mut text = value.to_string();
+    if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+        text.replace_range(end.., "..");
+    }
+    text
 }
 
 /// The key of run.toml for a field of the canonical form.

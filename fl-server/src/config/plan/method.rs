@@ -9,16 +9,14 @@ use std::fmt;
 use fl_compress::Spec;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::config::plan::error::PlanError;
+use crate::config::plan::error::{PlanError, value};
 
 /// One number of a method.
 #[derive(Debug)]
 pub struct Key {
-    /// As a run.toml has it.
     pub name: &'static str,
     /// Taken where the run.toml does not have the key. Within `range`.
     pub default: f32,
-    /// The values that the key may have.
     pub range: Range,
     /// What the number does, as one line for people.
     pub about: &'static str,
@@ -109,9 +107,7 @@ pub fn any_uplink(_: &Spec) -> Result<(), String> {
 /// The methods that a plan may name, each with its defaults. The first of a list is the default.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// For the `[optimizer]` table.
     pub optimizers: Vec<MethodSpec>,
-    /// For the `[aggregator]` table.
     pub aggregators: Vec<MethodSpec>,
 }
 
@@ -137,7 +133,6 @@ impl MethodSpec {
         self.method.downcast_ref()
     }
 
-    /// Declaration of the method.
     pub fn info(&self) -> &'static MethodInfo {
         self.info
     }
@@ -159,7 +154,6 @@ impl MethodSpec {
         Ok(self)
     }
 
-    /// Name of the method.
     pub fn name(&self) -> &'static str {
         self.info.name
     }
@@ -190,34 +184,30 @@ impl MethodSpec {
         methods: &[Self],
         uplink: &Spec,
     ) -> Result<Self, PlanError> {
-        let refused = |key: &str, value: &dyn fmt::Display, rule: String| PlanError::Value {
-            key: format!("{kind}.{key}"),
-            value: value.to_string(),
-            rule,
-        };
-        let names = || methods.iter().map(Self::name).collect::<Vec<_>>().join(", ");
+        let names = methods.iter().map(Self::name).collect::<Vec<_>>().join(", ");
         let wanted = match table.map(|table| table.get("name")) {
             None => methods.first().map_or("", Self::name),
             Some(Some(toml::Value::String(wanted))) => wanted,
             Some(_) => {
-                let rule = format!("must name an {kind}; there are: {}", names());
-                return Err(refused("name", &"", rule));
+                let rule = format!("must name an {kind}; there are: {names}");
+                return Err(value(&format!("{kind}.name"), &"", rule));
             }
         };
         let Some(found) = methods.iter().find(|known| known.name() == wanted) else {
-            let rule = format!("unknown {kind} `{wanted}`; there are: {}", names());
-            return Err(refused("name", &wanted, rule));
+            let rule = format!("unknown {kind} `{wanted}`; there are: {names}");
+            return Err(value(&format!("{kind}.name"), &wanted, rule));
         };
         let mut spec = found.clone();
-        for (key, value) in table.into_iter().flatten().filter(|(key, _)| *key != "name") {
-            let number = match value {
+        for (key, found) in table.into_iter().flatten().filter(|(key, _)| *key != "name") {
+            let path = format!("{kind}.{key}");
+            let number = match found {
                 toml::Value::Float(number) => *number as f32,
                 toml::Value::Integer(number) => *number as f32,
-                _ => return Err(refused(key, value, "must be a number".to_owned())),
+                _ => return Err(value(&path, found, "must be a number".to_owned())),
             };
-            spec = spec.with(key, number).map_err(|rule| refused(key, value, rule))?;
+            spec = spec.with(key, number).map_err(|rule| value(&path, found, rule))?;
         }
-        (spec.info.accepts)(uplink).map_err(|rule| refused("name", &spec.name(), rule))?;
+        (spec.info.accepts)(uplink).map_err(|rule| value(&format!("{kind}.name"), &spec.name(), rule))?;
         Ok(spec)
     }
 }

@@ -122,7 +122,6 @@ impl Roles {
     }
 }
 
-/// The first names, for an error.
 fn some(tensors: &[TensorSpec]) -> String {
     let few = tensors.iter().take(FEW);
     let names: Vec<String> = few.map(|tensor| format!("`{}`", tensor.name)).collect();
@@ -151,24 +150,25 @@ impl RawModel {
     }
 
     /// Checks what needs no file.
-    ///
-    /// # Errors
-    /// `Value`.
     pub(super) fn checked(self) -> Result<Self, PlanError> {
         let file = self.weights.display().to_string();
-        rule(!file.is_empty(), self.key(), &file, || {
-            "must name a safetensors file".to_owned()
-        })?;
+        rule(!file.is_empty(), self.key(), &file, "must name a safetensors file")?;
         if self.roles.trained.as_ref().is_some_and(Vec::is_empty) {
-            rule(false, "model.trained", &"[]", || {
-                "names no tensor; list patterns such as \"*lora_*\", or remove the key to train every tensor".to_owned()
-            })?;
+            rule(
+                false,
+                "model.trained",
+                &"[]",
+                "names no tensor; list patterns such as \"*lora_*\", or remove the key to train every tensor",
+            )?;
         }
         for (role, patterns) in self.roles.patterns() {
             let key = format!("model.{}", role.name());
-            rule(!patterns.iter().any(String::is_empty), &key, &"\"\"", || {
-                "matches no tensor; a pattern is a name, in which * matches any text".to_owned()
-            })?;
+            rule(
+                !patterns.iter().any(String::is_empty),
+                &key,
+                &"\"\"",
+                "matches no tensor; a pattern is a name, in which * matches any text",
+            )?;
         }
         let snapshot = self.snapshot.map(RoundedVersions::checked).transpose()?;
         Ok(Self { snapshot, ..self })

@@ -15,21 +15,18 @@ const MAX_EVERY: u64 = 10_000_000;
     expecting = "a table with `bits` and `every`, as in { bits = 12, every = 10 }"
 )]
 pub struct RoundedVersions {
-    /// Bits of a rounded value.
     pub bits: ModelRounding,
     /// Every so many versions one is rounded.
     pub every: u64,
 }
 
 impl RoundedVersions {
-    /// # Errors
-    /// `Value` if `every` is out of range.
     pub(super) fn checked(self) -> Result<Self, PlanError> {
         rule(
             (1..=MAX_EVERY).contains(&self.every),
             "model.snapshot.every",
             &self.every,
-            || format!("must be 1 to {MAX_EVERY} versions"),
+            format!("must be 1 to {MAX_EVERY} versions"),
         )?;
         Ok(self)
     }

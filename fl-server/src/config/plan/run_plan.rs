@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fl_compress::{Average, Layout, Spec};
 use fl_proto::{Extra, MAX_TASK, RunName, TrainTable, Training};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::{Cohort, RawCohort};
@@ -15,53 +15,57 @@ use crate::config::plan::model::{RawModel, Roles};
 use crate::config::plan::rounded::RoundedVersions;
 use crate::config::plan::{limits, memory};
 
-/// Most rounds of a run.
 pub const MAX_ROUNDS: u64 = 10_000_000;
 
-/// One experiment. Every field is checked and in range.
-#[derive(Debug, Clone, PartialEq)]
+/// One experiment. Every field is checked and in range. What is serialized is the plan's identity, in this order: every value
+/// that can change the outcome. The file of initial weights is not among them, because the run's first record has their digest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunPlan {
     pub name: RunName,
     /// The task, which each client binds to a learner and data.
     pub task: String,
-    /// Rounds, at least 1.
+    /// At least 1.
     pub rounds: u64,
     /// Seed of all randomness: of run.toml, else of the initial weights, else 0.
     pub seed: u64,
-    /// File of the initial weights (safetensors).
-    pub model: PathBuf,
-    /// Roles of their tensors.
-    pub roles: Roles,
-    /// Whether clients without the frozen tensors fetch them from the server.
-    pub serve_base: bool,
-    /// The versions that are rounded, for short snapshots.
-    pub rounded: Option<RoundedVersions>,
+    pub evaluate: bool,
+    /// The mean of the last versions that clients evaluate beside the newest.
+    pub average: Option<Average>,
+    /// The accuracy, above 0 and at most 1, with which the run ends before its last round.
+    pub stop_at: Option<f64>,
     pub cohort: Cohort,
+    #[serde(rename = "train")]
     pub training: Training,
     /// `[train.extra]`, which clients pass to trainers.
     pub extra: Extra,
+    /// From the aggregate of a round's updates to the model update.
+    pub optimizer: MethodSpec,
     /// From the updates of a round to one.
     pub aggregator: MethodSpec,
-    /// From that to the model update.
-    pub optimizer: MethodSpec,
     /// Compression of updates; exact if the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
     /// Bytes of each client's updates in the run. `uplink` then has the budget of a round in which no bytes are left over.
     pub run_budget: Option<u64>,
     /// Compression of model updates; exact if the table is missing. Its memory is `None` or `ErrorFeedback`.
     pub downlink: Spec,
-    /// Whether clients evaluate each version.
-    pub evaluate: bool,
-    /// The mean of the last versions that clients evaluate beside the newest.
-    pub average: Option<Average>,
-    /// The accuracy, above 0 and at most 1, with which the run ends before its last round.
-    pub stop_at: Option<f64>,
     /// Bounds on the weight of one client in a round.
     pub limits: Limits,
+    /// Roles of the tensors of `model`.
+    pub roles: Roles,
+    /// The versions that are rounded, for short snapshots.
+    pub rounded: Option<RoundedVersions>,
+    /// File of the initial weights (safetensors).
+    #[serde(skip)]
+    pub model: PathBuf,
+    /// Whether clients without the frozen tensors fetch them from the server.
+    #[serde(skip)]
+    pub serve_base: bool,
     /// What bounds the budgets that the server hands out with a round's task; `None` if it hands out none, and before
     /// [`RunPlan::with_layout`].
+    #[serde(skip)]
     pub handout: Option<Handout>,
     /// The text of the run.toml, with the seed resolved.
+    #[serde(skip)]
     pub text: PlanText,
 }
 
@@ -75,7 +79,6 @@ impl PartialEq for PlanText {
     }
 }
 
-/// The file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -157,17 +160,26 @@ impl RunPlan {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
         let len = raw.task.len();
-        rule(len > 0 && len <= MAX_TASK, "task", &raw.task, || {
-            format!("must have 1 to {MAX_TASK} bytes")
-        })?;
-        rule((1..=MAX_ROUNDS).contains(&raw.rounds), "rounds", &raw.rounds, || {
-            format!("must be 1 to {MAX_ROUNDS}")
-        })?;
+        rule(
+            len > 0 && len <= MAX_TASK,
+            "task",
+            &raw.task,
+            format!("must have 1 to {MAX_TASK} bytes"),
+        )?;
+        rule(
+            (1..=MAX_ROUNDS).contains(&raw.rounds),
+            "rounds",
+            &raw.rounds,
+            format!("must be 1 to {MAX_ROUNDS}"),
+        )?;
         if let Some(share) = raw.stop_at {
-            rule(share > 0.0 && share <= 1.0, "stop_at", &share, || {
-                "must be above 0 and at most 1: the share of examples that are classified correctly".to_owned()
-            })?;
-            rule(raw.evaluate, "stop_at", &share, || "needs `evaluate = true`".to_owned())?;
+            rule(
+                share > 0.0 && share <= 1.0,
+                "stop_at",
+                &share,
+                "must be above 0 and at most 1: the share of examples that are classified correctly",
+            )?;
+            rule(raw.evaluate, "stop_at", &share, "needs `evaluate = true`")?;
         }
         if let Some(average) = raw.average.filter(|_| !raw.evaluate) {
             let why = "needs `evaluate = true`: clients average versions to evaluate them; `fl-server export --average` works \
@@ -186,7 +198,7 @@ impl RunPlan {
             !downlink.wants_squared_gradients(),
             "compression.downlink",
             &"form = \"gradients\"",
-            || "chooses by squared gradients, which model updates do not have; use form = \"scaled\"".to_owned(),
+            "chooses by squared gradients, which model updates do not have; use form = \"scaled\"",
         )?;
         let aggregator = MethodSpec::read("aggregator", raw.aggregator.as_ref(), &catalog.aggregators, &uplink)?;
         let optimizer = MethodSpec::read("optimizer", raw.optimizer.as_ref(), &catalog.optimizers, &uplink)?;
@@ -231,7 +243,8 @@ impl RunPlan {
     ///
     /// With `fedavg` at learning rate 1, the mean and 50 rounds this is 1.7e36.
     pub fn largest_value(&self) -> f32 {
-        let (aggregator, optimizer) = (self.aggregator.bound(self.rounds), self.optimizer.bound(self.rounds));
+        let aggregator = self.aggregator.bound(self.rounds);
+        let optimizer = self.optimizer.bound(self.rounds);
         let gain = (aggregator.gain * optimizer.gain).max(1.0);
         let largest = f64::from(f32::MAX) / (4.0 * self.rounds as f64 * gain);
         // The part of the result that does not depend on the inputs.

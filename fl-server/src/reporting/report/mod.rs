@@ -2,7 +2,6 @@
 
 mod parts;
 
-use crate::clock::seconds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,42 +13,38 @@ use fl_report::{
     Settings, StageBytes, TensorLine, bits_per_value,
 };
 
-use crate::accounting::baseline::Compared;
-use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
-use crate::reporting::history::{End, History};
+use crate::accounting::baseline::BaselineModels;
+use crate::accounting::ledger::{Direction, Fidelity, Ledger, Section, share};
+use crate::clock::seconds;
+use crate::reporting::history::{End, History, Round};
 use crate::reporting::moment::Moment;
+use crate::state_machine::Versions;
 use crate::storage::record::{Accepted, Claim, Millis, Record};
 use parts::Parts;
 
 /// The inputs of a report beside records and ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct RunInfo {
-    /// Its name.
     pub(crate) run: String,
-    /// Its task.
     pub(crate) task: String,
     /// Identifies the run among those of its name.
     pub(crate) instance: String,
-    /// Rounds planned.
     pub(crate) planned: u64,
     /// Values of the model.
     pub(crate) parameters: usize,
     /// Values that travel: fewer with `train.space`.
     pub(crate) travelling: usize,
-    /// Its tensors, in the order of the layout.
     pub(crate) tensors: Vec<String>,
     pub(crate) settings: Settings,
 }
 
-/// Builds a report, record by record.
 #[derive(Debug, Default)]
 pub(crate) struct ReportBuilder {
     history: History,
+    versions: Versions,
     rounds: BTreeMap<u64, RoundLine>,
     parts: Parts,
-    /// When the round began to close.
     closing: BTreeMap<u64, Millis>,
-    /// The digest of the plan.
     pub(crate) begun: Option<Digest>,
     /// Clients that evaluated a version, each with its latest evaluation.
     evaluated: BTreeMap<ClientId, ClientLine>,
@@ -61,30 +56,14 @@ impl ReportBuilder {
     /// Adds one record. Records of a run must be added in order.
     pub(crate) fn add(&mut self, record: &Record) {
         self.history.add(record);
+        self.versions.add(record);
         if let Some(at) = record.at() {
             self.opened.get_or_insert(at);
             self.until = self.until.max(at);
         }
         match record {
-            Record::RoundOpened { round, cohort, at, .. } => {
-                let line = self.line(*round);
-                if line.attempts == 0 {
-                    line.opened_ms = *at;
-                }
-                line.attempts += 1;
-                line.asked = cohort.len() as u64;
-                let parts = self.parts.round(*round);
-                for client in cohort {
-                    parts.of(Some(client.clone())).line.asked = true;
-                }
-            }
-            Record::MembersReplaced { round, by, .. } => {
-                self.line(*round).asked += by.len() as u64;
-                let parts = self.parts.round(*round);
-                for client in by {
-                    parts.of(Some(client.clone())).line.asked = true;
-                }
-            }
+            Record::RoundOpened { round, cohort, .. } => self.parts.asks(*round, cohort),
+            Record::MembersReplaced { round, by, .. } => self.parts.asks(*round, by),
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosing { round, at, .. } => {
                 self.closing.insert(*round, *at);
@@ -99,18 +78,17 @@ impl ReportBuilder {
                 ..
             } => {
                 for limited in limited.iter().filter(|limited| limited.of == Claim::Update) {
-                    let part = self.parts.round(*round).of(Some(limited.client.clone()));
+                    let part = self.parts.of(*round, Some(limited.client.clone()));
                     part.line.left_out = 1.0 - limited.share();
                 }
+                let waited = self.parts.waited_until(*round, *at);
                 let closing = self.closing.remove(round);
-                let waited = self.parts.round(*round).waited_until(*at);
-                let line = self.line(*round);
-                line.closed = true;
+                let line = self.rounds.entry(*round).or_default();
                 line.limited = limited.iter().filter(|limited| limited.is_conspicuous()).count() as u64;
-                line.seconds = seconds(*at, line.opened_ms);
                 line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
                 line.wait_seconds = waited;
-                (line.model, line.frame) = (model.to_string(), frame.to_string());
+                line.model = model.to_string();
+                line.frame = frame.to_string();
                 line.down = stage_bytes(stages);
             }
             Record::Started { plan, at, .. } => {
@@ -136,46 +114,35 @@ impl ReportBuilder {
     }
 
     fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
-        let line = self.line(round);
-        line.updates += 1;
-        line.examples = line.examples.saturating_add(update.examples);
+        let stages = stage_bytes(&update.stages);
+        let train_seconds = seconds(update.train_ms, 0);
+        let encode_seconds = seconds(update.encode_ms, 0);
+        let line = self.rounds.entry(round).or_default();
         // Less what the ledger has, in the end.
         line.unbooked = line.unbooked.saturating_add(update.len);
-        line.train_seconds += seconds(update.train_ms, 0);
-        line.encode_seconds += seconds(update.encode_ms, 0);
-        let opened = line.opened_ms;
-        let stages = stage_bytes(&update.stages);
+        line.train_seconds += train_seconds;
+        line.encode_seconds += encode_seconds;
         line.up.add(&stages);
-        let part = self.parts.round(round).of(Some(client.clone()));
+        let opened = self.history.rounds.get(&round).map_or(0, |sums| sums.opened);
+        let part = self.parts.of(round, Some(client.clone()));
         part.taken = Some(update.at);
         let part = &mut part.line;
         part.updated = true;
         part.examples = update.examples;
         part.loss = Some(update.loss).filter(|loss| loss.is_finite());
         part.finish_seconds = Some(seconds(update.at, opened));
-        part.train_seconds = seconds(update.train_ms, 0);
-        part.encode_seconds = seconds(update.encode_ms, 0);
+        part.train_seconds = train_seconds;
+        part.encode_seconds = encode_seconds;
         part.stages = stages;
-        part.trained = measures(
-            update
-                .metrics
-                .iter()
-                .map(|(name, metric)| (name.to_owned(), metric.value)),
-        );
-    }
-
-    fn line(&mut self, round: u64) -> &mut RoundLine {
-        self.rounds.entry(round).or_insert_with(|| RoundLine {
-            round,
-            ..RoundLine::default()
-        })
+        let metrics = update.metrics.iter();
+        part.trained = Measures(metrics.map(|(name, metric)| (name.to_owned(), metric.value)).collect());
     }
 
     /// The report of these records and a ledger. `moment`: for a served run, the run now.
     pub(crate) fn finish(mut self, subject: &RunInfo, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
         let flows = ledger.rounds();
         for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
-            self.parts.round(round).of(client).line.flow.add(&flow);
+            self.parts.of(round, client).line.flow.add(&flow);
         }
         let books = Books {
             subject,
@@ -185,38 +152,30 @@ impl ReportBuilder {
         };
         // Of each name that a client invented, a table of all rounds would have a column.
         let [trained, measured] = self.history.metric_names();
-        let keep = |names: &BTreeSet<Arc<str>>, measures: &mut Measures| {
-            measures.0.retain(|name, _| names.contains(name.as_str()));
-        };
         let mut parts = self.parts.into_lines();
         parts.iter_mut().for_each(|part| keep(&trained, &mut part.trained));
         let mut finishes = finishes(&parts);
-        let rounds: Vec<RoundLine> = self
-            .rounds
-            .into_values()
-            .map(|line| {
-                let finishes = finishes.remove(&line.round).unwrap_or_default();
-                let mut line = books.round(line, finishes);
-                keep(&trained, &mut line.trained);
-                keep(&measured, &mut line.measured);
-                line
-            })
-            .collect();
+        let mut rounds = Vec::with_capacity(self.history.rounds.len());
+        for (round, sums) in &self.history.rounds {
+            let line = self.rounds.remove(round).unwrap_or_default();
+            let mut line = books.round(*round, sums, line, finishes.remove(round).unwrap_or_default());
+            keep(&trained, &mut line.trained);
+            keep(&measured, &mut line.measured);
+            rounds.push(line);
+        }
         let history = &self.history;
         let mut totals = Flow::default();
         flows.values().for_each(|flow| totals.add(flow));
         let (metered_up, metered_down) = moment.map_or_else(|| ledger.metered(), Moment::metered);
+        let model = self.versions.model(self.versions.newest());
         let run = Run {
             name: subject.run.clone(),
             task: subject.task.clone(),
-            state: state(history),
+            state: state(history, &self.versions),
             planned: subject.planned,
             parameters: subject.parameters as u64,
-            version: history.newest(),
-            model: history
-                .model(history.newest())
-                .map(|model| model.to_string())
-                .unwrap_or_default(),
+            version: self.versions.newest(),
+            model: model.map(|model| model.to_string()).unwrap_or_default(),
             instance: subject.instance.clone(),
             opened_ms: self.opened.unwrap_or(0),
             until_ms: self.until,
@@ -253,21 +212,21 @@ impl ReportBuilder {
     }
 }
 
-/// Each baseline's name, and bytes of its model.
 fn baselines(subject: &RunInfo) -> impl Iterator<Item = (&'static str, u64)> {
-    let (model, z) = (subject.parameters as u64, subject.travelling as u64);
+    let model = subject.parameters as u64;
+    let z = subject.travelling as u64;
     let of_space = (z != model).then_some(("space-fp32", 4 * z));
     [("fedavg-fp32", 4 * model), ("fedavg-fp16", 2 * model)]
         .into_iter()
         .chain(of_space)
 }
 
-/// The state of a run, as a sentence.
-pub(crate) fn state(history: &History) -> String {
-    if let (None, Some((version, rollback))) = (&history.end, history.rollbacks.last_key_value())
-        && history.rounds.keys().all(|round| round <= version)
+pub(crate) fn state(history: &History, versions: &Versions) -> String {
+    if history.end.is_none()
+        && let Some((version, to)) = versions.rolled_back()
+        && history.rounds.keys().all(|round| *round <= version)
     {
-        return format!("rolled back to version {}", rollback.to);
+        return format!("rolled back to version {to}");
     }
     match (&history.end, history.rounds.last_key_value()) {
         (Some(End::Done), _) => "done".to_owned(),
@@ -278,7 +237,6 @@ pub(crate) fn state(history: &History) -> String {
     }
 }
 
-/// Inputs of all rounds' lines.
 struct Books<'a> {
     subject: &'a RunInfo,
     history: &'a History,
@@ -299,47 +257,58 @@ impl Books<'_> {
     }
 
     /// Completes a round's line. `finishes`: seconds from its opening to each update.
-    fn round(&self, mut line: RoundLine, mut finishes: Vec<f64>) -> RoundLine {
-        let (round, ledger) = (line.round, self.ledger);
-        let sums = self.history.rounds.get(&round);
-        line.loss = sums
-            .and_then(crate::reporting::history::Round::mean_loss)
-            .filter(|loss| loss.is_finite());
+    fn round(&self, round: u64, sums: &Round, mut line: RoundLine, mut finishes: Vec<f64>) -> RoundLine {
+        line.round = round;
+        line.opened_ms = sums.opened;
+        line.attempts = sums.attempts.into();
+        line.asked = sums.cohort as u64;
+        line.updates = sums.updates as u64;
+        line.examples = sums.examples;
+        line.closed = sums.closed.is_some();
+        line.seconds = sums.seconds().unwrap_or(0.0);
+        line.loss = sums.mean_loss().filter(|loss| loss.is_finite());
         if let Some(evaluated) = self.history.evaluated(round) {
             line.accuracy = evaluated.accuracy;
             line.perplexity = evaluated.perplexity;
-            line.measured = measures(evaluated.metrics.into_iter());
+            line.measured = Measures(evaluated.metrics);
             line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
             line.evaluated = evaluated.examples;
         }
-        line.trained = measures(self.history.trained(round).into_iter());
+        line.trained = Measures(self.history.trained(round));
         finishes.sort_by(f64::total_cmp);
         line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
         line.finish_last = finishes.last().copied();
         let parameters = self.subject.travelling as u64;
         line.bits_up = bits_per_value(line.up.framed, line.updates, parameters);
         line.bits_down = bits_per_value(line.down.framed, u64::from(line.closed), parameters);
-        let density = |direction| {
-            let sections = ledger.sections.get(&(round, direction))?;
-            let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
-            share(sum(|s| s.nonzeros), sum(|s| s.parameters.saturating_mul(s.frames)))
-        };
-        line.density_up = density(crate::accounting::ledger::Direction::Up);
-        line.density_down = density(crate::accounting::ledger::Direction::Down);
+        line.density_up = self.density(round, Direction::Up);
+        line.density_down = self.density(round, Direction::Down);
         line.flow = self.flow(round);
-        (line.metered_up, line.metered_down) = ledger.metered_in(round);
+        (line.metered_up, line.metered_down) = self.ledger.metered_in(round);
         line.unbooked = line.unbooked.saturating_sub(line.flow.update);
         line.balanced = self.is_balanced(round);
-        line.link = ledger.entries.get(&round).map(ToString::to_string).unwrap_or_default();
+        let entry = self.ledger.entries.get(&round);
+        line.link = entry.map(ToString::to_string).unwrap_or_default();
         line
+    }
+
+    /// Share of the values of a round's frames that are not zero.
+    fn density(&self, round: u64, direction: Direction) -> Option<f64> {
+        let sections = self.ledger.sections.get(&(round, direction))?;
+        let nonzeros = sections.iter().map(|section| section.nonzeros);
+        let values = sections.iter().map(Section::coded);
+        share(
+            nonzeros.fold(0, u64::saturating_add),
+            values.fold(0, u64::saturating_add),
+        )
     }
 }
 
-fn measures(metrics: impl Iterator<Item = (String, f64)>) -> Measures {
-    Measures(metrics.collect())
+/// Removes the measures that have another name.
+fn keep(names: &BTreeSet<Arc<str>>, measures: &mut Measures) {
+    measures.0.retain(|name, _| names.contains(name.as_str()));
 }
 
-/// Seconds from the opening to each update, by round.
 fn finishes(parts: &[Participation]) -> BTreeMap<u64, Vec<f64>> {
     let mut out = BTreeMap::<u64, Vec<f64>>::new();
     for part in parts {
@@ -367,75 +336,79 @@ fn clients(parts: &[Participation], evaluated: &BTreeMap<ClientId, ClientLine>) 
         line.flow.add(&part.flow);
         *finishes += part.finish_seconds.unwrap_or(0.0);
     }
-    let line = |(name, (line, finishes)): (&str, (ClientLine, f64))| ClientLine {
-        client: name.to_owned(),
-        finish_mean: (line.updates > 0).then(|| finishes / line.updates as f64),
-        ..line
-    };
-    out.into_iter().map(line).collect()
+    let mut lines = Vec::with_capacity(out.len());
+    for (name, (line, finishes)) in out {
+        lines.push(ClientLine {
+            client: name.to_owned(),
+            finish_mean: (line.updates > 0).then(|| finishes / line.updates as f64),
+            ..line
+        });
+    }
+    lines
 }
 
 fn tensors(subject: &RunInfo, ledger: &Ledger) -> Vec<TensorLine> {
-    let figures = |round, direction, first: u32| {
-        let sections = ledger.fidelity.get(&(round, direction))?;
-        let at = sections.binary_search_by_key(&first, |section| section.first).ok()?;
-        sections.get(at).filter(|section| section.frames > 0)
-    };
-    // The claims have three digits after the point.
-    let digits = |value: f64| (value * 1e4).round() / 1e4;
-    let line = |round: u64, direction: crate::accounting::ledger::Direction, section: &Section| {
-        let fidelity = figures(round, direction, section.first);
-        let bytes = [section.recipe, section.indices, section.scales, section.values];
-        let bytes = bytes.into_iter().fold(0, u64::saturating_add);
-        let values = section.parameters.saturating_mul(section.frames);
-        TensorLine {
-            round,
-            direction: direction.name().to_owned(),
-            tensor: section.name(|at| subject.tensors.get(at).map(String::as_str)),
-            parameters: section.parameters,
-            section: SectionBytes {
-                frames: section.frames,
-                recipe_bytes: section.recipe,
-                index_bytes: section.indices,
-                scale_bytes: section.scales,
-                value_bytes: section.values,
-                bytes,
-            },
-            density: share(section.nonzeros, values),
-            rank: share(section.ranks, section.ranked),
-            bits: share(bytes.saturating_mul(8), values),
-            fidelity: Figures {
-                figures: fidelity.map_or(0, |fidelity| fidelity.frames),
-                cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
-                cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
-                kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
-                kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
-                age: fidelity.and_then(Fidelity::mean_age).map(digits),
-                age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
-            },
+    let mut lines = Vec::new();
+    for ((round, direction), sections) in &ledger.sections {
+        let figures = ledger
+            .fidelity
+            .get(&(*round, *direction))
+            .map_or(&[][..], Vec::as_slice);
+        for section in sections {
+            let at = figures.binary_search_by_key(&section.first, |figures| figures.first);
+            let fidelity = at.ok().map(|at| &figures[at]).filter(|fidelity| fidelity.frames > 0);
+            lines.push(TensorLine {
+                round: *round,
+                direction: direction.name().to_owned(),
+                tensor: section.name(|at| subject.tensors.get(at).map(String::as_str)),
+                parameters: section.parameters,
+                section: SectionBytes {
+                    frames: section.frames,
+                    recipe_bytes: section.recipe,
+                    index_bytes: section.indices,
+                    scale_bytes: section.scales,
+                    value_bytes: section.values,
+                    bytes: section.bytes(),
+                },
+                density: section.density(),
+                rank: section.mean_rank(),
+                bits: section.bits(),
+                fidelity: Figures {
+                    figures: fidelity.map_or(0, |fidelity| fidelity.frames),
+                    cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
+                    cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
+                    kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
+                    kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
+                    age: fidelity.and_then(Fidelity::mean_age).map(digits),
+                    age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
+                },
+            });
         }
-    };
-    let rows = ledger.sections.iter();
-    rows.flat_map(|((round, direction), sections)| sections.iter().map(|section| line(*round, *direction, section)))
-        .collect()
+    }
+    lines
 }
 
-/// Federated averaging of models of so many bytes.
-fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Baseline {
-    let (up, down) = (compared.up.saturating_mul(model), compared.down.saturating_mul(model));
-    let ratio = |sent: u64| share(up.saturating_add(down), sent).unwrap_or(0.0);
+/// A figure with one digit more than the claims that it is a mean of.
+fn digits(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+fn baseline(name: &str, model: u64, compared: &BaselineModels, totals: &Flow) -> Baseline {
+    let up = compared.up.saturating_mul(model);
+    let down = compared.down.saturating_mul(model);
+    let sent = up.saturating_add(down);
     Baseline {
         name: name.to_owned(),
         through: compared.through,
         up,
         down,
-        frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
-        socket_ratio: ratio(totals.socket()),
+        frames_ratio: share(sent, totals.frames_up() + totals.frames_down()).unwrap_or(0.0),
+        socket_ratio: share(sent, totals.socket()).unwrap_or(0.0),
     }
 }
 
 /// The stages of a frame for a report. Those of an update are its client's claims.
-fn stage_bytes(stages: &Stages) -> StageBytes {
+pub(super) fn stage_bytes(stages: &Stages) -> StageBytes {
     StageBytes {
         fp32: stages.fp32,
         reduced: stages.reduced,
@@ -451,7 +424,7 @@ fn stage_bytes(stages: &Stages) -> StageBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::ledger::{Direction, Row};
+    use crate::accounting::ledger::Row;
     use crate::storage::record::samples;
 
     const NAMES: [&str; 3] = ["anna", "berta", "carl"];

@@ -1,6 +1,6 @@
 //! Each client's part in each round, while a report is being built.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fl_proto::ClientId;
 use fl_report::Participation;
@@ -10,18 +10,10 @@ use crate::clock::{Millis, seconds};
 /// The name of connections that never identified themselves.
 const NOBODY: &str = "-";
 
-/// Clients in rounds.
+/// By round and client; without a client, connections that never identified themselves.
 #[derive(Debug, Default)]
-pub(super) struct Parts(BTreeMap<u64, InRound>);
+pub(super) struct Parts(BTreeMap<(u64, Option<ClientId>), Part>);
 
-/// The clients of one round. The empty name is for connections that never identified themselves.
-#[derive(Debug, Default)]
-pub(super) struct InRound {
-    round: u64,
-    parts: BTreeMap<Option<ClientId>, Part>,
-}
-
-/// One client in one round.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) line: Participation,
@@ -30,40 +22,43 @@ pub(super) struct Part {
 }
 
 impl Parts {
-    pub(super) fn round(&mut self, round: u64) -> &mut InRound {
-        let parts = self.0.entry(round).or_default();
-        parts.round = round;
-        parts
+    pub(super) fn of(&mut self, round: u64, client: Option<ClientId>) -> &mut Part {
+        self.0
+            .entry((round, client))
+            .or_insert_with_key(|(round, client)| Part {
+                line: Participation {
+                    round: *round,
+                    client: client.as_ref().map_or(NOBODY, ClientId::as_str).to_owned(),
+                    ..Participation::default()
+                },
+                taken: None,
+            })
     }
 
-    /// By round and name.
-    pub(super) fn into_lines(self) -> Vec<Participation> {
-        let parts = self.0.into_values().flat_map(|round| round.parts.into_values());
-        parts.map(|part| part.line).collect()
-    }
-}
-
-impl InRound {
-    pub(super) fn of(&mut self, client: Option<ClientId>) -> &mut Part {
-        self.parts.entry(client).or_insert_with_key(|client| Part {
-            line: Participation {
-                round: self.round,
-                client: client.as_ref().map_or(NOBODY, ClientId::as_str).to_owned(),
-                ..Participation::default()
-            },
-            taken: None,
-        })
+    pub(super) fn asks(&mut self, round: u64, clients: &BTreeSet<ClientId>) {
+        for client in clients {
+            self.of(round, Some(client.clone())).line.asked = true;
+        }
     }
 
     /// Closes the round. Returns the seconds that its updates waited for that, summed.
-    pub(super) fn waited_until(&mut self, at: Millis) -> f64 {
+    pub(super) fn waited_until(&mut self, round: u64, at: Millis) -> f64 {
         let mut waited = 0.0;
-        for part in self.parts.values_mut() {
+        let parts = self
+            .0
+            .range_mut((round, None)..)
+            .take_while(|((of, _), _)| *of == round);
+        for (_, part) in parts {
             if let Some(taken) = part.taken.take() {
                 part.line.wait_seconds = seconds(at, taken);
                 waited += part.line.wait_seconds;
             }
         }
         waited
+    }
+
+    /// By round and name.
+    pub(super) fn into_lines(self) -> Vec<Participation> {
+        self.0.into_values().map(|part| part.line).collect()
     }
 }

@@ -19,7 +19,6 @@ pub(super) struct Energy {
 }
 
 impl Energy {
-    /// Adds another's sums.
     pub(super) fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.received += other.received;
@@ -42,17 +41,9 @@ impl Energy {
 /// The sums for `x` and `y = x - missed`. Shapes: equal.
 pub(super) fn energy(x: &[f32], missed: &[f32]) -> Energy {
     let len = x.len().min(missed.len());
-    let (x, missed) = (&x[..len], &missed[..len]);
-    let (x_lanes, x_rest) = x.as_chunks::<LANES>();
-    let (missed_lanes, missed_rest) = missed.as_chunks::<LANES>();
+    let (x_lanes, x_rest) = x[..len].as_chunks::<LANES>();
+    let (missed_lanes, missed_rest) = missed[..len].as_chunks::<LANES>();
     let mut sums = [[0.0f64; LANES]; 4];
-    let add = |sums: &mut [[f64; LANES]; 4], lane: usize, x: f32, missed: f32| {
-        let (x, y, missed) = (f64::from(x), f64::from(x - missed), f64::from(missed));
-        sums[0][lane] += x * x;
-        sums[1][lane] += y * y;
-        sums[2][lane] += x * y;
-        sums[3][lane] += missed * missed;
-    };
     for (x, missed) in x_lanes.iter().zip(missed_lanes) {
         for lane in 0..LANES {
             add(&mut sums, lane, x[lane], missed[lane]);
@@ -68,6 +59,16 @@ pub(super) fn energy(x: &[f32], missed: &[f32]) -> Energy {
         product,
         error,
     }
+}
+
+fn add(sums: &mut [[f64; LANES]; 4], lane: usize, x: f32, missed: f32) {
+    let y = f64::from(x - missed);
+    let x = f64::from(x);
+    let missed = f64::from(missed);
+    sums[0][lane] += x * x;
+    sums[1][lane] += y * y;
+    sums[2][lane] += x * y;
+    sums[3][lane] += missed * missed;
 }
 
 /// Sums over a chain of frames: the values to send, and the values not received.
@@ -116,7 +117,6 @@ impl Sums {
         out
     }
 
-    /// The sums of the whole chain.
     pub(super) fn whole(&self) -> Energy {
         let blocks = self.sent.chunks(BLOCK).zip(self.missed.chunks(BLOCK));
         let mut out = Energy::default();

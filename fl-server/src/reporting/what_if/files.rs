@@ -1,6 +1,6 @@
 //! Reads blobs from their files and packs while a server may be writing. Never opens the store; read-only.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use fl_compress::Digest;
@@ -11,7 +11,6 @@ use crate::reporting::inspect::InspectError;
 use crate::storage::blobs::{Index, find, packs_of};
 use crate::storage::disk::open_file;
 
-/// The blobs of a run.
 #[derive(Debug)]
 pub(super) struct Files {
     data: PathBuf,
@@ -21,9 +20,6 @@ pub(super) struct Files {
 
 impl Files {
     /// The blobs of a run below the folder `data`.
-    ///
-    /// # Errors
-    /// `Corrupt` if no run can have this name.
     pub(super) fn below(data: &Path, run: &str) -> Result<Self, InspectError> {
         let run = run.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?;
         let packs = packs_of(data, &run).map_err(|e| InspectError::Corrupt(e.to_string()))?;
@@ -49,17 +45,11 @@ impl Files {
             },
             None => {
                 let path = find(&self.data, &self.run, &digest);
-                let failed = |e: std::io::Error| WhatIfError::Failed(format!("cannot read {}: {e}", path.display()));
-                let file = match open_file(&path) {
-                    Ok(file) => file,
+                match read_at_most(&path, frame.sizes.framed.saturating_add(1), bytes) {
+                    Ok(()) => path,
                     Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-                    Err(error) => return Err(failed(error)),
-                };
-                bytes.clear();
-                file.take(frame.sizes.framed.saturating_add(1))
-                    .read_to_end(bytes)
-                    .map_err(failed)?;
-                path
+                    Err(error) => return Err(WhatIfError::Failed(format!("cannot read {}: {error}", path.display()))),
+                }
             }
         };
         if Digest::of(bytes) != digest {
@@ -68,4 +58,11 @@ impl Files {
         }
         Ok(true)
     }
+}
+
+fn read_at_most(path: &Path, most: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let file = open_file(path)?;
+    bytes.clear();
+    file.take(most).read_to_end(bytes)?;
+    Ok(())
 }

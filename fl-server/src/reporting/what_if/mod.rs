@@ -8,7 +8,6 @@ mod energy;
 mod files;
 mod outcome;
 mod replay;
-mod sizes;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 use fl_compress::{Encoder, FrameKind, Memory, Spec};
 
 pub(crate) use outcome::{Line, WhatIf};
-pub(crate) use stored::{Stored, StoredFrame};
+pub(crate) use stored::{StoredFrame, StoredFrames};
 pub(crate) use verdict::Verdict;
 
 use crate::config::plan::{PlanError, memory};
@@ -46,6 +45,22 @@ pub(crate) enum WhatIfError {
     Failed(String),
 }
 
+impl From<PlanError> for WhatIfError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Value { value, rule, .. } => Self::Spec(format!("`memory = \"{value}\"`: {rule}")),
+            error => Self::Spec(error.to_string()),
+        }
+    }
+}
+
+/// The memories of the replay.
+#[derive(Debug, Clone, Copy)]
+struct Memories {
+    updates: Memory,
+    model_updates: Memory,
+}
+
 /// Encodes the updates in `stored`, client by client in the order of rounds, and separately the model updates, each
 /// with a new encoder of `spec`; every frame counts as accepted. Reads blobs below `data`, while a server may be
 /// writing. Up to `threads` clients are processed in parallel, with the same answer for any number; each takes the
@@ -56,24 +71,20 @@ pub(crate) enum WhatIfError {
 /// `Failed` if no update is stored any more.
 pub(crate) fn what_if(
     data: &Path,
-    stored: &Stored,
+    stored: &StoredFrames,
     spec: &Spec,
     threads: usize,
     progress: impl FnMut(u64, u64),
 ) -> Result<WhatIf, WhatIfError> {
     let layout = stored_layout::layout(&stored.layout);
     let layout = Arc::new(layout.map_err(|e| InspectError::Corrupt(format!("stored layout: {e}")))?);
-    let refused = |error: PlanError| match error {
-        PlanError::Value { value, rule, .. } => WhatIfError::Spec(format!("`memory = \"{value}\"`: {rule}")),
-        error => WhatIfError::Spec(error.to_string()),
-    };
     let files = Files::below(data, &stored.run)?;
     let known = stored.compression.uplink.memory;
     let mut uplink = spec.clone();
     uplink.memory = match (spec.memory, known) {
         // The memory that `auto` meant in the run, if it was one of these.
         (Memory::Auto, Memory::Cafe | Memory::ErrorFeedback { .. } | Memory::CafeErrorFeedback { .. }) => known,
-        (asked, _) => memory::of_updates(asked, stored.everyone_took_part()).map_err(refused)?,
+        (asked, _) => memory::of_updates(asked, stored.everyone_took_part())?,
     };
     let mut downlink = spec.clone();
     // A memory that only updates can have: the model update uses the server's default.
@@ -114,15 +125,11 @@ pub(crate) fn what_if(
     })?;
     let steps = replayed.split_off(clients).pop().unwrap_or_default();
     let names: Vec<&str> = chains.iter().take(clients).map(|chain| chain.client).collect();
-    let mut outcome = WhatIf::new(
-        stored,
-        layout.len(),
-        (uplink.memory, downlink.memory),
-        &names,
-        &replayed,
-        &steps,
-    );
-    let memories = (uplink.memory, downlink.memory);
+    let memories = Memories {
+        updates: uplink.memory,
+        model_updates: downlink.memory,
+    };
+    let mut outcome = WhatIf::new(stored, layout.len(), memories, &names, &replayed, &steps);
     outcome.differences = verdict::differences(&stored.compression, spec, memories);
     if outcome.updates.frames == 0 {
         return Err(WhatIfError::Failed(format!(

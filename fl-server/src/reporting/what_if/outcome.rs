@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::Memory;
+use fl_report::StageBytes;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::energy::Energy;
-use super::replay::{Done, Replayed};
-use super::sizes::Sizes;
-use super::{Stored, Verdict};
+use super::replay::{ChainResult, FrameResult};
+use super::{Memories, StoredFrames, Verdict};
+use crate::reporting::report::stage_bytes;
 
 /// What a run would have moved. As JSON, each table is an object of columns, and a missing number is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,53 +17,40 @@ pub(crate) struct WhatIf {
     pub(crate) run: String,
     /// Values of the model.
     pub(crate) parameters: usize,
-    /// The verdict.
     pub(crate) verdict: Verdict,
-    /// Differences from the recorded run, a sentence each.
     pub(crate) differences: Vec<String>,
-    /// Memory of the updates.
     pub(crate) memory: &'static str,
-    /// Memory of the steps.
     pub(crate) step_memory: &'static str,
-    /// All updates.
     pub(crate) updates: Line,
-    /// All steps.
     pub(crate) steps: Line,
-    /// Rounds by number.
     #[serde(serialize_with = "by_round")]
     pub(crate) rounds: Vec<Line>,
     /// Steps by the round that they closed.
     #[serde(serialize_with = "by_round")]
     pub(crate) step_rounds: Vec<Line>,
-    /// Clients by name.
     #[serde(serialize_with = "by_client")]
     pub(crate) clients: Vec<Line>,
     /// Rounds with updates that are not stored any more, and their number of clients.
     pub(crate) missing: BTreeMap<u64, usize>,
 }
 
-/// Frames added up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Line {
     #[serde(skip_serializing_if = "Of::is_all")]
     pub(crate) of: Of,
-    /// Number of frames.
     pub(crate) frames: u64,
     /// Bytes at four for each value.
     pub(crate) fp32: u64,
     pub(crate) recorded_reduced: u64,
     pub(crate) recorded_quantized: u64,
     pub(crate) recorded_coded: u64,
-    /// Bytes of the recorded run.
     pub(crate) recorded_framed: u64,
     pub(crate) recorded_bound: f64,
     pub(crate) reduced: u64,
     pub(crate) quantized: u64,
     pub(crate) coded: u64,
-    /// Bytes under the other spec.
     pub(crate) framed: u64,
     pub(crate) bound: f64,
-    /// Recorded bytes divided by those under the other spec.
     pub(crate) ratio: Option<f64>,
     /// Relative squared error of a frame: the mean.
     pub(crate) error: Option<f64>,
@@ -74,7 +61,6 @@ pub(crate) struct Line {
     pub(crate) sum_cosine: Option<f64>,
 }
 
-/// The subject of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Of {
@@ -103,67 +89,67 @@ impl std::fmt::Display for Of {
 impl WhatIf {
     /// The answer for `clients`, whose updates became `updates`, one after another.
     pub(super) fn new(
-        stored: &Stored,
+        stored: &StoredFrames,
         parameters: usize,
-        (of_updates, of_model_updates): (Memory, Memory),
+        memories: Memories,
         clients: &[&str],
-        updates: &[Replayed],
-        steps: &Replayed,
+        updates: &[ChainResult],
+        steps: &ChainResult,
     ) -> Self {
         let fp32 = parameters as u64 * 4;
-        let all = |of: &[Replayed]| {
-            let mut whole = Energy::default();
-            of.iter().for_each(|chain| whole.add(&chain.whole));
-            let done = of.iter().flat_map(|chain| &chain.done);
-            Line::of(Of::All, fp32, done).with_sum(&whole)
-        };
         let mut missing = BTreeMap::new();
         let gone = updates.iter().flat_map(|chain| &chain.missing);
         gone.for_each(|&round| *missing.entry(round).or_default() += 1);
-        let client = |(name, chain): (&&str, &Replayed)| {
-            Line::of(Of::Client((*name).to_owned()), fp32, &chain.done).with_sum(&chain.whole)
-        };
-        let (total, of_steps_alone) = (all(updates), all(std::slice::from_ref(steps)));
+        let lines = clients.iter().zip(updates).map(|(name, chain)| {
+            let of = Of::Client((*name).to_owned());
+            Line::of(of, fp32, &chain.done).with_sum(&chain.whole)
+        });
+        let total = Line::of_all(updates, fp32);
+        let of_steps_alone = Line::of_all(std::slice::from_ref(steps), fp32);
         let downloads = stored.updates.len() as f64 / stored.steps.len().max(1) as f64;
         Self {
             run: stored.run.clone(),
             verdict: Verdict::of(&stored.run, &total, &of_steps_alone, downloads),
             differences: Vec::new(),
             parameters,
-            memory: of_updates.name(),
-            step_memory: of_model_updates.name(),
+            memory: memories.updates.name(),
+            step_memory: memories.model_updates.name(),
             updates: total,
             steps: of_steps_alone,
             rounds: rounds(updates, fp32),
             step_rounds: rounds(std::slice::from_ref(steps), fp32),
-            clients: clients.iter().zip(updates).map(client).collect(),
+            clients: lines.collect(),
             missing,
         }
     }
 
-    /// Frames that were encoded again.
     pub(crate) fn frames(&self) -> u64 {
         self.updates.frames + self.steps.frames
     }
 }
 
-fn rounds(chains: &[Replayed], fp32: u64) -> Vec<Line> {
-    let mut rounds = BTreeMap::<u64, Vec<&Done>>::new();
+fn rounds(chains: &[ChainResult], fp32: u64) -> Vec<Line> {
+    let mut rounds = BTreeMap::<u64, Vec<&FrameResult>>::new();
     for done in chains.iter().flat_map(|chain| &chain.done) {
         rounds.entry(done.round).or_default().push(done);
     }
-    let line = |(round, done): (u64, Vec<&Done>)| Line::of(Of::Round(round), fp32, done);
-    rounds.into_iter().map(line).collect()
+    let rounds = rounds.into_iter();
+    rounds
+        .map(|(round, done)| Line::of(Of::Round(round), fp32, done))
+        .collect()
 }
 
 impl Line {
-    fn of<'d>(of: Of, fp32: u64, all: impl IntoIterator<Item = &'d Done>) -> Self {
-        let (mut recorded, mut other) = (Sizes::default(), Sizes::default());
-        let (mut frames, mut error, mut cosine) = (0, Mean::default(), Mean::default());
+    fn of<'d>(of: Of, fp32: u64, all: impl IntoIterator<Item = &'d FrameResult>) -> Self {
+        let mut recorded = StageBytes::default();
+        let mut other = StageBytes::default();
+        let mut frames = 0;
+        let mut error = Mean::default();
+        let mut cosine = Mean::default();
         for done in all {
             frames += 1;
-            sum(&mut recorded, &done.recorded);
-            sum(&mut other, &done.other);
+            recorded.add(&stage_bytes(&done.recorded));
+            other.add(&stage_bytes(&done.other));
             error.add(done.energy.relative_error());
             cosine.add(done.energy.cosine());
         }
@@ -175,18 +161,25 @@ impl Line {
             recorded_quantized: recorded.quantized,
             recorded_coded: recorded.coded,
             recorded_framed: recorded.framed,
-            recorded_bound: recorded.bound,
+            recorded_bound: recorded.entropy_bound,
             reduced: other.reduced,
             quantized: other.quantized,
             coded: other.coded,
             framed: other.framed,
-            bound: other.bound,
+            bound: other.entropy_bound,
             ratio: (other.framed > 0).then(|| recorded.framed as f64 / other.framed as f64),
             error: error.value(),
             cosine: cosine.value(),
             sum_error: None,
             sum_cosine: None,
         }
+    }
+
+    fn of_all(chains: &[ChainResult], fp32: u64) -> Self {
+        let mut whole = Energy::default();
+        chains.iter().for_each(|chain| whole.add(&chain.whole));
+        let done = chains.iter().flat_map(|chain| &chain.done);
+        Self::of(Of::All, fp32, done).with_sum(&whole)
     }
 
     fn with_sum(self, whole: &Energy) -> Self {
@@ -198,16 +191,6 @@ impl Line {
     }
 }
 
-/// Sizes are the clients' claims: sums saturate.
-fn sum(sums: &mut Sizes, sizes: &Sizes) {
-    sums.reduced = sums.reduced.saturating_add(sizes.reduced);
-    sums.quantized = sums.quantized.saturating_add(sizes.quantized);
-    sums.coded = sums.coded.saturating_add(sizes.coded);
-    sums.framed = sums.framed.saturating_add(sizes.framed);
-    sums.bound += sizes.bound;
-}
-
-/// The mean of the known numbers.
 #[derive(Default)]
 struct Mean {
     sum: f64,

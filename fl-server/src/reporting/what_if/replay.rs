@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Ack, EncodeOptions, Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spec};
+use fl_compress::{Ack, EncodeOptions, Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spec, Stages};
 
 use super::energy::{Energy, Sums};
 use super::files::Files;
-use super::sizes::Sizes;
 use super::{StoredFrame, WhatIfError};
 use crate::reporting::inspect::InspectError;
 
@@ -17,35 +16,29 @@ use crate::reporting::inspect::InspectError;
 pub(super) struct Chain<'a> {
     /// Whose; empty for the steps.
     pub(super) client: &'a str,
-    /// What its frames are.
     pub(super) kind: FrameKind,
     /// How they are encoded; the memory is resolved.
     pub(super) spec: &'a Spec,
-    /// In the order of rounds.
     pub(super) frames: Vec<&'a StoredFrame>,
 }
 
-/// The result of one frame.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct FrameResult {
     pub(super) round: u64,
-    pub(super) recorded: Sizes,
-    pub(super) other: Sizes,
+    pub(super) recorded: Stages,
+    pub(super) other: Stages,
     pub(super) energy: Energy,
 }
 
-/// The result of a chain.
 #[derive(Debug, Default)]
-pub(super) struct Replayed {
+pub(super) struct ChainResult {
     /// Its stored frames.
-    pub(super) done: Vec<Done>,
-    /// Rounds of frames that are not stored.
+    pub(super) done: Vec<FrameResult>,
     pub(super) missing: Vec<u64>,
     /// Of the sums over all its frames.
     pub(super) whole: Energy,
 }
 
-/// State shared by all chains.
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     pub(super) layout: &'a Arc<Layout>,
@@ -57,7 +50,6 @@ pub(super) struct Replay<'a> {
     pub(super) threads: usize,
 }
 
-/// Buffers reused for each frame.
 struct Buffers {
     values: Vec<f32>,
     delta: Vec<f32>,
@@ -67,15 +59,13 @@ struct Buffers {
 
 impl Replay<'_> {
     /// Replays a chain. `done` is called after each frame and returns whether to continue.
-    ///
-    /// # Errors
-    /// As [`super::what_if`].
-    pub(super) fn chain(&self, chain: &Chain<'_>, mut done: impl FnMut() -> bool) -> Result<Replayed, WhatIfError> {
+    pub(super) fn chain(&self, chain: &Chain<'_>, mut done: impl FnMut() -> bool) -> Result<ChainResult, WhatIfError> {
         let len = self.layout.len();
         let encoder = Encoder::new(Arc::clone(self.layout), chain.spec);
         let mut encoder = encoder.map_err(|e| WhatIfError::Spec(e.to_string()))?;
         encoder.set_threads(self.threads);
-        let (mut out, mut sums) = (Replayed::default(), Sums::new(len));
+        let mut out = ChainResult::default();
+        let mut sums = Sums::new(len);
         let mut buffers = Buffers {
             values: vec![0.0; len],
             delta: vec![0.0; len],
@@ -107,21 +97,20 @@ impl Replay<'_> {
         encoder: &mut Encoder,
         sums: &mut Sums,
         buffers: &mut Buffers,
-    ) -> Result<Done, WhatIfError> {
+    ) -> Result<FrameResult, WhatIfError> {
         let Buffers {
             values,
             delta,
             frame,
             step,
         } = buffers;
-        let corrupt = |why: String| InspectError::Corrupt(format!("{}: {why}", named(chain, stored)));
-        let undecodable = |e: Error| corrupt(e.to_string());
-        let parsed = Frame::parse(frame, self.layout).map_err(undecodable)?;
+        let parsed = Frame::parse(frame, self.layout).map_err(|e| corrupt(chain, stored, &e))?;
         let header = parsed.header();
         if (header.kind, header.round) != (chain.kind, stored.round) {
-            return Err(corrupt(format!("it is a {:?} of round {}", header.kind, header.round)).into());
+            let why = format!("it is a {:?} of round {}", header.kind, header.round);
+            return Err(corrupt(chain, stored, &why));
         }
-        parsed.decode(values).map_err(undecodable)?;
+        parsed.decode(values).map_err(|e| corrupt(chain, stored, &e))?;
 
         // The predictor of the stored frame, and of the new one.
         let before = stored.round.checked_sub(1).and_then(|round| self.steps.get(&round));
@@ -130,16 +119,18 @@ impl Replay<'_> {
             (None, None) => None,
             (None, Some(_)) if !predicts => None,
             (Some(_), None) => {
-                return Err(corrupt("it names a predictor, but no model update precedes it".to_owned()).into());
+                let why = "it names a predictor, but no model update precedes it";
+                return Err(corrupt(chain, stored, &why));
             }
             (_, Some(before)) => Some(self.step(before, step)?),
         };
         if let Some(named) = parsed.predictor() {
-            let predictor = predictor.as_ref().filter(|step| step.id() == named);
-            let predictor = predictor.ok_or_else(|| {
-                corrupt("its predictor is not the model update of the version trained from".to_owned())
-            })?;
-            predictor.accumulate_trained(1.0, values).map_err(undecodable)?;
+            let Some(predictor) = predictor.as_ref().filter(|step| step.id() == named) else {
+                let why = "its predictor is not the model update of the version trained from";
+                return Err(corrupt(chain, stored, &why));
+            };
+            let added = predictor.accumulate_trained(1.0, values);
+            added.map_err(|e| corrupt(chain, stored, &e))?;
         }
 
         delta.copy_from_slice(values);
@@ -158,12 +149,10 @@ impl Replay<'_> {
         let energy = self.missed((chain.spec.memory, predictor), encoder, &pending, sums, values, delta);
         let energy = energy.map_err(failed)?;
         encoder.settle(&pending, Ack::Accepted).map_err(failed)?;
-        let mut other = Sizes::default();
-        other.add(&pending.stages);
-        Ok(Done {
+        Ok(FrameResult {
             round: stored.round,
             recorded: stored.sizes,
-            other,
+            other: pending.stages,
             energy,
         })
     }
@@ -192,15 +181,22 @@ impl Replay<'_> {
     }
 
     fn step<'b>(&'b self, stored: &StoredFrame, bytes: &'b mut Vec<u8>) -> Result<Frame<'b>, WhatIfError> {
-        let corrupt = |why: String| InspectError::Corrupt(format!("the step of round {}: {why}", stored.round));
-        if !self.files.read(stored, bytes)? {
-            return Err(corrupt(format!("blob {} is missing", stored.frame)).into());
-        }
-        Ok(Frame::parse(bytes, self.layout).map_err(|e| corrupt(e.to_string()))?)
+        let why = if self.files.read(stored, bytes)? {
+            match Frame::parse(bytes, self.layout) {
+                Ok(frame) => return Ok(frame),
+                Err(why) => why.to_string(),
+            }
+        } else {
+            format!("blob {} is missing", stored.frame)
+        };
+        Err(InspectError::Corrupt(format!("the step of round {}: {why}", stored.round)).into())
     }
 }
 
-/// The name of a frame, for errors.
+fn corrupt(chain: &Chain<'_>, stored: &StoredFrame, why: &dyn std::fmt::Display) -> WhatIfError {
+    InspectError::Corrupt(format!("{}: {why}", named(chain, stored))).into()
+}
+
 fn named(chain: &Chain<'_>, stored: &StoredFrame) -> String {
     match chain.kind {
         FrameKind::Update => format!(

@@ -6,11 +6,10 @@ use crate::model::run_metadata::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fl_compress::{Ack, Digest, Encoder, Encodes, Frame, FrameHeader, FrameKind, Layout, Memory, Spec};
+use fl_compress::{Ack, Digest, Encoder, Encodes, Frame, FrameHeader, FrameKind, Layout, Memory, Spec, Stages};
 
 use super::outcome::Of;
-use super::sizes::Sizes;
-use super::{Stored, StoredFrame, WhatIf, WhatIfError, what_if};
+use super::{StoredFrame, StoredFrames, WhatIf, WhatIfError, what_if};
 use crate::reporting::inspect::InspectError;
 
 const TOP_K: &str = "default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = 'rans' }";
@@ -21,7 +20,7 @@ const ROUNDS: u64 = 4;
 struct Made {
     dir: tempfile::TempDir,
     layout: Arc<Layout>,
-    stored: Stored,
+    stored: StoredFrames,
 }
 
 fn spec(text: &str) -> Spec {
@@ -84,7 +83,7 @@ impl Made {
         let layout = Arc::new(Layout::new(tensors()).unwrap());
         let mut made = Self {
             dir,
-            stored: Stored {
+            stored: StoredFrames {
                 run: "test".to_owned(),
                 layout: crate::model::stored_layout::stored(&layout),
                 updates: Vec::new(),
@@ -124,9 +123,9 @@ impl Made {
             client: client.to_owned(),
             examples: 10,
             frame: digest,
-            sizes: Sizes {
+            sizes: Stages {
                 framed: frame.len() as u64,
-                ..Sizes::default()
+                ..Stages::default()
             },
         }
     }

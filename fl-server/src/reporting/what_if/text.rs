@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{Line, WhatIf};
 use fl_report::size;
 
-/// The cost of the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Took {
     pub(crate) threads: usize,
@@ -78,11 +77,17 @@ fn ranges(numbers: &[u64]) -> String {
             _ => ranges.push((number, number)),
         }
     }
-    let word = |(first, last): &(u64, u64)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(word).collect::<Vec<_>>().join(", ")
+    let words: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    words.join(", ")
 }
 
 fn stages(out: &mut String, answer: &WhatIf) {
@@ -91,31 +96,36 @@ fn stages(out: &mut String, answer: &WhatIf) {
         "{:<20} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "bytes after", "fp32", "reduce", "quantize", "code", "frame", "bound"
     );
-    let mut row = |name: &str, fp32: u64, sizes: [u64; 4], bound: f64| {
-        let [reduced, quantized, coded, framed] = sizes.map(size);
-        let (fp32, bound) = (size(fp32), size(bound as u64));
-        let _ = writeln!(
-            out,
-            "{name:<20} {fp32:>10} {reduced:>10} {quantized:>10} {coded:>10} {framed:>10} {bound:>10}"
-        );
-    };
     for (name, line) in [("updates", &answer.updates), ("steps", &answer.steps)] {
         let recorded = [
+            line.fp32,
             line.recorded_reduced,
             line.recorded_quantized,
             line.recorded_coded,
             line.recorded_framed,
+            line.recorded_bound as u64,
         ];
-        row(&format!("{name}, recorded"), line.fp32, recorded, line.recorded_bound);
-        let other = [line.reduced, line.quantized, line.coded, line.framed];
-        row(&format!("{name}, other spec"), line.fp32, other, line.bound);
+        let other = [
+            line.fp32,
+            line.reduced,
+            line.quantized,
+            line.coded,
+            line.framed,
+            line.bound as u64,
+        ];
+        for (of, sizes) in [("recorded", recorded), ("other spec", other)] {
+            let _ = write!(out, "{:<20}", format!("{name}, {of}"));
+            for bytes in sizes {
+                let _ = write!(out, " {:>10}", size(bytes));
+            }
+            out.push('\n');
+        }
     }
     out.push('\n');
 }
 
 fn table(out: &mut String, name: &str, memory: &str, lines: &[Line], all: &Line) {
     let carries = fl_compress::memories().any(|info| info.name == memory && info.has_residual);
-    let lost = |error: Option<f64>| error.map_or_else(dash, |error| format!("{:.2} %", 100.0 * error));
     let _ = writeln!(
         out,
         "{name:<24} frames    recorded  other spec     ratio       lost   cosine   lost at end  cosine at end"
@@ -128,18 +138,22 @@ fn table(out: &mut String, name: &str, memory: &str, lines: &[Line], all: &Line)
             line.frames,
             size(line.recorded_framed),
             size(line.framed),
-            line.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
-            lost(line.error.filter(|_| !carries)),
-            line.cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
-            lost(line.sum_error),
-            line.sum_cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
+            or_dash(line.ratio.map(|ratio| format!("{ratio:.2}"))),
+            or_dash(line.error.filter(|_| !carries).map(percent)),
+            or_dash(line.cosine.map(|cosine| format!("{cosine:.4}"))),
+            or_dash(line.sum_error.map(percent)),
+            or_dash(line.sum_cosine.map(|cosine| format!("{cosine:.4}"))),
         );
     }
     out.push('\n');
 }
 
-fn dash() -> String {
-    "-".to_owned()
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@ use fl_compress::{Encodes, Memory, Spec};
 use fl_report::size;
 use serde::Serialize;
 
-use super::Line;
+use super::{Line, Memories};
 
 /// The verdict on the bytes and errors of the updates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     /// The consequence, in one sentence.
     pub(crate) meaning: String,
-    /// The recommendation.
     pub(crate) advice: String,
     /// Share of the energy of all updates that would have arrived by the end of the run; 0 or less: nothing usable.
     pub(crate) arrived: Option<f64>,
@@ -23,9 +22,11 @@ impl Verdict {
     /// The verdict on the summed updates and model updates of `run`. `downloads`: clients that fetch a model update, on
     /// average.
     pub(super) fn of(run: &str, updates: &Line, steps: &Line, downloads: f64) -> Self {
-        let (was, other) = (updates.recorded_framed, updates.framed);
-        let whole = |updates: u64, steps: u64| updates as f64 + downloads * steps as f64;
-        let times = whole(was, steps.recorded_framed) / whole(other, steps.framed).max(1.0);
+        let was = updates.recorded_framed;
+        let other = updates.framed;
+        let whole_was = was as f64 + downloads * steps.recorded_framed as f64;
+        let whole_other = other as f64 + downloads * steps.framed as f64;
+        let times = whole_was / whole_other.max(1.0);
         let arrived = updates.sum_error.map(|error| 1.0 - error);
         let what = match arrived {
             None => "nothing was to be sent".to_owned(),
@@ -89,12 +90,10 @@ fn advice(times: f64, arrived: Option<f64>) -> &'static str {
 }
 
 /// Differences between replay and run, a sentence each. `recorded`: how the run compressed.
-pub(super) fn differences(
-    recorded: &Compression,
-    asked: &Spec,
-    (of_updates, of_model_updates): (Memory, Memory),
-) -> Vec<String> {
+pub(super) fn differences(recorded: &Compression, asked: &Spec, memories: Memories) -> Vec<String> {
     let mut out = Vec::new();
+    let of_updates = memories.updates;
+    let of_model_updates = memories.model_updates;
     let known = recorded.uplink.memory;
     if known != of_updates {
         out.push(format!(
@@ -104,19 +103,17 @@ pub(super) fn differences(
             carries(of_updates)
         ));
     }
-    let has_momenta = |memory: Memory| memory.info().encodes == Encodes::Momenta;
-    if has_momenta(known) && !has_momenta(of_updates) {
+    if known.info().encodes == Encodes::Momenta && of_updates.info().encodes != Encodes::Momenta {
         out.push(format!(
             "the stored updates are sums of momenta ({}), not updates",
             known.name()
         ));
     }
     let exact = Spec::exact();
-    let is_exact = |spec: &Spec| {
-        (&spec.default, &spec.small, &spec.budget) == (&exact.default, &exact.small, &exact.budget)
-            && spec.rules.is_empty()
-    };
-    if !is_exact(&recorded.uplink) {
+    let uplink = &recorded.uplink;
+    let is_exact = (&uplink.default, &uplink.small, &uplink.budget) == (&exact.default, &exact.small, &exact.budget)
+        && uplink.rules.is_empty();
+    if !is_exact {
         out.push(
             "the updates are as the server got them: what the run's compression had left out of them is not there to be \
              encoded"
@@ -137,7 +134,6 @@ pub(super) fn differences(
     out
 }
 
-/// A memory with its numbers.
 fn full(memory: Memory) -> String {
     match memory {
         Memory::ErrorFeedback { decay } | Memory::CafeErrorFeedback { decay } if decay.get() != 1.0 => {
@@ -230,6 +226,10 @@ mod tests {
         );
     }
 
+    fn memories(updates: Memory, model_updates: Memory) -> Memories {
+        Memories { updates, model_updates }
+    }
+
     #[test]
     fn each_difference_from_the_run_is_named() {
         let spec = |text: &str| toml::from_str::<Spec>(text).unwrap();
@@ -246,14 +246,14 @@ mod tests {
                 ..asked.clone()
             },
         };
-        let found = differences(&run(cafe), &asked, (feedback, feedback));
+        let found = differences(&run(cafe), &asked, memories(feedback, feedback));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));
         assert!(found[1].starts_with("nothing is trained again"));
-        let same = differences(&run(cafe), &asked, (cafe, feedback));
+        let same = differences(&run(cafe), &asked, memories(cafe, feedback));
         assert_eq!(same.len(), 1, "{same:?}");
         let decay = memory("{ error-feedback = { decay = 0.5 } }");
-        let found = differences(&run(decay), &asked, (feedback, feedback));
+        let found = differences(&run(decay), &asked, memories(feedback, feedback));
         assert!(found[0].contains("the run had error-feedback with decay 0.5, the replay has error-feedback"));
         let lossy = Compression {
             uplink: Spec {
@@ -262,7 +262,7 @@ mod tests {
             },
             downlink: Spec::exact(),
         };
-        let found = differences(&lossy, &asked, (cafe, feedback));
+        let found = differences(&lossy, &asked, memories(cafe, feedback));
         assert!(
             found[0].starts_with("the updates are as the server got them"),
             "{found:?}"

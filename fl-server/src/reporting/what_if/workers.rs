@@ -4,14 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use super::WhatIfError;
-use super::replay::Replayed;
+use super::replay::ChainResult;
 
-/// A message of a worker.
-enum Said {
-    /// A frame is finished.
+enum Progress {
     Frame,
     /// The chain with this index is finished.
-    Chain(usize, Result<Replayed, WhatIfError>),
+    Chain(usize, Result<ChainResult, WhatIfError>),
 }
 
 /// Runs `work` on each of `chains`, on up to `threads` threads; the results are in the order of the chains. The second
@@ -25,11 +23,12 @@ pub(super) fn all<C: Sync>(
     threads: usize,
     total: u64,
     mut progress: impl FnMut(u64, u64),
-    work: impl Fn(&C, &mut dyn FnMut() -> bool) -> Result<Replayed, WhatIfError> + Sync,
-) -> Result<Vec<Replayed>, WhatIfError> {
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (sender, said) = mpsc::channel();
-    let mut results: Vec<Option<Result<Replayed, WhatIfError>>> = chains.iter().map(|_| None).collect();
+    work: impl Fn(&C, &mut dyn FnMut() -> bool) -> Result<ChainResult, WhatIfError> + Sync,
+) -> Result<Vec<ChainResult>, WhatIfError> {
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let (sender, messages) = mpsc::channel();
+    let mut results: Vec<Option<Result<ChainResult, WhatIfError>>> = chains.iter().map(|_| None).collect();
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, chains.len().max(1)) {
             let (sender, next, stop, work) = (sender.clone(), &next, &stop, &work);
@@ -37,10 +36,11 @@ pub(super) fn all<C: Sync>(
                 while !stop.load(Ordering::Relaxed) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(chain) = chains.get(at) else { return };
-                    let mut done = || sender.send(Said::Frame).is_ok() && !stop.load(Ordering::Relaxed);
-                    let result = work(chain, &mut done);
+                    let result = work(chain, &mut || {
+                        sender.send(Progress::Frame).is_ok() && !stop.load(Ordering::Relaxed)
+                    });
                     stop.fetch_or(result.is_err(), Ordering::Relaxed);
-                    if sender.send(Said::Chain(at, result)).is_err() {
+                    if sender.send(Progress::Chain(at, result)).is_err() {
                         return;
                     }
                 }
@@ -48,23 +48,16 @@ pub(super) fn all<C: Sync>(
         }
         drop(sender);
         let mut done = 0;
-        for said in said {
-            match said {
-                Said::Frame => {
+        for message in messages {
+            match message {
+                Progress::Frame => {
                     done += 1;
                     progress(done, total);
                 }
-                Said::Chain(at, result) => results[at] = Some(result),
+                Progress::Chain(at, result) => results[at] = Some(result),
             }
         }
     });
     // Cancelled chains have no result; the failed one is before or after them.
-    let (mut out, mut failed) = (Vec::with_capacity(chains.len()), None);
-    for result in results.into_iter().flatten() {
-        match result {
-            Ok(replayed) => out.push(replayed),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    failed.map_or(Ok(out), Err)
+    results.into_iter().flatten().collect()
 }

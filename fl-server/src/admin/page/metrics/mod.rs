@@ -19,9 +19,9 @@ use prometheus_client::registry::Unit;
 use super::view::{Certificate, View};
 use crate::accounting::edge::Edge;
 use crate::accounting::ledger::{Direction, Flow};
-use crate::accounting::sample::Named;
+use crate::accounting::sample::ClientBytes;
 use crate::clock::Millis;
-use crate::reporting::moment::Moved;
+use crate::reporting::moment::RunBytes;
 use crate::telemetry::event::RoundSummary;
 use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::status::StatusSnapshot;
@@ -33,7 +33,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) view: &'a View,
     pub(crate) known: &'a StatusSnapshot,
     pub(crate) version: u64,
-    pub(crate) clients: &'a [Named],
+    pub(crate) clients: &'a [ClientBytes],
     /// Bytes since the newest round closed, or since the start.
     pub(crate) open: Flow,
     pub(crate) edge: &'a Edge,
@@ -115,7 +115,7 @@ fn bytes(metrics: &mut Metrics, inputs: &Inputs<'_>) {
     let about = "Bytes of closed rounds by what they were for";
     metrics.counters("fl_ledger", about, Some(Unit::Bytes), kinds);
     let mut clients = Vec::new();
-    for Named { client, socket, .. } in inputs.clients {
+    for ClientBytes { client, socket, .. } in inputs.clients {
         let client = ("client", client.as_str());
         clients.push((labels(client, ("direction", "up")), socket.0 as f64));
         clients.push((labels(client, ("direction", "down")), socket.1 as f64));
@@ -131,7 +131,7 @@ fn bytes(metrics: &mut Metrics, inputs: &Inputs<'_>) {
 }
 
 /// Bytes that the run has moved, in all its processes, equal to the report.
-fn moved(metrics: &mut Metrics, moved: &Moved) {
+fn moved(metrics: &mut Metrics, moved: &RunBytes) {
     let pending = ways(moved.pending_up as f64, moved.pending_down as f64);
     let about = "Bytes on the sockets that are not on disk yet";
     metrics.gauges("fl_ledger_pending", about, Some(Unit::Bytes), pending);

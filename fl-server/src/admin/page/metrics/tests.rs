@@ -10,7 +10,7 @@ use super::*;
 use crate::accounting::edge::{CallLimit, ClosedFor, Enrolling};
 use crate::accounting::ledger::Fidelity;
 use crate::admin::page::view::{Member, Throughput};
-use crate::telemetry::event::Evaluated;
+use crate::telemetry::event::ModelEvaluation;
 
 const DOCS: &str = include_str!("../../../../../docs/reference/monitoring.md");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana/fl-server.json");
@@ -47,12 +47,12 @@ fn view() -> View {
             socket_down: 900,
             ..Throughput::default()
         },
-        moved: Some(Moved {
+        moved: Some(RunBytes {
             socket_up: 1_700,
             pending_up: 40,
             ratio: 2.5,
             balanced: true,
-            ..Moved::default()
+            ..RunBytes::default()
         }),
         alerts: Vec::new(),
         events: Vec::new(),
@@ -160,7 +160,7 @@ fn whole() -> String {
         bits_down: 0.5,
         metrics: [("grad/norm".to_owned(), 1.5)].into(),
     });
-    known.evaluated = Some(Evaluated {
+    known.evaluated = Some(ModelEvaluation {
         version: 2,
         examples: 10,
         accuracy: Some(0.75),
@@ -169,7 +169,7 @@ fn whole() -> String {
         metrics: [("top5".to_owned(), 0.93)].into(),
     });
     known.tensors = tensors(60);
-    let named = Named {
+    let named = ClientBytes {
         client: "anna".to_owned(),
         socket: (20, 30),
     };
@@ -266,7 +266,7 @@ fn what_is_not_known_yet_is_left_out() {
         view: &View {
             deadline_ms: None,
             opened_ms: None,
-            moved: Some(Moved::default()),
+            moved: Some(RunBytes::default()),
             ..view()
         },
         known: &StatusSnapshot::default(),
