@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// Options of `fl-sim bench-train`.
 #[derive(Debug, Clone, Args)]
-pub struct BenchTrain {
+pub(crate) struct BenchTrain {
     /// Learners, such as resnet8 or '{ name = "transformer", layers = 6 }' [default: those that a CPU trains in seconds]
     learners: Vec<LearnerChoice>,
     /// Where to compute: cpu or cuda:0
@@ -53,34 +53,30 @@ pub struct BenchTrain {
     beside: Option<PathBuf>,
 }
 
-/// One learner's speed.
 #[derive(Debug, Clone, Serialize)]
-pub struct Speed {
-    /// The learner.
-    pub learner: String,
+pub(crate) struct Speed {
+    pub(crate) learner: String,
     /// Where it computed.
-    pub device: String,
+    pub(crate) device: String,
     /// Examples a step.
-    pub batch: u32,
+    pub(crate) batch: u32,
     /// What is counted: images or tokens.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Our samples a second of wall time, the median.
-    pub per_second: f64,
+    pub(crate) per_second: f64,
     /// Our samples a second of CPU time of the process, the median.
-    pub per_cpu_second: f64,
+    pub(crate) per_cpu_second: f64,
     /// PyTorch's samples a second of wall time.
-    pub torch_per_second: Option<f64>,
+    pub(crate) torch_per_second: Option<f64>,
     /// PyTorch's samples a second of CPU time.
-    pub torch_per_cpu_second: Option<f64>,
+    pub(crate) torch_per_cpu_second: Option<f64>,
 }
 
-/// The speeds of all learners.
 #[derive(Debug, Clone, Serialize)]
-pub struct Speeds {
-    /// Version of PyTorch.
-    pub torch: Option<String>,
+pub(crate) struct Speeds {
+    pub(crate) torch: Option<String>,
     /// In the order asked for.
-    pub speeds: Vec<Speed>,
+    pub(crate) speeds: Vec<Speed>,
 }
 
 /// What the peer is asked to do.
@@ -116,10 +112,7 @@ fn precision(name: &str) -> Precision {
 
 impl BenchTrain {
     /// Measures every learner. `progress` gets the name of each before it starts.
-    ///
-    /// # Errors
-    /// If a learner cannot be built, or the peer fails.
-    pub fn run(&self, progress: impl Fn(&str)) -> anyhow::Result<Speeds> {
+    pub(crate) fn run(&self, progress: impl Fn(&str)) -> anyhow::Result<Speeds> {
         if self.precision != Precision::F32 && self.device == DeviceChoice::Cpu {
             let why =
                 "`--precision` other than f32 needs a GPU, because a CPU computes in float32: add `--device cuda:0`";
@@ -127,13 +120,11 @@ impl BenchTrain {
         }
         let mut peer = self.beside.as_ref().map(Peer::start).transpose()?;
         let usual = ["lenet", "cnn", "mlp", "resnet8", "lstm", "transformer"];
-        let learners = match self.learners.is_empty() {
-            true => usual
-                .iter()
-                .map(|name| Ok(name.parse()?))
-                .collect::<anyhow::Result<_>>()?,
-            false => self.learners.clone(),
-        };
+        let mut learners = self.learners.clone();
+        if learners.is_empty() {
+            let usual = usual.iter().map(|name| Ok(name.parse()?));
+            learners = usual.collect::<anyhow::Result<_>>()?;
+        }
         let mut speeds = Vec::with_capacity(learners.len());
         for learner in &learners {
             progress(&learner.to_string());
@@ -149,8 +140,8 @@ impl BenchTrain {
     }
 
     fn measure(&self, choice: &LearnerChoice, mut peer: Option<&mut Peer>) -> anyhow::Result<Speed> {
-        let (name, usual) = (&choice.info().name, choice.info().input);
-        let usual = usual.context("the learner has no usual input")?;
+        let name = &choice.info().name;
+        let usual = choice.info().input.context("the learner has no usual input")?;
         let is_lstm = name == "lstm";
         let batch = self.batch.unwrap_or(if is_lstm { 20 } else { 32 });
         let input = match usual.target {
@@ -161,8 +152,7 @@ impl BenchTrain {
             _ => usual,
         };
         let mut learner = choice.build(self.device, data(input, batch as usize)?)?;
-        let (_, weights) = choice.initial_weights_for(input, 1)?;
-        learner.load(&weights)?;
+        learner.load(&choice.initial_weights_for(input, 1)?.1)?;
         // The first steps load and compile kernels, which would end the search at once.
         self.fit(learner.as_mut(), batch, 2)?;
         let mut steps = 1;
@@ -170,7 +160,8 @@ impl BenchTrain {
             steps *= 2;
         }
         let steps = steps * 4;
-        let (mut own, mut theirs) = (Vec::new(), Vec::new());
+        let mut own = Vec::new();
+        let mut theirs = Vec::new();
         for _ in 0..self.repeat {
             own.push(self.fit(learner.as_mut(), batch, steps)?);
             if let Some(peer) = &mut peer {
@@ -191,20 +182,15 @@ impl BenchTrain {
         }
         let is_text = input.target == Target::NextToken;
         let samples = f64::from(batch) * f64::from(steps) * if is_text { input.shape[2] as f64 } else { 1.0 };
-        let median = |took: &[Took], of: fn(&Took) -> f64| {
-            let mut seconds: Vec<f64> = took.iter().map(of).collect();
-            seconds.sort_by(f64::total_cmp);
-            seconds.get(seconds.len() / 2).map(|seconds| samples / seconds)
-        };
         Ok(Speed {
             learner: choice.to_string(),
             device: self.device.to_string(),
             batch,
             unit: if is_text { "tokens" } else { "images" },
-            per_second: median(&own, |took| took.wall).unwrap_or(f64::NAN),
-            per_cpu_second: median(&own, |took| took.cpu).unwrap_or(f64::NAN),
-            torch_per_second: median(&theirs, |took| took.wall),
-            torch_per_cpu_second: median(&theirs, |took| took.cpu),
+            per_second: samples / median(&own, |took| took.wall).unwrap_or(f64::NAN),
+            per_cpu_second: samples / median(&own, |took| took.cpu).unwrap_or(f64::NAN),
+            torch_per_second: median(&theirs, |took| took.wall).map(|seconds| samples / seconds),
+            torch_per_cpu_second: median(&theirs, |took| took.cpu).map(|seconds| samples / seconds),
         })
     }
 
@@ -220,7 +206,8 @@ impl BenchTrain {
             precision: self.precision,
             ..Training::default()
         };
-        let (start, cpu) = (Instant::now(), cpu_seconds());
+        let start = Instant::now();
+        let cpu = cpu_seconds();
         learner.fit(&FitPlan::new(training, 1, 1, 1))?;
         Ok(Took {
             wall: start.elapsed().as_secs_f64(),
@@ -230,19 +217,13 @@ impl BenchTrain {
 }
 
 impl Speeds {
-    /// A table for people.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         if let Some(torch) = &self.torch {
             let _ = writeln!(text, "beside PyTorch {torch}, taking turns; medians");
         }
-        let wide = self
-            .speeds
-            .iter()
-            .map(|speed| speed.learner.len())
-            .max()
-            .unwrap_or(0)
-            .max(7);
+        let wide = self.speeds.iter().map(|speed| speed.learner.len());
+        let wide = wide.fold("learner".len(), usize::max);
         let _ = write!(text, "{:wide$}  batch         samples/s   samples/cpu s", "learner");
         if self.torch.is_some() {
             text.push_str("     PyTorch  ratio  ratio of cpu s");
@@ -266,9 +247,16 @@ impl Speeds {
     }
 }
 
+fn median(took: &[Took], of: fn(&Took) -> f64) -> Option<f64> {
+    let mut seconds: Vec<f64> = took.iter().map(of).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied()
+}
+
 /// Four batches of noise.
 fn data(input: Input, batch: usize) -> anyhow::Result<ClientData> {
-    let (mut rng, count) = (Rng::new(1), 4 * batch);
+    let count = 4 * batch;
+    let mut rng = Rng::new(1);
     let set = if input.target == Target::NextToken {
         let length = input.shape[2];
         let mut tokens = Tokens::new(input.classes);
@@ -276,8 +264,8 @@ fn data(input: Input, batch: usize) -> anyhow::Result<ClientData> {
             tokens.push(rng.below(input.classes as u64) as u32)?;
         }
         // A piece is the tokens to predict, and the first token of a text is not.
-        let piece = |at: usize| (at * length + 1) as u32..((at + 1) * length + 1) as u32;
-        let pieces = (0..count).map(piece).collect();
+        let pieces = (0..count).map(|at| (at * length + 1) as u32..((at + 1) * length + 1) as u32);
+        let pieces = pieces.collect();
         Dataset::of_text(Features::Text { tokens, pieces }, length)?
     } else {
         let values = (0..count * input.len()).map(|_| rng.unit() as f32).collect();
@@ -311,7 +299,6 @@ struct Peer {
     version: String,
 }
 
-/// The peer's program.
 const PROGRAM: &str = include_str!("../benches/train.py");
 
 #[derive(Debug, Deserialize)]

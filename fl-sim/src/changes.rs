@@ -44,8 +44,10 @@ impl Changes {
         }
         let mut file: Table = text.parse()?;
         if let Some(variants) = file.get_mut("variant").and_then(Value::as_array_mut) {
-            let is_named = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-            variants.retain(|variant| variant.get("name").and_then(Value::as_str).is_some_and(is_named));
+            variants.retain(|variant| {
+                let name = variant.get("name").and_then(Value::as_str);
+                name.is_some_and(|name| self.only.is_empty() || self.only.iter().any(|only| only == name))
+            });
         }
         if !self.seed.is_empty() {
             for (at, seed) in self.seed.iter().enumerate() {

@@ -28,6 +28,7 @@ use crate::soak::{Soak, SoakServer};
 use crate::sweep::SweepCommand;
 use crate::update::Update;
 use crate::workload::Evaluation;
+use crate::wrong::{self, wrong};
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
 ///
@@ -104,13 +105,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
     let done = match cli.command {
         Command::Server { args } => {
             fl_server::settle_allocator();
-            return fl_server::cli::main(named("fl-server", args));
+            return fl_server::cli::main(std::iter::once("fl-server".into()).chain(args));
         }
-        Command::Client { args } => return fl_learn::run(named("fl-client", args), fl_learn::Registry::built_in()),
+        Command::Client { args } => {
+            let args = std::iter::once("fl-client".into()).chain(args);
+            return fl_learn::run(args, fl_learn::Registry::built_in());
+        }
         Command::Demo(demo) => {
             fl_client::keep_buffers();
             let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);
@@ -161,31 +164,21 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             fl_client::keep_buffers();
             on_runtime(clients.run())
         }
-        Command::Soak(soak) => {
-            let run = async |dir: &Path| {
-                let soaked = soak.run(dir).await?;
-                show(cli.format, &soaked, Some(soaked.text()))?;
-                kept_all(&soaked.broken)
-            };
-            in_kept(&soak.keep, run)
-        }
+        Command::Soak(soak) => in_kept(&soak.keep, async |dir: &Path| {
+            let outcome = soak.run(dir).await?;
+            verdict(cli.format, &outcome, outcome.text(), &outcome.broken)
+        }),
         Command::Hostile(hostile) => {
             fl_proto::raise_open_files();
-            let run = async |dir: &Path| {
-                let withstood = hostile.run(dir).await?;
-                show(cli.format, &withstood, Some(withstood.text()))?;
-                kept_all(&withstood.broken)
-            };
-            in_kept(&hostile.keep, run)
+            in_kept(&hostile.keep, async |dir: &Path| {
+                let outcome = hostile.run(dir).await?;
+                verdict(cli.format, &outcome, outcome.text(), &outcome.broken)
+            })
         }
-        Command::Fleet(fleet) => {
-            let run = async |dir: &Path| {
-                let lasted = fleet.run(dir).await?;
-                show(cli.format, &lasted, Some(lasted.text()))?;
-                kept_all(&lasted.broken)
-            };
-            in_kept(&fleet.keep, run)
-        }
+        Command::Fleet(fleet) => in_kept(&fleet.keep, async |dir: &Path| {
+            let outcome = fleet.run(dir).await?;
+            verdict(cli.format, &outcome, outcome.text(), &outcome.broken)
+        }),
         Command::SoakServer(server) => {
             fl_server::settle_allocator();
             server.run()
@@ -193,25 +186,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Load(load) => {
             fl_server::settle_allocator();
             in_folder(async |dir: &Path| {
-                let measured = load.run(dir).await?;
-                let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
-                let text = format!(
-                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round and clients {:.1}, memory {} and {} at most, ratio {:.1}x{}",
-                    measured.clients,
-                    measured.values,
-                    1e3 * measured.median,
-                    1e3 * fastest.unwrap_or(&0.0),
-                    1e3 * slowest.unwrap_or(&0.0),
-                    1e3 * measured.server_cpu,
-                    1e3 * measured.clients_cpu,
-                    bytes(measured.server_peak),
-                    bytes(measured.clients_peak),
-                    measured.score.ratio(),
-                    (measured.score.fixed())
-                        .map(|bytes| format!(", {bytes:.0} B beside the frames per client and round"))
-                        .unwrap_or_default(),
-                );
-                show(cli.format, &measured, Some(text))
+                let outcome = load.run(dir).await?;
+                show(cli.format, &outcome, Some(outcome.text()))
             })
         }
     };
@@ -228,7 +204,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
 }
 
 fn code(error: &anyhow::Error) -> u8 {
-    if let Some(stopped) = error.downcast_ref::<Stopped>() {
+    if let Some(stopped) = error.downcast_ref::<StopSignal>() {
         return stopped.code();
     }
     let usage = error.chain().any(|cause| {
@@ -242,12 +218,12 @@ fn code(error: &anyhow::Error) -> u8 {
 
 /// A signal stopped the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopped {
+enum StopSignal {
     Interrupt,
     Terminate,
 }
 
-impl Stopped {
+impl StopSignal {
     /// The exit code that a shell reports for a signal: 128 plus the signal's number.
     fn code(self) -> u8 {
         match self {
@@ -267,7 +243,7 @@ impl Stopped {
     }
 }
 
-impl fmt::Display for Stopped {
+impl fmt::Display for StopSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Interrupt => "stopped by SIGINT",
@@ -276,7 +252,7 @@ impl fmt::Display for Stopped {
     }
 }
 
-impl std::error::Error for Stopped {}
+impl std::error::Error for StopSignal {}
 
 /// Runs `work` in the folder of `--keep`, or in a temporary one.
 fn in_kept(keep: &Keep, work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
@@ -312,15 +288,16 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     let done = runtime.block_on(async {
         tokio::select! {
             done = Box::pin(work) => done,
-            stopped = Stopped::wait() => Err(stopped?.into()),
+            stopped = StopSignal::wait() => Err(stopped?.into()),
         }
     });
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
 }
 
-/// An error if an invariant is broken.
-fn kept_all(broken: &[String]) -> anyhow::Result<()> {
+/// Prints the outcome of a run that checks invariants; an error if one is broken.
+fn verdict(format: Format, outcome: &impl serde::Serialize, text: String, broken: &[String]) -> anyhow::Result<()> {
+    show(format, outcome, Some(text))?;
     anyhow::ensure!(broken.is_empty(), "{} invariants do not hold", broken.len());
     Ok(())
 }
@@ -341,11 +318,12 @@ async fn run_experiment(
     changes: &Changes,
     format: Format,
 ) -> anyhow::Result<()> {
-    let wrong = |why: String| fl_client::Error::Config(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("cannot read: {e}")))?;
     let base = file.parent().unwrap_or(Path::new("."));
-    let experiment = changes.read(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
-    experiment.check_files().map_err(|e| wrong(format!("{e:#}")))?;
+    let experiment = changes.read(&wrong::read(file)?, base).and_then(|experiment| {
+        experiment.check_files()?;
+        Ok(experiment)
+    });
+    let experiment = experiment.map_err(|e| wrong(file.display(), format_args!("{e:#}")))?;
     for variant in &experiment.variant {
         let name = &variant.name;
         let place = dir.join(format!("{name}-check"));

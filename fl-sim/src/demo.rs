@@ -31,7 +31,7 @@ default = { reduce = \"keep\", quantize = \"exact\", code = \"pack\" }
 
 /// Options of `fl-sim demo`.
 #[derive(Debug, Clone, Args)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Clients of the federation
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
@@ -64,7 +64,7 @@ pub struct Demo {
     at_once: Option<usize>,
     /// Where the federation stays.
     #[command(flatten)]
-    pub keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 impl Demo {
@@ -118,10 +118,7 @@ impl Demo {
 
     /// Runs the demo in `dir`, an empty folder that is created if it is missing. `table`: print a line per round and a summary
     /// to stdout.
-    ///
-    /// # Errors
-    /// If the data cannot be read or the federation fails.
-    pub async fn run(&self, dir: &Path, table: bool) -> anyhow::Result<Score> {
+    pub(crate) async fn run(&self, dir: &Path, table: bool) -> anyhow::Result<Score> {
         let workload = self.workload()?;
         let (layout, weights) = workload.initial(self.seed)?;
         let parameters = layout.len() as u64;

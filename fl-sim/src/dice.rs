@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `splitmix64`.
+/// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(pub(crate) u64);
 

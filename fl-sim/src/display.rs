@@ -17,7 +17,7 @@ const SHOWN: usize = 8;
 /// The state of each client, updated by the clients' events and drawn a few times a second. Nothing is drawn if stderr is not a
 /// terminal.
 #[derive(Debug, Clone)]
-pub struct Display {
+pub(crate) struct Display {
     clients: Arc<Mutex<BTreeMap<ClientId, Doing>>>,
     bars: MultiProgress,
     round: ProgressBar,
@@ -35,8 +35,7 @@ enum Doing {
 }
 
 impl Display {
-    /// An empty view of a run of `rounds`.
-    pub fn new(rounds: u64) -> Self {
+    pub(crate) fn new(rounds: u64) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         let style =
             |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -51,8 +50,7 @@ impl Display {
         }
     }
 
-    /// Starts the bar of `round`.
-    pub fn open(&self, round: u64, rounds: u64, cohort: &[ClientId]) {
+    pub(crate) fn open(&self, round: u64, rounds: u64, cohort: &[ClientId]) {
         let mut clients = self.lock();
         cohort.iter().for_each(|name| {
             clients.insert(name.clone(), Doing::Waiting);
@@ -62,8 +60,7 @@ impl Display {
         self.round.set_prefix(format!("round {round:>2}/{rounds}"));
     }
 
-    /// Updates the state of a client.
-    pub fn note(&self, client: &ClientId, event: &Event) {
+    pub(crate) fn note(&self, client: &ClientId, event: &Event) {
         let doing = match event {
             Event::Fetching { .. } | Event::FetchingBase { .. } => Doing::Fetching,
             Event::Training { progress, .. } => Doing::Training(Arc::clone(progress)),
@@ -81,12 +78,11 @@ impl Display {
     }
 
     /// Prints a line above the bars. A failed write does not stop the run.
-    pub fn println(&self, line: &str) {
+    pub(crate) fn println(&self, line: &str) {
         self.above(|| drop(out::line(format_args!("{line}"))));
     }
 
-    /// Prints a line above the bars, to stderr.
-    pub fn eprintln(&self, line: &str) {
+    pub(crate) fn eprintln(&self, line: &str) {
         self.above(|| out::note(format_args!("{line}")));
     }
 
@@ -99,7 +95,7 @@ impl Display {
     }
 
     /// Draws until it is dropped or aborted; runs as a task.
-    pub async fn draw(self) {
+    pub(crate) async fn draw(self) {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         while !self.bars.is_hidden() {
             ticks.tick().await;
@@ -111,8 +107,7 @@ impl Display {
         }
     }
 
-    /// Removes the bars from the terminal.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.round.finish_and_clear();
         self.names.finish_and_clear();
     }

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::federation::{self, News, Setup};
 use crate::score::{Score, bytes};
+use crate::statistics::{Quality, Spread};
 use crate::wire::{self, Engine, Wire};
 use crate::workload::{Evaluation, TASK, Workload};
 
@@ -114,7 +115,8 @@ impl Experiment {
             ensure!(!again, "variant `{name}` is there twice");
             let run = format!("model.weights = \"first\"\n{}", self.run_toml(variant, self.seeds[0])?);
             let plan = RunPlan::from_toml(&run, Path::new("")).with_context(|| format!("variant `{name}`"))?;
-            let (clients, min) = (variant.clients.unwrap_or(self.workload.clients), plan.cohort.min);
+            let clients = variant.clients.unwrap_or(self.workload.clients);
+            let min = plan.cohort.min;
             ensure!(
                 clients as usize >= min,
                 "variant `{name}`: `clients` is {clients}, but `cohort.min` needs {min}"
@@ -172,10 +174,12 @@ impl Experiment {
     pub fn run_toml(&self, variant: &Variant, seed: u64) -> anyhow::Result<String> {
         let mut run = self.run.clone();
         merge(&mut run, &variant.run);
-        let is_snapshot = |model: &toml::Table| model.keys().all(|key| key == "snapshot");
+        let is_snapshot = run.get("model").is_none_or(|model| {
+            let model = model.as_table();
+            model.is_some_and(|model| model.keys().all(|key| key == "snapshot"))
+        });
         ensure!(
-            run.get("model")
-                .is_none_or(|model| model.as_table().is_some_and(is_snapshot)),
+            is_snapshot,
             "`run.model`: every trial gets its own first weights; only `snapshot` can be set there"
         );
         run.insert("name".into(), format!("{}-{seed}", variant.name).into());
@@ -246,61 +250,43 @@ fn merge(to: &mut toml::Table, changes: &toml::Table) {
     }
 }
 
-/// A figure of a run, if it has one.
-type Figure = fn(&Score) -> Option<f64>;
-
 /// The table of an experiment: mean and sample standard deviation over the seeds, and ratios to fp32 averaging.
 pub fn table(trials: &[Trial]) -> String {
     let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
     names.dedup();
-    let any = |of: Figure| trials.iter().any(|trial| of(&trial.score).is_some());
-    let (quality, digits, of): (_, _, Figure) = if any(Score::accuracy) {
-        ("accuracy, %", 2, |score| score.accuracy().map(|share| 100.0 * share))
-    } else if any(Score::perplexity) {
-        ("perplexity", 2, Score::perplexity)
-    } else {
-        ("rmse", 4, Score::rmse)
-    };
+    let quality = Quality::of(&trials.iter().map(|trial| &trial.score)).unwrap_or(Quality::Rmse);
+    let digits = quality.digits();
     let mut out = format!(
         "{:<15}  {:>5}  {:>17}  {:>10}  {:>10}  {:>14}  {:>8}  {:>8}\n",
-        "variant", "seeds", quality, "bytes up", "bytes down", "bits/value u/d", "ratio", "s/round"
+        "variant",
+        "seeds",
+        quality.name(),
+        "bytes up",
+        "bytes down",
+        "bits/value u/d",
+        "ratio",
+        "s/round"
     );
     for name in names {
         let own: Vec<&Score> = trials.iter().filter(|t| t.variant == name).map(|t| &t.score).collect();
-        let (mean, sd) = mean_sd(own.iter().filter_map(|score| of(score)));
-        let average = |f: &dyn Fn(&Score) -> f64| mean_sd(own.iter().map(|score| f(score))).0;
-        let seconds = average(&|s| mean_sd(s.rounds.iter().map(|r| r.seconds)).0);
+        let last: Vec<f64> = own.iter().filter_map(|score| quality.last(score)).collect();
+        let last = Spread::of(&last);
+        let mean = |of: fn(&Score) -> f64| own.iter().map(|score| of(score)).sum::<f64>() / own.len().max(1) as f64;
         let _ = writeln!(
             out,
             "{name:<15}  {:>5}  {:>8.digits$} +- {:<5.digits$}  {:>10}  {:>10}  {:>6.3} /{:>6.3}  {:>7.1}x  {:>8.2}",
             own.len(),
-            mean,
-            sd,
-            bytes(average(&|s| s.server_socket.0 as f64) as u64),
-            bytes(average(&|s| s.server_socket.1 as f64) as u64),
-            average(&|s| s.bits().0),
-            average(&|s| s.bits().1),
-            average(&Score::ratio),
-            seconds,
+            last.map_or(0.0, |last| last.mean),
+            last.and_then(|last| last.deviation).unwrap_or(0.0),
+            bytes(mean(|score| score.server_socket.0 as f64) as u64),
+            bytes(mean(|score| score.server_socket.1 as f64) as u64),
+            mean(|score| score.bits().0),
+            mean(|score| score.bits().1),
+            mean(Score::ratio),
+            mean(Score::seconds_of_round),
         );
     }
     out
-}
-
-/// Mean and sample standard deviation; the deviation is zero for fewer than two values.
-fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let values: Vec<f64> = values.collect();
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (
-        mean,
-        if values.len() > 1 {
-            (squares / (n - 1.0)).sqrt()
-        } else {
-            0.0
-        },
-    )
 }
 
 #[cfg(test)]
@@ -395,9 +381,30 @@ mod tests {
     }
 
     #[test]
-    fn deviation_is_the_sample_deviation() {
-        let (mean, sd) = mean_sd([1.0, 2.0, 3.0].into_iter());
-        assert_eq!((mean, sd), (2.0, 1.0));
-        assert_eq!(mean_sd([5.0].into_iter()), (5.0, 0.0));
+    fn deviation_is_the_sample_deviation_and_zero_for_one_seed() {
+        let trial = |variant: &str, seed: u64, accuracy: f64| {
+            Trial {
+            variant: variant.to_owned(),
+            seed,
+            score: serde_json::from_value(serde_json::json!({
+                "parameters": 1, "clients": 1, "server_socket": [1, 1], "client_socket": [1, 1], "ledger": [1, 1], "model": "",
+                "rounds": [{
+                    "round": 1, "updates": 1, "accuracy": accuracy, "perplexity": null, "test_loss": null, "train_loss": 1.0,
+                    "up": 1, "down": 1, "frames_up": 1, "frames_down": 1, "seconds": 1.0, "metrics": {},
+                }],
+            }))
+            .unwrap(),
+        }
+        };
+        let table = table(&[
+            trial("three", 1, 0.01),
+            trial("three", 2, 0.02),
+            trial("three", 3, 0.03),
+            trial("one", 1, 0.05),
+        ]);
+        assert!(
+            table.contains("2.00 +- 1.00") && table.contains("5.00 +- 0.00"),
+            "{table}"
+        );
     }
 }

@@ -80,7 +80,8 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = plan(&setup.dir, &setup.run, &setup.learner, &setup.layout, &setup.weights)?;
     let name = plan.name.clone();
-    let (parameters, clients) = (setup.layout.len() as u64, setup.members.len() as u64);
+    let parameters = setup.layout.len() as u64;
+    let clients = setup.members.len() as u64;
     let now = OffsetDateTime::now_utc();
     let (authority, root) = Authority::create("simulation", now, VALID)?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -113,17 +114,17 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
             meter: Arc::clone(&meter),
             ..ClientConfig::new(&address, &root.certificate, own, state)
         };
-        let (tell, name) = (tell.clone(), member.name);
-        let events = move |event| {
-            // The receiver is gone only while the federation shuts down.
-            let _ = tell.send((name.clone(), event));
-        };
-        running.spawn(Box::pin(fl_client::run(
+        let tell = tell.clone();
+        let client = fl_client::run(
             config,
             member.tasks,
-            events,
+            move |event| {
+                // The receiver is gone only while the federation shuts down.
+                let _ = tell.send((member.name.clone(), event));
+            },
             std::future::pending(),
-        )));
+        );
+        running.spawn(Box::pin(client));
     }
     drop(tell);
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use fl_compress::Digest;
 use fl_compress::wire::Reader;
-use fl_proto::RunName;
+use fl_proto::{Issued, RunName};
 use fl_server::disk::Disk;
 use fl_server::record::Record;
 use fl_server::report::Report;
@@ -17,8 +17,9 @@ use tokio::net::TcpStream;
 use crate::process::{self, Process, sim};
 use crate::workload::TASK;
 
-/// The name of the run.
 const RUN: &str = "edge";
+/// More rounds than any run of these commands closes.
+pub(crate) const MANY_ROUNDS: u64 = 1_000_000;
 /// Time limit of what normally takes a moment.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Pause between two looks at the server.
@@ -48,11 +49,10 @@ pub(crate) struct RunSettings {
     pub(crate) cohort: String,
 }
 
-/// What the server kept, and what `verify` says of it.
+/// The report of a stopped server, and the verdict of `verify`.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Examination {
     pub(crate) report: Report,
-    /// Exit code of `verify`.
     pub(crate) verified: i32,
 }
 
@@ -83,10 +83,16 @@ impl Ground {
         process::done(&self.dir, args).await
     }
 
+    /// The line of a token for `client enroll`. `server`: the arguments of `server enroll`.
+    pub(crate) async fn token(&self, server: &[&str]) -> anyhow::Result<String> {
+        let line = self.done(server).await?;
+        let line = line.trim().strip_prefix("fl-client enroll ");
+        Ok(line.context("the line of a token")?.to_owned())
+    }
+
     /// Whether `fl-sim ARGS` in the folder of the federation succeeds.
     pub(crate) async fn succeeds(&self, args: &[&str]) -> anyhow::Result<bool> {
-        let (code, _) = process::output(&self.dir, args).await?;
-        Ok(code == 0)
+        Ok(process::output(&self.dir, args).await?.0 == 0)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -95,7 +101,8 @@ impl Ground {
 
     /// Writes run.toml and the initial weights.
     pub(crate) async fn plan(&self, run: &RunSettings) -> anyhow::Result<()> {
-        let (seed, weights) = (self.seed.to_string(), "init.safetensors");
+        let weights = "init.safetensors";
+        let seed = self.seed.to_string();
         let init = ["client", "init", "--learner", "mlp", "--seed", &seed, "-o", weights];
         self.done(&init).await?;
         let RunSettings {
@@ -122,7 +129,8 @@ impl Ground {
     pub(crate) fn give_task(&self, name: &str, client: u32) -> anyhow::Result<()> {
         let path = self.path(name).join("client.toml");
         let text = std::fs::read_to_string(&path)?;
-        let (seed, [train, test]) = (self.seed, self.examples);
+        let [train, test] = self.examples;
+        let seed = self.seed;
         let data = format!("{{ builtin = {{ seed = {seed}, client = {client}, train = {train}, test = {test} }} }}");
         let task = format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}\n");
         std::fs::write(&path, format!("sync = false\n{text}\n{task}"))?;
@@ -186,11 +194,11 @@ impl Ground {
     }
 
     /// The report of the stopped server, and its verification.
-    pub(crate) async fn examine(&self) -> anyhow::Result<Kept> {
-        let (verified, _) = process::output(&self.dir, &["server", "verify", "fed"]).await?;
+    pub(crate) async fn examine(&self) -> anyhow::Result<Examination> {
+        let verified = process::output(&self.dir, &["server", "verify", "fed"]).await?.0;
         let report = self.done(&["server", "report", "fed", "--format", "json"]).await?;
         let report = serde_json::from_str(&report).context("the report")?;
-        Ok(Kept { report, verified })
+        Ok(Examination { report, verified })
     }
 
     /// Versions and digests of all models that the stopped server recorded.
@@ -252,9 +260,21 @@ pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     // Far from those of processes that start at the same time: a port is bound only later.
     let first = (u64::from(std::process::id()) * PORTS_OF_A_PROCESS % 10_000) as u16;
     let ports = (0..10_000).map(|next| 20_000 + (first + next) % 10_000);
-    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let ports: Vec<u16> = ports.filter(free).take(N).collect();
+    let free = ports.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let ports: Vec<u16> = free.take(N).collect();
     ports.try_into().ok().context("no port is free")
+}
+
+/// The certificate `NAME.pem` and its key `NAME.key`.
+pub(crate) fn pair(dir: &Path, name: &str) -> anyhow::Result<Issued> {
+    Ok(Issued {
+        certificate: read(&dir.join(format!("{name}.pem")))?,
+        key: read(&dir.join(format!("{name}.key")))?,
+    })
+}
+
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }
 
 /// The text of `/metrics`.

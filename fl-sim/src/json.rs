@@ -12,6 +12,6 @@ pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error
 /// Reads numbers by name.
 pub(crate) fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let read = BTreeMap::<String, Option<f64>>::deserialize(from)?;
-    let number = |(name, number): (String, Option<f64>)| (name, number.unwrap_or(f64::NAN));
-    Ok(read.into_iter().map(number).collect())
+    let read = read.into_iter();
+    Ok(read.map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use fl_cli::out;
 use fl_client::{ClientConfig, Error, Tasks};
-use fl_proto::{Authority, ClientId, Issued, Meter};
+use fl_proto::{Authority, ClientId, Meter};
 use fl_server::{Ending, Serve};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -19,9 +19,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::federation::{VALID, ledger, note, plan};
+use crate::ground;
+use crate::process;
 use crate::ready::{self, Ready};
-use crate::score::Score;
+use crate::score::{Score, bytes};
 use crate::workload::TASK;
+use crate::wrong::wrong;
 
 /// How the clients' updates are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -34,7 +37,7 @@ enum Codec {
 
 /// Options of `fl-sim load`.
 #[derive(Debug, Clone, Args)]
-pub struct Load {
+pub(crate) struct Load {
     /// Clients of the federation
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
@@ -57,7 +60,7 @@ pub struct Load {
 
 /// The clients of a load run, in a process of their own.
 #[derive(Debug, Args)]
-pub struct LoadClients {
+pub(crate) struct LoadClients {
     /// Folder of certificates and states
     dir: PathBuf,
     /// The server
@@ -71,37 +74,29 @@ pub struct LoadClients {
     sync: bool,
 }
 
-/// What a load run measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct Measured {
-    /// Clients.
-    pub clients: u32,
-    /// Values of the model.
-    pub values: usize,
+pub(crate) struct LoadOutcome {
+    pub(crate) clients: u32,
+    pub(crate) values: usize,
     /// Seconds of each counted round, ascending.
-    pub seconds: Vec<f64>,
-    /// Their median.
-    pub median: f64,
+    pub(crate) seconds: Vec<f64>,
+    pub(crate) median: f64,
     /// Largest resident memory of the server while it served, in bytes; 0 if the system does not say.
-    pub server_peak: u64,
+    pub(crate) server_peak: u64,
     /// Processor time of the server per round, in seconds, including start and stop; 0 if the system does not say.
-    pub server_cpu: f64,
+    pub(crate) server_cpu: f64,
     /// Processor time of all clients per round, in seconds, including start and stop; 0 if the system does not say.
-    pub clients_cpu: f64,
+    pub(crate) clients_cpu: f64,
     /// Largest resident memory of all clients together, in bytes; 0 if the system does not say.
-    pub clients_peak: u64,
-    /// The run.
-    pub score: Score,
+    pub(crate) clients_peak: u64,
+    pub(crate) score: Score,
 }
 
-/// What the clients' process counted.
 #[derive(Debug, Serialize, Deserialize)]
-struct Counted {
+struct ClientFigures {
     /// Bytes written to and read from the sockets.
     socket: (u64, u64),
-    /// Processor time in seconds.
     cpu: f64,
-    /// Largest resident memory in bytes.
     peak: u64,
 }
 
@@ -121,13 +116,12 @@ impl Load {
         let compression = match &self.spec {
             None => format!("[compression.uplink]\n{spec}\n[compression.downlink]\n{spec}\n"),
             Some(text) => {
-                let wrong = |why: String| Error::Config(format!("`--spec {text}`: {why}"));
+                let option = format!("`--spec {text}`");
                 let table = format!("compression = {text}").parse::<toml::Table>();
-                let table = table.map_err(|error| wrong(error.to_string()))?;
+                let table = table.map_err(|error| wrong(&option, error))?;
                 if table.len() > 1 || !table.get("compression").is_some_and(toml::Value::is_table) {
-                    return Err(wrong(
-                        "give one inline table, such as { uplink = {}, downlink = {} }".into(),
-                    ));
+                    let why = "give one inline table, such as { uplink = {}, downlink = {} }";
+                    return Err(wrong(&option, why));
                 }
                 table.to_string()
             }
@@ -141,10 +135,7 @@ impl Load {
     }
 
     /// Runs the load in the empty folder `dir`.
-    ///
-    /// # Errors
-    /// If server or clients fail.
-    pub async fn run(&self, dir: &Path) -> anyhow::Result<Measured> {
+    pub(crate) async fn run(&self, dir: &Path) -> anyhow::Result<LoadOutcome> {
         let plan = plan(
             dir,
             &self.run_toml()?,
@@ -198,11 +189,13 @@ impl Load {
         };
         let serving = Box::pin(fl_server::serve(listener, options, std::future::pending()));
         let (outcome, clients, ()) = tokio::join!(serving, clients, reading);
-        let (outcome, clients, server_peak) = (outcome?, clients?, peak());
+        let server_peak = peak();
+        let outcome = outcome?;
+        let clients = clients?;
         let server_cpu = (processor_seconds() - before) / self.rounds as f64;
         ensure!(outcome.ending == Ending::Done, "the run ended as {:?}", outcome.ending);
         ensure!(clients.status.success(), "the clients failed: {}", clients.status);
-        let counted: Counted = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
+        let figures: ClientFigures = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
 
         let ledger = ledger(&dir.join("server"), &name)?.total();
         let score = Score {
@@ -210,7 +203,7 @@ impl Load {
             clients: u64::from(self.clients),
             rounds,
             server_socket: outcome.socket,
-            client_socket: counted.socket,
+            client_socket: figures.socket,
             ledger: (ledger.socket_up, ledger.socket_down),
             model: outcome.model.to_string(),
             times: Vec::new(),
@@ -218,40 +211,57 @@ impl Load {
         let mut seconds: Vec<f64> = score.rounds.iter().skip(1).map(|round| round.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let median = seconds.get(seconds.len() / 2).copied().unwrap_or_default();
-        Ok(Measured {
+        Ok(LoadOutcome {
             clients: self.clients,
             values: self.values,
             seconds,
             median,
             server_peak,
             server_cpu,
-            clients_cpu: counted.cpu / self.rounds as f64,
-            clients_peak: counted.peak,
+            clients_cpu: figures.cpu / self.rounds as f64,
+            clients_peak: figures.peak,
             score,
         })
     }
 }
 
+impl LoadOutcome {
+    pub(crate) fn text(&self) -> String {
+        let beside = self
+            .score
+            .fixed()
+            .map(|bytes| format!(", {bytes:.0} B beside the frames per client and round"));
+        format!(
+            "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round and clients {:.1}, memory {} and {} at most, ratio {:.1}x{}",
+            self.clients,
+            self.values,
+            1e3 * self.median,
+            1e3 * self.seconds.first().unwrap_or(&0.0),
+            1e3 * self.seconds.last().unwrap_or(&0.0),
+            1e3 * self.server_cpu,
+            1e3 * self.clients_cpu,
+            bytes(self.server_peak),
+            bytes(self.clients_peak),
+            self.score.ratio(),
+            beside.unwrap_or_default(),
+        )
+    }
+}
+
 impl LoadClients {
     /// Runs the clients until the run is over and prints what they counted.
-    ///
-    /// # Errors
-    /// If a client gives up.
-    pub async fn run(&self) -> anyhow::Result<()> {
+    pub(crate) async fn run(&self) -> anyhow::Result<()> {
         let meter = Arc::new(Meter::default());
         let gate = Arc::new(Semaphore::new(crate::demo::cores()));
-        let authority = read(&self.dir, "authority.pem")?;
+        let authority = ground::read(&self.dir.join("authority.pem"))?;
         let mut running = JoinSet::new();
         // All clients share one delta, so that the load generator itself takes little time and memory.
         let delta = ready::delta(self.values, 0);
         for client in 0..self.clients {
             let name = client_name(client)?;
-            let own = Issued {
-                certificate: read(&self.dir, &format!("{name}.pem"))?,
-                key: read(&self.dir, &format!("{name}.key"))?,
-            };
-            let (delta, from) = (Arc::clone(&delta), client as usize * SHIFT);
-            let make = move || Ok(Box::new(Ready::shifted(Arc::clone(&delta), from)?) as Box<dyn fl_client::Learner>);
+            let own = ground::pair(&self.dir, name.as_str())?;
+            let delta = Arc::clone(&delta);
+            let from = client as usize * SHIFT;
             let config = ClientConfig {
                 sync: self.sync,
                 gate: Arc::clone(&gate),
@@ -263,18 +273,20 @@ impl LoadClients {
                     self.dir.join("clients").join(name.as_str()),
                 )
             };
-            let tasks = Tasks::new().with_lazy(TASK, make);
+            let tasks = Tasks::new().with_lazy(TASK, move || {
+                Ok(Box::new(Ready::shifted(Arc::clone(&delta), from)?) as Box<dyn fl_client::Learner>)
+            });
             running.spawn(Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())));
         }
         while let Some(ended) = running.join_next().await {
             ended??;
         }
-        let counted = Counted {
+        let figures = ClientFigures {
             socket: (meter.written(), meter.read()),
             cpu: processor_seconds(),
             peak: peak(),
         };
-        out::line(format_args!("{}", serde_json::to_string(&counted)?))
+        out::line(format_args!("{}", serde_json::to_string(&figures)?))
     }
 }
 
@@ -285,31 +297,18 @@ fn client_name(client: u32) -> anyhow::Result<ClientId> {
     Ok(format!("client-{client:03}").parse()?)
 }
 
-fn read(dir: &Path, name: &str) -> anyhow::Result<String> {
-    let path = dir.join(name);
-    std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
-}
-
-/// `VmHWM` of this process in bytes; 0 if the system does not say.
+/// The largest resident memory of this process.
 fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
+    process::memory("self", "VmHWM:")
 }
 
 /// Processor time of this process without its children, in steps of 10 ms (proc(5)); 0 if the system does not say.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks = |at| {
-        fields
-            .split_whitespace()
-            .nth(at)
-            .and_then(|ticks| ticks.parse::<f64>().ok())
-    };
-    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
+    // In user mode and in the kernel, from the state, which is the third field.
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 /// Resets the peak of resident memory, where the system can (Linux, proc(5)), so that only serving counts.

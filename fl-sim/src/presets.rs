@@ -5,28 +5,26 @@ use std::fmt::Write as _;
 use fl_compress::Preset;
 use serde::Serialize;
 
-/// One preset.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Listed {
+pub(crate) struct PresetLine {
     name: &'static str,
     about: String,
     source: String,
 }
 
-/// Every preset.
-pub(crate) fn all() -> Vec<Listed> {
-    let listed = |preset: &Preset| Listed {
+pub(crate) fn all() -> Vec<PresetLine> {
+    let lines = Preset::ALL.iter().map(|preset| PresetLine {
         name: preset.name(),
         about: preset.about(),
         source: preset.source(),
-    };
-    Preset::ALL.iter().map(listed).collect()
+    });
+    lines.collect()
 }
 
 /// A paragraph for each preset: its name, what it is, and where it comes from.
-pub(crate) fn text(presets: &[Listed]) -> String {
+pub(crate) fn text(presets: &[PresetLine]) -> String {
     let mut out = String::new();
-    for Listed { name, about, source } in presets {
+    for PresetLine { name, about, source } in presets {
         let _ = writeln!(out, "{name}\n    {about}\n    {source}");
     }
     out.push_str("Use one with `preset = \"NAME\"` in [compression.uplink] or [compression.downlink].");

@@ -12,6 +12,8 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 const SIGTERM: i32 = 15;
+/// Time limit of a process after SIGTERM.
+const END_WITHIN: Duration = Duration::from_secs(30);
 /// Most lines kept of a child.
 const LINES: usize = 2_000;
 
@@ -42,6 +44,14 @@ pub(crate) async fn done(dir: &Path, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// A size in the status of a process, in bytes (proc(5)); 0 if the system does not say.
+pub(crate) fn memory(process: &str, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    1024 * kib.unwrap_or(0)
+}
+
 /// A running child.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -54,12 +64,12 @@ impl Process {
     pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let lines = Arc::default();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let readers = [stdout.map(|s| read(s, &lines)), stderr.map(|s| read(s, &lines))];
+        let stdout = child.stdout.take().map(|stream| read(stream, &lines));
+        let stderr = child.stderr.take().map(|stream| read(stream, &lines));
         Ok(Self {
             child,
             lines,
-            readers: readers.into_iter().flatten().collect(),
+            readers: stdout.into_iter().chain(stderr).collect(),
         })
     }
 
@@ -72,10 +82,7 @@ impl Process {
     /// Resident memory in bytes; 0 if the system does not say.
     pub(crate) fn memory(&self) -> u64 {
         let Some(id) = self.child.id() else { return 0 };
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-        1024 * kib.unwrap_or(0)
+        memory(&id.to_string(), "VmRSS:")
     }
 
     /// Kills the child (SIGKILL). Returns the errors before.
@@ -98,13 +105,13 @@ impl Process {
     }
 
     /// Sends SIGTERM and waits for the end. Returns the errors.
-    pub(crate) async fn stop(mut self, within: Duration) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if let (None, Some(id)) = (ended, self.child.id()) {
             let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await?;
             ensure!(sent.success(), "cannot send SIGTERM");
         }
-        let status = tokio::time::timeout(within, self.child.wait())
+        let status = tokio::time::timeout(END_WITHIN, self.child.wait())
             .await
             .context("it does not end")??;
         for reader in self.readers.drain(..) {
@@ -151,15 +158,22 @@ impl Process {
     /// The last lines that it said.
     pub(crate) fn last(&self) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines
-            .iter()
-            .rev()
-            .take(3)
-            .rev()
-            .cloned()
-            .collect::<Vec<_>>()
-            .join(" / ")
+        lines[lines.len().saturating_sub(3)..].join(" / ")
     }
+}
+
+/// Stops the clients, each with its name, and then the server: their models are then versions of the server's. Returns the errors.
+pub(crate) async fn stop(
+    clients: impl Iterator<Item = (Process, &String)>,
+    server: Process,
+) -> anyhow::Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for (client, name) in clients {
+        let stopped = client.stop().await;
+        broken.extend(stopped.with_context(|| format!("{name} does not stop"))?);
+    }
+    broken.extend(server.stop().await.context("the server does not stop")?);
+    Ok(broken)
 }
 
 /// Keeps the latest lines of a stream.

@@ -6,6 +6,8 @@ use anyhow::{bail, ensure};
 use fl_client::{Evaluation, Fit, FitPlan, Learner};
 use fl_compress::Layout;
 
+use crate::dice::Dice;
+
 /// Its update is the same heavy-tailed delta in every round, shifted by one place each time, so that no two rounds are equal. It
 /// has no weights.
 #[derive(Debug)]
@@ -99,18 +101,10 @@ impl Learner for Ready {
 
 /// A value with the tails of a Laplace distribution of scale 1e-3: the logarithm of a hashed uniform, with a sign.
 fn heavy_tailed(seed: u64, index: u64) -> f32 {
-    let hash = mix(seed ^ mix(index.wrapping_add(1)));
+    let hash = Dice(seed ^ Dice(index.wrapping_add(1)).next()).next();
     let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     let magnitude = -1e-3 * uniform.ln();
     (if hash & 1 == 0 { magnitude } else { -magnitude }) as f32
-}
-
-/// SplitMix64's finalizer (Steele, Lea and Flood 2014).
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

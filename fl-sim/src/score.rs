@@ -97,6 +97,11 @@ impl Score {
         (!spreads.is_empty()).then(|| spreads.iter().sum::<f64>() / spreads.len() as f64)
     }
 
+    /// Mean over the rounds.
+    pub fn seconds_of_round(&self) -> f64 {
+        self.rounds.iter().map(|round| round.seconds).sum::<f64>() / self.rounds.len().max(1) as f64
+    }
+
     /// Bytes of all sockets in both directions.
     pub fn sent(&self) -> u64 {
         self.server_socket.0 + self.server_socket.1
@@ -132,8 +137,9 @@ impl Score {
     pub fn bits(&self) -> (f64, f64) {
         let frames: u64 = self.rounds.iter().map(|round| round.updates).sum();
         let values = (frames * self.parameters).max(1) as f64;
-        let sum = |bytes: fn(&RoundLine) -> u64| self.rounds.iter().map(bytes).sum::<u64>() as f64 * 8.0 / values;
-        (sum(|round| round.frames_up), sum(|round| round.frames_down))
+        let up: u64 = self.rounds.iter().map(|round| round.frames_up).sum();
+        let down: u64 = self.rounds.iter().map(|round| round.frames_down).sum();
+        (up as f64 * 8.0 / values, down as f64 * 8.0 / values)
     }
 
     /// Bytes on the sockets beside the frames, for each update: the mean over the rounds without the first two, in which
@@ -141,8 +147,8 @@ impl Score {
     pub fn fixed(&self) -> Option<f64> {
         let rounds = self.rounds.get(2..self.rounds.len().checked_sub(1)?)?;
         let updates: u64 = rounds.iter().map(|round| round.updates).sum();
-        let beside = |round: &RoundLine| (round.up + round.down).saturating_sub(round.frames_up + round.frames_down);
-        (updates > 0).then(|| rounds.iter().map(beside).sum::<u64>() as f64 / updates as f64)
+        let beside = rounds.iter().map(|round| round.sent().saturating_sub(round.frames()));
+        (updates > 0).then(|| beside.sum::<u64>() as f64 / updates as f64)
     }
 
     /// Accuracy of the last model.
@@ -184,20 +190,17 @@ impl Score {
 
     /// The summary at the end, in lines of at most 80 columns; the result in bold if `is_bold`.
     pub fn summary(&self, is_bold: bool) -> String {
-        let bold = |text: String| match is_bold {
-            true => format!("\x1b[1m{text}\x1b[0m"),
-            false => text,
-        };
+        let (bold, plain) = if is_bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mut out = String::new();
-        let fp32 = self.fp32_bytes();
-        let (up, down) = self.server_socket;
         let (what, value) = match (self.accuracy(), self.perplexity(), self.rmse()) {
             (None, Some(perplexity), _) => ("perplexity", significant(perplexity)),
             (None, None, Some(rmse)) => ("rmse", format!("{rmse:.4}")),
             _ => ("accuracy", self.quality()),
         };
-        let result = bold(format!("{what:<16}{value:>12}"));
-        let _ = writeln!(out, "{result}   of the last model, on held-out examples");
+        let _ = writeln!(
+            out,
+            "{bold}{what:<16}{value:>12}{plain}   of the last model, on held-out examples"
+        );
         if let Some(average) = self.rounds.last().and_then(RoundLine::quality_of_average) {
             let _ = writeln!(
                 out,
@@ -208,16 +211,19 @@ impl Score {
             out,
             "sent            {:>12}   {} up, {} down on the sockets",
             bytes(self.sent()),
-            bytes(up),
-            bytes(down)
+            bytes(self.server_socket.0),
+            bytes(self.server_socket.1)
         );
         let _ = writeln!(
             out,
             "fp32 averaging  {:>12}   the same rounds and clients, payload only",
-            bytes(fp32)
+            bytes(self.fp32_bytes())
         );
-        let result = bold(format!("ratio           {:>11.1}x", self.ratio()));
-        let _ = writeln!(out, "{result}   fewer bytes");
+        let _ = writeln!(
+            out,
+            "{bold}ratio           {:>11.1}x{plain}   fewer bytes",
+            self.ratio()
+        );
         let ledger = self.ledger.0 + self.ledger.1;
         let equal = if ledger == self.sent() { "=" } else { "IS NOT" };
         let _ = writeln!(
@@ -268,6 +274,16 @@ impl RoundLine {
         self.metrics.extend(prefixed("evaluation", &evaluated.metrics));
     }
 
+    /// Bytes on the sockets in both directions.
+    pub fn sent(&self) -> u64 {
+        self.up.saturating_add(self.down)
+    }
+
+    /// Bytes of frames in both directions.
+    pub fn frames(&self) -> u64 {
+        self.frames_up.saturating_add(self.frames_down)
+    }
+
     /// Root mean squared error, if the model predicts numbers.
     pub fn rmse(&self) -> Option<f64> {
         self.metrics.get(RMSE).copied()
@@ -275,12 +291,7 @@ impl RoundLine {
 
     /// Accuracy, or perplexity if no client classifies, or the error of numbers.
     fn quality(&self) -> String {
-        match (self.accuracy, self.perplexity, self.metrics.get(RMSE)) {
-            (Some(share), ..) => format!("{:.2} %", 100.0 * share),
-            (None, Some(perplexity), _) => format!("{} ppl", significant(perplexity)),
-            (None, None, Some(rmse)) => format!("{} rmse", significant(*rmse)),
-            (None, None, None) => "-".to_owned(),
-        }
+        quality(self.accuracy, self.perplexity, self.rmse())
     }
 
     /// A figure of the averaged model; `None` if the run has none.
@@ -290,29 +301,25 @@ impl RoundLine {
 
     /// As [`RoundLine::quality`], of the averaged model; `None` if the run has none.
     fn quality_of_average(&self) -> Option<String> {
-        Some(
-            match (self.average("accuracy"), self.average("rmse"), self.average("loss")?) {
-                (Some(share), ..) => format!("{:.2} %", 100.0 * share),
-                (None, Some(rmse), _) => format!("{} rmse", significant(rmse)),
-                (None, None, loss) => format!("{} ppl", significant(loss.exp())),
-            },
-        )
+        let loss = self.average("loss")?;
+        let rmse = self.average("rmse");
+        let perplexity = rmse.is_none().then(|| loss.exp());
+        Some(quality(self.average("accuracy"), perplexity, rmse))
     }
 
     /// The line of a table under [`header`].
     pub fn text(&self, parameters: u64) -> String {
-        let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.4}"));
-        let per_value = |bytes: u64| 8.0 * bytes as f64 / (self.updates.max(1) * parameters.max(1)) as f64;
+        let values = (self.updates.max(1) * parameters.max(1)) as f64;
         format!(
             "{:>5} {:>8}  {:>9}  {:>10}  {:>8}  {:>8}  {:>6.3}/{:<6.3} {:>6.2}",
             self.round,
             self.quality(),
-            number(self.test_loss),
+            self.test_loss.map_or("-".into(), |loss| format!("{loss:.4}")),
             format!("{:.4}", self.train_loss),
             bytes(self.up),
             bytes(self.down),
-            per_value(self.frames_up),
-            per_value(self.frames_down),
+            8.0 * self.frames_up as f64 / values,
+            8.0 * self.frames_down as f64 / values,
             self.seconds,
         )
     }
@@ -322,6 +329,15 @@ fn prefixed<'a>(prefix: &'a str, metrics: &'a BTreeMap<String, f64>) -> impl Ite
     metrics
         .iter()
         .map(move |(name, mean)| (format!("{prefix}/{name}"), *mean))
+}
+
+fn quality(accuracy: Option<f64>, perplexity: Option<f64>, rmse: Option<f64>) -> String {
+    match (accuracy, perplexity, rmse) {
+        (Some(share), ..) => format!("{:.2} %", 100.0 * share),
+        (None, Some(perplexity), _) => format!("{} ppl", significant(perplexity)),
+        (None, None, Some(rmse)) => format!("{} rmse", significant(rmse)),
+        (None, None, None) => "-".to_owned(),
+    }
 }
 
 /// A positive number in at most five characters.
@@ -345,7 +361,8 @@ pub fn header() -> String {
 /// Bytes for people: three significant digits and a binary unit.
 pub fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (n as f64, 0);
+    let mut value = n as f64;
+    let mut unit = 0;
     while value >= 999.5 && unit + 1 < units.len() {
         value /= 1024.0;
         unit += 1;

@@ -74,17 +74,34 @@ fn put(at: &mut Value, path: &[&str], value: &Value) -> Option<()> {
 /// The value at a dotted key of the experiment `file`, for its first variant.
 pub(crate) fn get<'a>(file: &'a Table, key: &str) -> Option<&'a Value> {
     let (section, path) = key.split_once('.')?;
-    let down = |from: Option<&'a Value>, path: &str| path.split('.').try_fold(from?, |at, name| at.get(name));
     let variant = file
         .get("variant")
         .and_then(Value::as_array)
         .and_then(|all| all.first());
     let own = match (section, path.split('.').next()) {
-        ("workload", Some("learner" | "clients")) => down(variant, path),
+        ("workload", Some("learner" | "clients")) => below(variant, path),
         ("workload" | "engine", _) => None,
-        _ => down(variant.and_then(|variant| variant.get(section)), path),
+        _ => below(variant.and_then(|variant| variant.get(section)), path),
     };
-    own.or_else(|| down(file.get(section), path))
+    own.or_else(|| below(file.get(section), path))
+}
+
+fn below<'a>(from: Option<&'a Value>, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(from?, |at, name| at.get(name))
+}
+
+/// The tables at `key`: one, or a list of them; none if the key is not there.
+///
+/// # Errors
+/// If it holds anything else.
+pub(crate) fn tables<'a>(value: Option<&'a Value>, key: &str) -> anyhow::Result<Vec<&'a Table>> {
+    let tables = match value {
+        None => Some(Vec::new()),
+        Some(Value::Table(table)) => Some(vec![table]),
+        Some(Value::Array(list)) => list.iter().map(Value::as_table).collect(),
+        Some(_) => None,
+    };
+    tables.with_context(|| format!("`{key}`: must be a table, or a list of tables"))
 }
 
 /// The value that a command line gives: TOML, or else a string.

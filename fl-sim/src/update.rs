@@ -30,9 +30,6 @@ pub(crate) struct Update {
 
 impl Update {
     /// Trains, writes the update and returns a summary.
-    ///
-    /// # Errors
-    /// If the experiment, its data or the output cannot be used.
     pub(crate) fn run(&self) -> anyhow::Result<String> {
         let text = std::fs::read_to_string(&self.file).with_context(|| self.file.display().to_string())?;
         let base = self.file.parent().unwrap_or(Path::new("."));
@@ -46,8 +43,10 @@ impl Update {
         let (layout, first) = experiment.workload.initial(self.seed)?;
         let mut learner = experiment.workload.learner(self.client)?;
         learner.load(&first)?;
-        let (mut before, mut after) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-        let (rounds, mut kept) = (self.after + 1, None);
+        let mut before = vec![0.0; layout.len()];
+        let mut after = before.clone();
+        let rounds = self.after + 1;
+        let mut kept = None;
         for round in 1..=rounds {
             learner.weights(&mut before)?;
             let fit = learner.fit(&FitPlan {
@@ -64,16 +63,12 @@ impl Update {
             kept = fit.kept;
         }
         learner.weights(&mut after)?;
-        after
-            .iter_mut()
-            .zip(&before)
-            .for_each(|(after, before)| *after -= before);
+        for (after, before) in after.iter_mut().zip(&before) {
+            *after -= before;
+        }
         fl_client::weights::export(&self.out, &layout, &after)?;
-        let norm = after
-            .iter()
-            .map(|&value| f64::from(value) * f64::from(value))
-            .sum::<f64>()
-            .sqrt();
+        let squares = after.iter().map(|&value| f64::from(value) * f64::from(value));
+        let norm = squares.sum::<f64>().sqrt();
         Ok(format!(
             "{}: update of {} values in {} tensors, norm {norm:.4}",
             self.out.display(),

@@ -60,27 +60,26 @@ impl Workload {
     /// # Errors
     /// As [`Workload::members`].
     pub fn members_on(&self, device: DeviceChoice, evaluation: Evaluation) -> anyhow::Result<Vec<Member>> {
-        let member = |client| self.member(client, device, evaluation);
-        (0..self.clients).map(member).collect()
+        (0..self.clients)
+            .map(|client| self.member(client, device, evaluation))
+            .collect()
     }
 
     fn member(&self, client: u32, device: DeviceChoice, evaluation: Evaluation) -> anyhow::Result<Member> {
-        let (learner, mut data) = (self.learner.clone(), self.part(client)?);
+        let learner = self.learner.clone();
+        let mut data = self.part(client)?;
         if let Evaluation::Test { seed } | Evaluation::Validation { seed, .. } = evaluation {
             data = data.with_seed(seed);
         }
-        let make = move || {
+        let tasks = Tasks::new().with_lazy(TASK, move || {
             let mut data = data.load()?;
             if let Evaluation::Validation { seed, share } = evaluation {
                 data = data.validation(share, seed)?;
             }
             learner.build(device, data)
-        };
+        });
         let name = format!("client-{client:02}").parse()?;
-        Ok(Member {
-            name,
-            tasks: Tasks::new().with_lazy(TASK, make),
-        })
+        Ok(Member { name, tasks })
     }
 
     /// The learner of `client`, its data loaded.

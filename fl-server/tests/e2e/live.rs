@@ -98,7 +98,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     let (status, head, body) = get(&address, "/").await;
     assert_eq!(status, 200);
     assert!(head.contains("x-frame-options: deny") && head.contains("cache-control: no-store"));
-    assert!(body.contains("<!doctype html>") && !body.contains("id=\"report\""));
+    assert!(body.contains("<!doctype html>") && !body.contains("id=\"data\""));
 
     let mut hands = fed.clients(&server).await;
     let mut watches = Vec::new();

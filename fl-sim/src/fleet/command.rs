@@ -8,14 +8,14 @@ use clap::Args;
 use fl_cli::out;
 
 use super::device::{Device, Misfortune};
-use super::outcome::{Events, Lasted};
+use super::outcome::{Events, FleetOutcome};
 use crate::dice::Dice;
-use crate::ground::{Ground, LOOK_EVERY, Metrics, RunSettings, SOON};
+use crate::ground::{Ground, LOOK_EVERY, MANY_ROUNDS, Metrics, RunSettings, SOON};
 use crate::keep::Keep;
 
 /// Options of `fl-sim fleet`.
 #[derive(Debug, Clone, Args)]
-pub struct FleetRun {
+pub(crate) struct FleetRun {
     /// Devices
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=100))]
     clients: u32,
@@ -36,7 +36,7 @@ pub struct FleetRun {
     seed: u64,
     /// Where the federation stays.
     #[command(flatten)]
-    pub keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 fn probability(text: &str) -> Result<f64, String> {
@@ -44,21 +44,17 @@ fn probability(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| "must be 0 to 1".to_owned())
 }
 
-/// More rounds than any run has.
-const ROUNDS: u64 = 1_000_000;
 /// Rounds before the first event and after the last one.
 const CALM_ROUNDS: u64 = 3;
 /// Longest absence in rounds.
 const ABSENCE: u64 = 4;
-/// Time limit of the server after SIGTERM.
-const END_WITHIN: Duration = Duration::from_secs(30);
 
 impl FleetRun {
     /// Runs in the folder `dir`.
     ///
     /// # Errors
     /// If the fleet cannot be set up or examined. Broken promises are in the result.
-    pub async fn run(&self, dir: &Path) -> anyhow::Result<Lasted> {
+    pub(crate) async fn run(&self, dir: &Path) -> anyhow::Result<FleetOutcome> {
         let ground = Ground::found(dir, self.seed).await?;
         ground.plan(&self.plan()).await?;
         let lifetime = format!("{}s", self.lifetime);
@@ -92,7 +88,7 @@ impl FleetRun {
         }
         fleet
             .broken
-            .extend(server.stop(END_WITHIN).await.context("the server does not stop")?);
+            .extend(server.stop().await.context("the server does not stop")?);
         let lasted = self.examine(fleet, &metrics, seconds).await?;
         Ok(lasted.judged(u64::from(self.clients)))
     }
@@ -102,7 +98,7 @@ impl FleetRun {
         let size = (3 * self.clients).div_ceil(5).max(3);
         let target = (2 * size).div_ceil(3).max(2);
         RunSettings {
-            rounds: ROUNDS,
+            rounds: MANY_ROUNDS,
             evaluate: false,
             cohort: format!(
                 "min = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\nabsent = \"1s\"\ndeadline = \"20s\"\nretries = 3"
@@ -112,7 +108,9 @@ impl FleetRun {
 
     async fn churn(&self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {
         let end = Instant::now() + Duration::from_secs(60 * self.minutes);
-        let (mut dice, mut seen, mut said) = (Dice(self.seed), 0, Instant::now());
+        let mut dice = Dice(self.seed);
+        let mut seen = 0;
+        let mut said = Instant::now();
         loop {
             let closed = fleet.next_round(seen).await?;
             // Rounds that closed together count as one step.
@@ -132,7 +130,7 @@ impl FleetRun {
         }
     }
 
-    async fn examine(&self, fleet: Fleet<'_>, metrics: &Metrics, seconds: f64) -> anyhow::Result<Lasted> {
+    async fn examine(&self, fleet: Fleet<'_>, metrics: &Metrics, seconds: f64) -> anyhow::Result<FleetOutcome> {
         let Fleet {
             ground,
             devices,
@@ -150,7 +148,7 @@ impl FleetRun {
             }
         }
         let closed: Vec<_> = kept.report.rounds.iter().filter(|round| round.closed).collect();
-        Ok(Lasted {
+        Ok(FleetOutcome {
             seconds,
             rounds: kept.report.run.version,
             attempts: closed.iter().map(|round| round.attempts).sum(),
@@ -170,7 +168,6 @@ impl FleetRun {
     }
 }
 
-/// A running fleet.
 struct Fleet<'a> {
     ground: &'a Ground,
     lifetime: u64,
@@ -208,7 +205,8 @@ impl Fleet<'_> {
             let most = self.devices.len() / 2;
             let device = &mut self.devices[at];
             // Drawn for each device in each step, so that the events of one do not depend on another's.
-            let (happens, what) = (dice.below(1_000_000), Misfortune::draw(dice));
+            let happens = dice.below(1_000_000);
+            let what = Misfortune::draw(dice);
             let until = closed + 1 + dice.below(ABSENCE);
             if !device.is_present() {
                 let again = device.recover(closed, self.ground, self.lifetime).await?;

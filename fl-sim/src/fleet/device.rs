@@ -1,17 +1,13 @@
 //! One device of a fleet: its enrollment, its process, its link, and what happens to it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use time::OffsetDateTime;
 
 use super::link::Link;
 use crate::dice::Dice;
-use crate::ground::{Ground, LOOK_EVERY};
+use crate::ground::{self, Ground, LOOK_EVERY};
 use crate::process::Process;
 
-/// Time limit of a process after SIGTERM.
-const END_WITHIN: Duration = Duration::from_secs(30);
 /// Looks at a process that has to end by itself.
 const LOOKS: u32 = 600;
 
@@ -24,7 +20,6 @@ pub(super) enum Misfortune {
     Killed,
     /// SIGSTOP; SIGCONT later.
     Asleep,
-    /// Its connections break.
     Cut,
     /// Its connections break, and it gets none for a while.
     Offline,
@@ -56,7 +51,6 @@ impl Misfortune {
     }
 }
 
-/// A device.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -88,12 +82,8 @@ impl Device {
         let lifetime = format!("{lifetime}s");
         let again: &[&str] = if again { &["--again"] } else { &[] };
         let enroll = ["server", "enroll", &self.name, "--fed", "fed", "--lifetime", &lifetime];
-        let line = ground.done(&[&enroll, again].concat()).await?;
-        let line = line
-            .trim()
-            .strip_prefix("fl-client enroll ")
-            .context("the line of a token")?;
-        let enroll = ["client", "enroll", line, "--to", &self.name];
+        let line = ground.token(&[&enroll, again].concat()).await?;
+        let enroll = ["client", "enroll", &line, "--to", &self.name];
         ground.done(&[&enroll, again].concat()).await?;
         Ok(())
     }
@@ -103,7 +93,6 @@ impl Device {
         Ok(())
     }
 
-    /// Whether it can take part.
     pub(super) fn is_present(&self) -> bool {
         self.absent.is_none()
     }
@@ -119,7 +108,7 @@ impl Device {
         match what {
             Misfortune::Stopped => {
                 if let Some(process) = self.process.take() {
-                    broken = process.stop(END_WITHIN).await.with_context(|| self.name.clone())?;
+                    broken = process.stop().await.with_context(|| self.name.clone())?;
                 }
             }
             Misfortune::Killed | Misfortune::Expired => {
@@ -226,17 +215,15 @@ impl Device {
         Ok(())
     }
 
-    /// Stops the device at the end of the run. Returns the errors.
     pub(super) async fn stop(&mut self) -> anyhow::Result<Vec<String>> {
         match self.process.take() {
-            Some(process) => process.stop(END_WITHIN).await.with_context(|| self.name.clone()),
+            Some(process) => process.stop().await.with_context(|| self.name.clone()),
             None => Ok(Vec::new()),
         }
     }
 
     fn is_expired(&self, ground: &Ground) -> anyhow::Result<bool> {
-        let path = ground.path(&self.name).join("client.pem");
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let text = ground::read(&ground.path(&self.name).join("client.pem"))?;
         Ok(fl_proto::expiry(&text)? <= OffsetDateTime::now_utc())
     }
 

@@ -15,14 +15,12 @@ struct State {
 /// A link; it ends when dropped.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Where the device connects.
     pub(super) address: String,
     state: watch::Sender<State>,
     task: AbortHandle,
 }
 
 impl Link {
-    /// A link to `server`.
     pub(super) async fn to(server: &str) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();

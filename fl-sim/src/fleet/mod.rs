@@ -6,5 +6,4 @@ mod device;
 mod link;
 mod outcome;
 
-pub use command::FleetRun;
-pub use outcome::Lasted;
+pub(crate) use command::FleetRun;

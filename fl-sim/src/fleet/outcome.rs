@@ -3,26 +3,23 @@
 use serde::Serialize;
 
 use super::device::Misfortune;
+use crate::promises::{self, check};
 
-/// What happened to devices.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Events {
+pub(crate) struct Events {
     /// Ended by SIGTERM, and started again later.
-    pub stopped: u64,
+    pub(crate) stopped: u64,
     /// Ended by SIGKILL, and started again later.
-    pub killed: u64,
+    pub(crate) killed: u64,
     /// Stopped by SIGSTOP, and resumed later.
-    pub slept: u64,
-    /// Connections that broke.
-    pub cut: u64,
+    pub(crate) slept: u64,
+    pub(crate) cut: u64,
     /// Times without a connection for some rounds.
-    pub offline: u64,
-    /// Revocations.
-    pub revoked: u64,
+    pub(crate) offline: u64,
+    pub(crate) revoked: u64,
     /// Switched off until the certificate had expired.
-    pub expired: u64,
-    /// Enrollments of devices whose certificate had expired.
-    pub enrolled_again: u64,
+    pub(crate) expired: u64,
+    pub(crate) enrolled_again: u64,
 }
 
 impl Events {
@@ -47,74 +44,53 @@ impl Events {
     }
 }
 
-/// Result of a fleet.
 #[derive(Debug, Clone, Serialize)]
-pub struct Lasted {
+pub(crate) struct FleetOutcome {
     /// Duration in seconds, with enrollment and the last rounds.
-    pub seconds: f64,
-    /// Rounds closed.
-    pub rounds: u64,
+    pub(crate) seconds: f64,
+    pub(crate) rounds: u64,
     /// Attempts of those rounds.
-    pub attempts: u64,
-    /// Updates counted.
-    pub updates: u64,
+    pub(crate) attempts: u64,
+    pub(crate) updates: u64,
     /// Members of cohorts that were replaced in their round.
-    pub replaced: u64,
-    /// Certificates renewed.
-    pub renewals: u64,
-    /// Renewals that the server refused.
-    pub refused_renewals: u64,
+    pub(crate) replaced: u64,
+    pub(crate) renewals: u64,
+    pub(crate) refused_renewals: u64,
     /// Certificates issued to devices that enrolled, the first ones included.
-    pub enrollments: u64,
-    /// What happened to devices.
-    pub events: Events,
-    /// Whether the ledger equals the sockets.
-    pub balanced: bool,
+    pub(crate) enrollments: u64,
+    pub(crate) events: Events,
+    pub(crate) balanced: bool,
     /// Bytes of all sockets in the ledger, up and down.
-    pub ledger: (u64, u64),
+    pub(crate) ledger: (u64, u64),
     /// Exit code of `verify`, which repeats every round.
-    pub verified: i32,
-    /// Digest of the last model.
-    pub model: String,
+    pub(crate) verified: i32,
+    pub(crate) model: String,
     /// Devices that hold the last model or the one before: the last round may close while they stop. The others hold an older one.
     /// Each was compared bit by bit.
-    pub current: u64,
-    /// Broken promises.
-    pub broken: Vec<String>,
+    pub(crate) current: u64,
+    pub(crate) broken: Vec<String>,
 }
 
-impl Lasted {
+impl FleetOutcome {
     /// Adds the broken promises. `clients`: in the fleet.
     pub(super) fn judged(mut self, clients: u64) -> Self {
         let enrollments = clients + self.events.enrolled_again;
-        let checks = [
-            (
-                self.attempts == self.rounds,
-                format!("{} attempts of {} rounds: some failed", self.attempts, self.rounds),
-            ),
-            (
-                self.enrollments == enrollments,
-                format!("{} certificates were issued, not {enrollments}", self.enrollments),
-            ),
-            (
-                self.refused_renewals == 0,
-                format!("{} renewals were refused", self.refused_renewals),
-            ),
-            (self.balanced, "the ledger is not what the sockets carried".to_owned()),
-            (self.verified == 0, format!("verify ends with code {}", self.verified)),
-            (
-                self.current > 0,
-                "no device holds one of the last two models".to_owned(),
-            ),
-        ];
-        let failed = checks.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why);
-        self.broken.extend(failed);
+        let broken = &mut self.broken;
+        let why = format!("{} attempts of {} rounds: some failed", self.attempts, self.rounds);
+        check(broken, self.attempts == self.rounds, why);
+        let why = format!("{} certificates were issued, not {enrollments}", self.enrollments);
+        check(broken, self.enrollments == enrollments, why);
+        let why = format!("{} renewals were refused", self.refused_renewals);
+        check(broken, self.refused_renewals == 0, why);
+        check(broken, self.balanced, "the ledger is not what the sockets carried");
+        let why = format!("verify ends with code {}", self.verified);
+        check(broken, self.verified == 0, why);
+        check(broken, self.current > 0, "no device holds one of the last two models");
         self
     }
 
-    /// The result for people.
-    pub fn text(&self) -> String {
-        let mut text = format!(
+    pub(crate) fn text(&self) -> String {
+        let text = format!(
             "rounds     {} in {} attempts and {:.0} s, {} updates; {} members of cohorts replaced\n\
              devices    {}\n\
              keys       {} renewals, {} refused; {} enrollments, {} of them again after the certificate had expired\n\
@@ -141,10 +117,7 @@ impl Lasted {
             self.model,
             self.current,
         );
-        for why in &self.broken {
-            text.push_str(&format!("BROKEN     {why}\n"));
-        }
-        text.trim_end().to_owned()
+        promises::text(text, &self.broken)
     }
 }
 
@@ -152,8 +125,8 @@ impl Lasted {
 mod tests {
     use super::*;
 
-    fn lasted() -> Lasted {
-        Lasted {
+    fn lasted() -> FleetOutcome {
+        FleetOutcome {
             seconds: 1.0,
             rounds: 5,
             attempts: 5,
@@ -180,41 +153,41 @@ mod tests {
         assert_eq!(lasted().judged(4).broken, Vec::<String>::new());
         for (broken, why) in [
             (
-                Lasted {
+                FleetOutcome {
                     attempts: 6,
                     ..lasted()
                 },
                 "6 attempts",
             ),
             (
-                Lasted {
+                FleetOutcome {
                     enrollments: 6,
                     ..lasted()
                 },
                 "6 certificates",
             ),
             (
-                Lasted {
+                FleetOutcome {
                     refused_renewals: 1,
                     ..lasted()
                 },
                 "1 renewals",
             ),
             (
-                Lasted {
+                FleetOutcome {
                     balanced: false,
                     ..lasted()
                 },
                 "ledger",
             ),
             (
-                Lasted {
+                FleetOutcome {
                     verified: 4,
                     ..lasted()
                 },
                 "code 4",
             ),
-            (Lasted { current: 0, ..lasted() }, "no device"),
+            (FleetOutcome { current: 0, ..lasted() }, "no device"),
         ] {
             let broken = broken.judged(4).broken;
             assert_eq!(broken.len(), 1, "{broken:?}");

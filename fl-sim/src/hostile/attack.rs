@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use fl_proto::wire::enrollment_client::EnrollmentClient;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{Dial, Fingerprint, Issued, NewKey, PROTOCOL_MAJOR, Secret, client_tls, pinned_client_tls, wire};
@@ -14,11 +13,9 @@ use tonic::transport::Channel;
 
 use crate::dice::Dice;
 
-/// A kind of hostile connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
-    /// Random bytes.
     Garbage,
     /// Nothing.
     HalfOpen,
@@ -76,7 +73,6 @@ impl Kind {
     }
 }
 
-/// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum End {
@@ -163,11 +159,15 @@ impl Attackers {
         let Ok(mut io) = self.connect(kind, dice).await else {
             return End::Unreached;
         };
-        let exchange = async {
+        self.closed(async {
             // The server may close before it has read everything.
             let _ = io.write_all(bytes).await;
             while matches!(io.read(&mut [0; 1024]).await, Ok(1..)) {}
-        };
+        })
+        .await
+    }
+
+    async fn closed(&self, exchange: impl Future<Output = ()>) -> End {
         match tokio::time::timeout(self.patience, exchange).await {
             Ok(()) => End::Closed,
             Err(_) => End::Open,
@@ -181,7 +181,7 @@ impl Attackers {
         // A record of 16 KiB with a ClientHello, of which up to 15 KiB come at once: the server has to keep them.
         let mut begin = vec![22, 3, 1, 64, 0, 1, 0, 63, 252, 3, 3];
         begin.resize(begin.len() + dice.below(15 << 10) as usize, 7);
-        let trickle = async {
+        self.closed(async {
             if io.write_all(&begin).await.is_err() {
                 return;
             }
@@ -195,11 +195,8 @@ impl Attackers {
                     Ok(Ok(0) | Err(_)) => return,
                 }
             }
-        };
-        match tokio::time::timeout(self.patience, trickle).await {
-            Ok(()) => End::Closed,
-            Err(_) => End::Open,
-        }
+        })
+        .await
     }
 
     /// Joins with a certificate; with `oversized`, in a message that is too large.
@@ -222,15 +219,12 @@ impl Attackers {
 
     /// Asks for a certificate with a secret that is wrong, in a request with `more` bytes.
     async fn enroll(&self, more: usize) -> End {
-        let made = || {
-            let tls = pinned_client_tls(self.authority).context("TLS")?;
-            let mut request = NewKey::generate()?.request(None)?;
-            request.resize(request.len() + more, 0);
-            anyhow::Ok((tls, request, Secret::generate()?))
-        };
-        let Ok((tls, request, secret)) = made() else {
+        let key = NewKey::generate().and_then(|key| key.request(None));
+        let (Ok(tls), Ok(mut request), Ok(secret)) = (pinned_client_tls(self.authority), key, Secret::generate())
+        else {
             return End::Unreached;
         };
+        request.resize(request.len() + more, 0);
         let channel = match self.dial(Dial::new(self.enroll.clone(), tls)).await {
             Ok(channel) => channel,
             Err(end) => return end,

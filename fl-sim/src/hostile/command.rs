@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Args;
 use fl_cli::out;
-use fl_proto::{Authority, Issued};
+use fl_proto::Authority;
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::attack::{Attackers, Kind};
-use super::outcome::{DEVICES, Ends, Memory, Withstood};
+use super::outcome::{DEVICES, Ends, HostileOutcome, Memory};
 use crate::dice::Dice;
-use crate::ground::{Ground, LOOK_EVERY, Metrics, RunSettings};
+use crate::ground::{Ground, LOOK_EVERY, MANY_ROUNDS, Metrics, RunSettings, pair};
 use crate::keep::Keep;
+use crate::process;
 
 /// Options of `fl-sim hostile`.
 #[derive(Debug, Clone, Args)]
-pub struct HostileRun {
+pub(crate) struct HostileRun {
     /// Hostile connections
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
@@ -38,28 +39,24 @@ pub struct HostileRun {
     seed: u64,
     /// Where the federations stay.
     #[command(flatten)]
-    pub keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 /// Certified clients that attack.
 const CERTIFIED: u32 = 8;
-/// More rounds than any run has.
-const ROUNDS: u64 = 1_000_000;
 /// Rounds before the attack, past the first checkpoint: the server's memory is steady then.
 const WARM_ROUNDS: u64 = 12;
 /// Rounds after the attack.
 const CALM_ROUNDS: u64 = 3;
 /// Attempts of a device that enrolls, at most.
 const ATTEMPTS: u32 = 50;
-/// Time limit of a process after SIGTERM.
-const END_WITHIN: Duration = Duration::from_secs(30);
 
 impl HostileRun {
     /// Runs in the folder `dir`: under attack, and then the same rounds in peace.
     ///
     /// # Errors
     /// If the federation cannot be set up or examined. Broken promises are in the result.
-    pub async fn run(&self, dir: &Path) -> anyhow::Result<Withstood> {
+    pub(crate) async fn run(&self, dir: &Path) -> anyhow::Result<HostileOutcome> {
         let (ground, clients) = self.set(&dir.join("attacked")).await?;
         for attacker in 0..CERTIFIED {
             let name = format!("attacker-{attacker}");
@@ -67,7 +64,7 @@ impl HostileRun {
                 .done(&["server", "issue", &name, "--fed", "fed", "--out", &name])
                 .await?;
         }
-        ground.plan(&self.plan(ROUNDS)).await?;
+        ground.plan(&self.plan(MANY_ROUNDS)).await?;
         let mut withstood = self.attacked(&ground, &clients).await?;
         out::note(format_args!("the same {} rounds without attackers", withstood.rounds));
         let (quiet, clients) = self.set(&dir.join("quiet")).await?;
@@ -97,7 +94,7 @@ impl HostileRun {
         }
     }
 
-    async fn attacked(&self, ground: &Ground, names: &[String]) -> anyhow::Result<Withstood> {
+    async fn attacked(&self, ground: &Ground, names: &[String]) -> anyhow::Result<HostileOutcome> {
         let attackers = self.attackers(ground)?;
         let server = ground.serve(&[]).await?;
         let mut clients = Vec::new();
@@ -108,16 +105,13 @@ impl HostileRun {
         let opened = [
             "server", "enroll", "device-*", "--fed", "fed", "--uses", "9", "--ttl", "12h",
         ];
-        let line = ground.done(&opened).await?;
-        let line = line
-            .trim()
-            .strip_prefix("fl-client enroll ")
-            .context("the line of a token")?;
+        let line = ground.token(&opened).await?;
         let before = server.memory();
         let rounds_before = ground.metrics().await?.sum("fl_rounds_closed_total");
 
-        let (began, mut most) = (Instant::now(), before);
-        let devices = tokio::spawn(enroll(ground.clone(), line.to_owned()));
+        let began = Instant::now();
+        let mut most = before;
+        let devices = tokio::spawn(enroll(ground.clone(), line));
         let attack = self.attack(Arc::new(attackers));
         let mut attack = std::pin::pin!(attack);
         let ends = loop {
@@ -142,15 +136,8 @@ impl HostileRun {
         };
 
         let mut broken = Vec::new();
-        // Clients stop first: their models are then versions of the server's.
-        for (client, name) in clients.into_iter().zip(names) {
-            let stopped = client
-                .stop(END_WITHIN)
-                .await
-                .with_context(|| format!("{name} does not stop"))?;
-            broken.extend(stopped);
-        }
-        broken.extend(server.stop(END_WITHIN).await.context("the server does not stop")?);
+        let running = clients.into_iter().zip(names);
+        broken.extend(process::stop(running, server).await?);
         let kept = ground.examine().await?;
         let models = ground.models()?;
         for name in names {
@@ -159,7 +146,7 @@ impl HostileRun {
             }
         }
         let closed: Vec<_> = kept.report.rounds.iter().filter(|round| round.closed).collect();
-        Ok(Withstood {
+        Ok(HostileOutcome {
             seconds,
             ends,
             enrolled,
@@ -212,7 +199,9 @@ impl HostileRun {
     /// Makes all hostile connections.
     async fn attack(&self, attackers: Arc<Attackers>) -> anyhow::Result<Ends> {
         let gate = Arc::new(Semaphore::new(self.at_once as usize));
-        let (mut dice, mut running, mut ends) = (Dice(self.seed), JoinSet::new(), Ends::default());
+        let mut dice = Dice(self.seed);
+        let mut running = JoinSet::new();
+        let mut ends = Ends::default();
         for number in 0..self.connections {
             let turn = Arc::clone(&gate).acquire_owned().await?;
             while let Some(ended) = running.try_join_next() {
@@ -220,7 +209,8 @@ impl HostileRun {
                 ends.add(kind, end);
             }
             let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
-            let (attackers, dice) = (Arc::clone(&attackers), Dice(dice.next()));
+            let attackers = Arc::clone(&attackers);
+            let dice = Dice(dice.next());
             running.spawn(async move {
                 let end = attackers.attack(kind, dice).await;
                 drop(turn);
@@ -242,25 +232,15 @@ impl HostileRun {
     }
 
     fn attackers(&self, ground: &Ground) -> anyhow::Result<Attackers> {
-        let read = |path: &str| {
-            let path = ground.path(path);
-            std::fs::read_to_string(&path).with_context(|| path.display().to_string())
-        };
-        let root = read("fed/authority.pem")?;
-        let issued = |folder: &str| {
-            anyhow::Ok(Issued {
-                certificate: read(&format!("{folder}/client.pem"))?,
-                key: read(&format!("{folder}/client.key"))?,
-            })
-        };
-        let authority = Authority::from_pem(&Issued {
-            certificate: root.clone(),
-            key: read("fed/authority.key")?,
-        })?;
-        let (now, day) = (OffsetDateTime::now_utc(), time::Duration::days(1));
-        let (other, _) = Authority::create("other", now, day)?;
+        let root = pair(&ground.path("fed"), "authority")?;
+        let authority = Authority::from_pem(&root)?;
+        let root = root.certificate.clone();
+        let now = OffsetDateTime::now_utc();
+        let day = time::Duration::days(1);
+        let other = Authority::create("other", now, day)?.0;
         let name = "client-00".parse()?;
-        let own: anyhow::Result<_> = (0..CERTIFIED).map(|own| issued(&format!("attacker-{own}"))).collect();
+        let own = (0..CERTIFIED).map(|own| pair(&ground.path(&format!("attacker-{own}")), "client"));
+        let own: anyhow::Result<_> = own.collect();
         Ok(Attackers {
             main: ground.main.parse()?,
             enroll: ground.enroll.clone(),

@@ -5,5 +5,4 @@ mod attack;
 mod command;
 mod outcome;
 
-pub use command::HostileRun;
-pub use outcome::Withstood;
+pub(crate) use command::HostileRun;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::attack::{End, Kind};
+use crate::promises::{self, check, mib};
 
 /// Devices that enroll during the attack.
 pub(super) const DEVICES: usize = 3;
@@ -14,7 +15,7 @@ const GROWTH: u64 = 20 << 20;
 /// Connections by kind and end.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(transparent)]
-pub struct Ends(BTreeMap<Kind, BTreeMap<End, u64>>);
+pub(crate) struct Ends(BTreeMap<Kind, BTreeMap<End, u64>>);
 
 impl Ends {
     pub(super) fn add(&mut self, kind: Kind, end: End) {
@@ -33,7 +34,6 @@ impl Ends {
         Kind::ALL.into_iter().map(|kind| self.get(kind, end)).sum()
     }
 
-    /// All connections.
     pub(super) fn total(&self) -> u64 {
         Kind::ALL.into_iter().map(|kind| self.of_kind(kind)).sum()
     }
@@ -41,113 +41,78 @@ impl Ends {
 
 /// Resident memory of the server in bytes: before the attack, at most, and after it.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// After some rounds.
-    pub before: u64,
+    pub(crate) before: u64,
     /// During the attack and after it.
-    pub most: u64,
+    pub(crate) most: u64,
     /// Some rounds after the attack.
-    pub after: u64,
+    pub(crate) after: u64,
 }
 
-/// Result of a hostile run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Withstood {
-    /// Duration of the attack in seconds.
-    pub seconds: f64,
-    /// Hostile connections by kind and end.
-    pub ends: Ends,
+pub(crate) struct HostileOutcome {
+    pub(crate) seconds: f64,
+    pub(crate) ends: Ends,
     /// Attempts of each device that enrolled during the attack.
-    pub enrolled: Vec<u32>,
+    pub(crate) enrolled: Vec<u32>,
     /// What the server counted at its ports, as in `/metrics`.
-    pub edge: Vec<(String, u64)>,
-    /// Rounds of the run.
-    pub rounds: u64,
-    /// Rounds that closed during the attack.
-    pub rounds_during: u64,
-    /// Attempts of all rounds.
-    pub attempts: u64,
-    /// Updates in all rounds.
-    pub updates: u64,
-    /// Memory of the server.
-    pub memory: Memory,
-    /// Whether the ledger equals the sockets.
-    pub balanced: bool,
+    pub(crate) edge: Vec<(String, u64)>,
+    pub(crate) rounds: u64,
+    pub(crate) rounds_during: u64,
+    pub(crate) attempts: u64,
+    pub(crate) updates: u64,
+    pub(crate) memory: Memory,
+    pub(crate) balanced: bool,
     /// Bytes of all sockets of the main port in the ledger, up and down.
-    pub ledger: (u64, u64),
-    /// Exit code of `verify`.
-    pub verified: i32,
-    /// Digest of the last model.
-    pub model: String,
+    pub(crate) ledger: (u64, u64),
+    pub(crate) verified: i32,
+    pub(crate) model: String,
     /// Digest of the model after the same rounds without attackers.
-    pub quiet: String,
+    pub(crate) quiet: String,
     /// Memory of the server in those rounds.
-    pub quiet_memory: Memory,
-    /// Broken promises.
-    pub broken: Vec<String>,
+    pub(crate) quiet_memory: Memory,
+    pub(crate) broken: Vec<String>,
 }
 
-impl Withstood {
+impl HostileOutcome {
     /// Adds the broken promises. `connections`: those asked for; `clients`: in every round.
     pub(super) fn judged(mut self, connections: u64, clients: u64) -> Self {
         let Memory { before, most, .. } = self.memory;
         let served = self.ends.of_end(End::Served);
         let expected = self.rounds * clients;
-        let checks = [
-            (
-                self.ends.total() == connections,
-                "some connections have no end".to_owned(),
-            ),
-            (
-                served == 0,
-                format!("{served} hostile connections got what they asked for"),
-            ),
-            (self.rounds_during > 0, "no round closed during the attack".to_owned()),
-            (
-                self.attempts == self.rounds,
-                format!("{} attempts of {} rounds: some failed", self.attempts, self.rounds),
-            ),
-            (
-                self.updates == expected,
-                format!("{} updates counted, not {expected}", self.updates),
-            ),
-            (
-                before > 0 && most <= before + GROWTH,
-                format!("the server's memory grew from {before} to {most} bytes"),
-            ),
-            (
-                self.enrolled.len() == DEVICES,
-                format!("only {} of {DEVICES} devices were enrolled", self.enrolled.len()),
-            ),
-            (self.balanced, "the ledger is not what the sockets carried".to_owned()),
-            (self.verified == 0, format!("verify ends with code {}", self.verified)),
-            (
-                self.model == self.quiet,
-                format!("the model is {}, and {} without attackers", self.model, self.quiet),
-            ),
-        ];
-        let failed = checks.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why);
-        self.broken.extend(failed);
+        let broken = &mut self.broken;
+        check(broken, self.ends.total() == connections, "some connections have no end");
+        let why = format!("{served} hostile connections got what they asked for");
+        check(broken, served == 0, why);
+        check(broken, self.rounds_during > 0, "no round closed during the attack");
+        let why = format!("{} attempts of {} rounds: some failed", self.attempts, self.rounds);
+        check(broken, self.attempts == self.rounds, why);
+        let why = format!("{} updates counted, not {expected}", self.updates);
+        check(broken, self.updates == expected, why);
+        let why = format!("the server's memory grew from {before} to {most} bytes");
+        check(broken, before > 0 && most <= before + GROWTH, why);
+        let why = format!("only {} of {DEVICES} devices were enrolled", self.enrolled.len());
+        check(broken, self.enrolled.len() == DEVICES, why);
+        check(broken, self.balanced, "the ledger is not what the sockets carried");
+        let why = format!("verify ends with code {}", self.verified);
+        check(broken, self.verified == 0, why);
+        let why = format!("the model is {}, and {} without attackers", self.model, self.quiet);
+        check(broken, self.model == self.quiet, why);
         self
     }
 
-    /// The result for people.
-    pub fn text(&self) -> String {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    pub(crate) fn text(&self) -> String {
         let mut text = format!(
             "{:<22}{:>8}{:>11}{:>9}{:>9}{:>9}{:>9}\n",
             "connections", "sent", "unreached", "closed", "refused", "open", "served"
         );
-        let mut row = |name: &str, sent: u64, count: &dyn Fn(End) -> u64| {
-            let [unreached, closed, refused, open, served] = End::ALL.map(count);
-            text.push_str(&format!(
-                "{name:<22}{sent:>8}{unreached:>11}{closed:>9}{refused:>9}{open:>9}{served:>9}\n"
-            ));
-        };
         for kind in Kind::ALL {
-            row(kind.name(), self.ends.of_kind(kind), &|end| self.ends.get(kind, end));
+            let ends = End::ALL.map(|end| self.ends.get(kind, end));
+            text.push_str(&row(kind.name(), self.ends.of_kind(kind), ends));
         }
-        row("all", self.ends.total(), &|end| self.ends.of_end(end));
+        let ends = End::ALL.map(|end| self.ends.of_end(end));
+        text.push_str(&row("all", self.ends.total(), ends));
         for (series, value) in &self.edge {
             text.push_str(&format!("{series} {value}\n"));
         }
@@ -187,22 +152,23 @@ impl Withstood {
                 "ANOTHER"
             },
         ));
-        for why in &self.broken {
-            text.push_str(&format!("BROKEN     {why}\n"));
-        }
-        text.trim_end().to_owned()
+        promises::text(text, &self.broken)
     }
+}
+
+fn row(name: &str, sent: u64, [unreached, closed, refused, open, served]: [u64; 5]) -> String {
+    format!("{name:<22}{sent:>8}{unreached:>11}{closed:>9}{refused:>9}{open:>9}{served:>9}\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn withstood() -> Withstood {
+    fn withstood() -> HostileOutcome {
         let mut ends = Ends::default();
         ends.add(Kind::Garbage, End::Closed);
         ends.add(Kind::Guess, End::Refused);
-        Withstood {
+        HostileOutcome {
             seconds: 1.0,
             ends,
             enrolled: vec![1; DEVICES],
@@ -243,7 +209,7 @@ mod tests {
             (withstood(), 3, "no end"),
             (served, 3, "got what they asked for"),
             (
-                Withstood {
+                HostileOutcome {
                     rounds_during: 0,
                     ..withstood()
                 },
@@ -251,7 +217,7 @@ mod tests {
                 "no round closed",
             ),
             (
-                Withstood {
+                HostileOutcome {
                     attempts: 6,
                     ..withstood()
                 },
@@ -259,16 +225,16 @@ mod tests {
                 "6 attempts",
             ),
             (
-                Withstood {
+                HostileOutcome {
                     updates: 9,
                     ..withstood()
                 },
                 2,
                 "9 updates",
             ),
-            (Withstood { memory, ..withstood() }, 2, "memory grew"),
+            (HostileOutcome { memory, ..withstood() }, 2, "memory grew"),
             (
-                Withstood {
+                HostileOutcome {
                     balanced: false,
                     ..withstood()
                 },
@@ -276,7 +242,7 @@ mod tests {
                 "ledger",
             ),
             (
-                Withstood {
+                HostileOutcome {
                     enrolled: vec![1],
                     ..withstood()
                 },
@@ -284,7 +250,7 @@ mod tests {
                 "only 1 of 3 devices",
             ),
             (
-                Withstood {
+                HostileOutcome {
                     verified: 4,
                     ..withstood()
                 },
@@ -292,7 +258,7 @@ mod tests {
                 "code 4",
             ),
             (
-                Withstood {
+                HostileOutcome {
                     quiet: "b".to_owned(),
                     ..withstood()
                 },

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::outcome::Soaked;
+use super::outcome::SoakOutcome;
 use super::stage::Stage;
 use crate::keep::Keep;
 
 /// Options of `fl-sim soak`.
 #[derive(Debug, Clone, Args)]
-pub struct Soak {
+pub(crate) struct Soak {
     /// How long it runs
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     minutes: u64,
@@ -22,7 +22,7 @@ pub struct Soak {
     clients: u32,
     /// Where the federation stays.
     #[command(flatten)]
-    pub keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 impl Soak {
@@ -30,7 +30,7 @@ impl Soak {
     ///
     /// # Errors
     /// If the federation cannot be set up or examined. Broken invariants are in the result.
-    pub async fn run(&self, dir: &Path) -> anyhow::Result<Soaked> {
+    pub(crate) async fn run(&self, dir: &Path) -> anyhow::Result<SoakOutcome> {
         std::fs::create_dir_all(dir)?;
         let stage = Stage::set(dir, self.clients, self.seed).await?;
         stage.play(self.minutes, self.seed).await

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use fl_compress::{Digest, Encoder, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
-    Dial, EvaluationReport, Issued, JoinRequest, Joined, Phase, RoundState, UpdateHeader, UpdateId, UpdateReply,
-    client_tls, dial, wire,
+    Dial, EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateHeader, UpdateId, UpdateReply, client_tls,
+    dial, wire,
 };
 use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use crate::dice::Dice;
+use crate::ground;
 use crate::workload::TASK;
 
 /// Names of the two certified attackers.
@@ -34,19 +35,15 @@ const CALLS_APART: (u64, u64) = (50, 400);
 /// Time limit of a bad client's calls, and of its wait for the server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Counts of attacks.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Hostility {
+pub(crate) struct Hostility {
     /// Connections that sent nothing.
-    pub silent: u64,
-    /// Connections of random bytes.
-    pub garbage: u64,
-    /// Calls of the malicious client.
-    pub malicious: u64,
-    /// Calls of the broken client.
-    pub broken: u64,
+    pub(crate) silent: u64,
+    pub(crate) garbage: u64,
+    pub(crate) malicious: u64,
+    pub(crate) broken: u64,
     /// Calls of both that the server refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// The counts so far, which all attackers share.
@@ -56,7 +53,6 @@ fn count(counts: &Counts, one_more: impl FnOnce(&mut Hostility)) {
     one_more(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// All attackers, running.
 #[derive(Debug)]
 pub(super) struct Hostile {
     counts: Counts,
@@ -73,8 +69,8 @@ impl Hostile {
         let mut dice = Dice(seed);
         let address: std::net::SocketAddr = address.parse()?;
         for stranger in 0..SILENT {
-            let (dice, counts) = (Dice(dice.next()), Arc::clone(&counts));
-            tasks.spawn(until(stopped.clone(), silent(address, stranger, dice, counts)));
+            let silent = silent(address, stranger, Dice(dice.next()), Arc::clone(&counts));
+            tasks.spawn(until(stopped.clone(), silent));
         }
         tasks.spawn(until(
             stopped.clone(),
@@ -83,7 +79,7 @@ impl Hostile {
         for name in [MALICIOUS, BROKEN] {
             let bad = Bad {
                 dir: dir.join(name),
-                authority: std::fs::read_to_string(dir.join("fed/authority.pem"))?,
+                authority: ground::read(&dir.join("fed/authority.pem"))?,
                 address: address.to_string(),
                 is_malicious: name == MALICIOUS,
                 dice: Dice(dice.next()),
@@ -94,7 +90,6 @@ impl Hostile {
         Ok(Self { counts, stop, tasks })
     }
 
-    /// Stops them and returns the counts.
     pub(super) async fn end(mut self) -> Hostility {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
@@ -163,10 +158,7 @@ impl Bad {
     }
 
     async fn session(&mut self) -> anyhow::Result<()> {
-        let own = Issued {
-            certificate: std::fs::read_to_string(self.dir.join("client.pem"))?,
-            key: std::fs::read_to_string(self.dir.join("client.key"))?,
-        };
+        let own = ground::pair(&self.dir, "client")?;
         let channel = dial(Dial::new(self.address.clone(), client_tls(&self.authority, &own)?));
         let channel = tokio::time::timeout(CALL_TIMEOUT, channel).await??;
         let mut calls = FederationClient::new(channel);
@@ -190,11 +182,10 @@ impl Bad {
             }
             for _ in 0..1 + self.dice.below(3) {
                 let done = tokio::time::timeout(CALL_TIMEOUT, self.misbehave(&mut calls, &joined, &state)).await;
-                let (is_malicious, refused) = (self.is_malicious, !matches!(done, Ok(Ok(true))));
                 count(&self.counts, |counts| {
-                    counts.malicious += u64::from(is_malicious);
-                    counts.broken += u64::from(!is_malicious);
-                    counts.refused += u64::from(refused);
+                    counts.malicious += u64::from(self.is_malicious);
+                    counts.broken += u64::from(!self.is_malicious);
+                    counts.refused += u64::from(!matches!(done, Ok(Ok(true))));
                 });
                 tokio::time::sleep(self.dice.pause(CALLS_APART)).await;
             }
@@ -327,14 +318,15 @@ fn header(joined: &Joined, state: &RoundState, frame: &[u8], examples: u64) -> U
 /// Uploads an update; whether the server accepted it.
 async fn submit(calls: &mut FederationClient<Channel>, header: UpdateHeader, bytes: &[u8]) -> anyhow::Result<bool> {
     use wire::update_chunk::Part;
-    let chunk = |part| wire::UpdateChunk { part: Some(part) };
-    let data = bytes
-        .chunks(fl_proto::CHUNK)
-        .map(|piece| Part::Data(piece.to_vec().into()));
-    let parts: Vec<_> = [Part::Header((&header).into())]
+    let mut parts = vec![Part::Header((&header).into())];
+    parts.extend(
+        bytes
+            .chunks(fl_proto::CHUNK)
+            .map(|piece| Part::Data(piece.to_vec().into())),
+    );
+    let parts: Vec<_> = parts
         .into_iter()
-        .chain(data)
-        .map(chunk)
+        .map(|part| wire::UpdateChunk { part: Some(part) })
         .collect();
     let reply = calls.submit(tokio_stream::iter(parts)).await?.into_inner();
     let reply = UpdateReply::try_from(reply).context("the answer to an update")?;

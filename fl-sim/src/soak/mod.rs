@@ -11,6 +11,5 @@ mod outcome;
 mod server;
 mod stage;
 
-pub use command::Soak;
-pub use outcome::Soaked;
-pub use server::SoakServer;
+pub(crate) use command::Soak;
+pub(crate) use server::SoakServer;

@@ -3,79 +3,56 @@
 use serde::Serialize;
 
 use super::hostile::Hostility;
+use crate::promises::{self, check, mib};
 
 /// Most growth of the memory of the server's last process.
 const GROWTH: u64 = 48 << 20;
 /// Accuracy that the honest clients alone reach within a minute. A model that an attacker decides is far below.
 const ACCURACY: f64 = 0.5;
 
-/// Result of a soak test.
 #[derive(Debug, Clone, Serialize)]
-pub struct Soaked {
-    /// Duration in seconds.
-    pub seconds: f64,
-    /// Rounds closed.
-    pub rounds: u64,
+pub(crate) struct SoakOutcome {
+    pub(crate) seconds: f64,
+    pub(crate) rounds: u64,
     /// Attempts of those rounds.
-    pub attempts: u64,
+    pub(crate) attempts: u64,
     /// Kills of the server, and of clients.
-    pub kills: (u64, u64),
-    /// Jumps of the server's clock.
-    pub jumps: u64,
-    /// Counts of attacks.
-    pub hostility: Hostility,
+    pub(crate) kills: (u64, u64),
+    pub(crate) jumps: u64,
+    pub(crate) hostility: Hostility,
     /// Digest of the server's model, and its version.
-    pub server: (u64, String),
+    pub(crate) server: (u64, String),
     /// Digest and version of the model that each honest client kept.
-    pub clients: Vec<(u64, String)>,
-    /// Accuracy of the latest evaluated model.
-    pub accuracy: Option<f64>,
+    pub(crate) clients: Vec<(u64, String)>,
+    pub(crate) accuracy: Option<f64>,
     /// Resident memory of the server's last process, at its start and its end, in bytes.
-    pub memory: (u64, u64),
-    /// Whether the ledger equals the sockets.
-    pub balanced: bool,
-    /// Bytes of all sockets in the ledger.
-    pub ledger: (u64, u64),
-    /// Exit code of `verify`.
-    pub verified: i32,
-    /// Broken invariants.
-    pub broken: Vec<String>,
+    pub(crate) memory: (u64, u64),
+    pub(crate) balanced: bool,
+    pub(crate) ledger: (u64, u64),
+    pub(crate) verified: i32,
+    pub(crate) broken: Vec<String>,
 }
 
-impl Soaked {
-    /// Adds the broken invariants.
+impl SoakOutcome {
     pub(super) fn judged(mut self) -> Self {
         let minutes = self.seconds / 60.0;
-        let checks = [
-            (
-                self.rounds as f64 >= 5.0 * minutes,
-                format!("only {} rounds closed", self.rounds),
-            ),
-            (self.kills.0 > 0 && self.kills.1 > 0, "no process was killed".to_owned()),
-            (self.jumps > 0, "the clock never jumped".to_owned()),
-            (self.verified == 0, format!("verify ends with code {}", self.verified)),
-            (self.balanced, "the ledger is not what the sockets carried".to_owned()),
-            (
-                self.memory.1 <= self.memory.0 + GROWTH,
-                format!(
-                    "the server's memory grew from {} to {} bytes",
-                    self.memory.0, self.memory.1
-                ),
-            ),
-            (
-                self.accuracy
-                    .is_some_and(|accuracy| (ACCURACY..=1.0).contains(&accuracy)),
-                format!("the accuracy is {:?}", self.accuracy),
-            ),
-        ];
-        self.broken
-            .extend(checks.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why));
+        let broken = &mut self.broken;
+        let why = format!("only {} rounds closed", self.rounds);
+        check(broken, self.rounds as f64 >= 5.0 * minutes, why);
+        check(broken, self.kills.0 > 0 && self.kills.1 > 0, "no process was killed");
+        check(broken, self.jumps > 0, "the clock never jumped");
+        let why = format!("verify ends with code {}", self.verified);
+        check(broken, self.verified == 0, why);
+        check(broken, self.balanced, "the ledger is not what the sockets carried");
+        let (before, after) = self.memory;
+        let why = format!("the server's memory grew from {before} to {after} bytes");
+        check(broken, after <= before + GROWTH, why);
+        let is_trained = self.accuracy.is_some_and(|share| (ACCURACY..=1.0).contains(&share));
+        check(broken, is_trained, format!("the accuracy is {:?}", self.accuracy));
         self
     }
 
-    /// The result for people.
-    pub fn text(&self) -> String {
-        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    pub(crate) fn text(&self) -> String {
         let Hostility {
             silent,
             garbage,
@@ -83,12 +60,9 @@ impl Soaked {
             broken,
             refused,
         } = self.hostility;
-        let same = self
-            .clients
-            .iter()
-            .filter(|(version, _)| *version == self.server.0)
-            .count();
-        let mut text = format!(
+        let same = self.clients.iter().filter(|(version, _)| *version == self.server.0);
+        let same = same.count();
+        let text = format!(
             "rounds     {} closed in {:.0} s, {} attempts\n\
              kills      {} of the server, {} of clients; the clock jumped {} times\n\
              strangers  {silent} silent connections, {garbage} of garbage\n\
@@ -115,9 +89,6 @@ impl Soaked {
             self.ledger.1,
             self.verified,
         );
-        for why in &self.broken {
-            text.push_str(&format!("BROKEN     {why}\n"));
-        }
-        text.trim_end().to_owned()
+        promises::text(text, &self.broken)
     }
 }

@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use fl_cli::out;
-use fl_proto::Issued;
 use fl_server::{RunPlan, Serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::dice::Dice;
+use crate::ground;
 
 /// The server of a soak test, started by it.
 #[derive(Debug, Args)]
-pub struct SoakServer {
+pub(crate) struct SoakServer {
     /// The folder of the soak test
     dir: PathBuf,
     /// Address and port to listen on
@@ -43,25 +43,18 @@ fn clock() -> u64 {
 }
 
 impl SoakServer {
-    /// Serves until SIGTERM.
-    ///
-    /// # Errors
-    /// If the run cannot be served.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(self.serve())
     }
 
     async fn serve(&self) -> anyhow::Result<()> {
         let fed = self.dir.join("fed");
-        let read = |name: &str| std::fs::read_to_string(fed.join(name));
-        let own = Issued {
-            certificate: read("server.pem")?,
-            key: read("server.key")?,
-        };
-        let text = std::fs::read_to_string(self.dir.join("run.toml"))?;
+        let own = ground::pair(&fed, "server")?;
+        let authority = ground::read(&fed.join("authority.pem"))?;
+        let text = ground::read(&self.dir.join("run.toml"))?;
         let plan = RunPlan::from_toml(&text, &self.dir)?;
-        let mut options = Serve::new(fed.join("data"), plan, read("authority.pem")?, own);
+        let mut options = Serve::new(fed.join("data"), plan, authority, own);
         options.exit_when_done = false;
         // As in the federation's server.toml: the whole run is verified at the end.
         options.tuning.keep_updates = true;
@@ -91,7 +84,6 @@ impl SoakServer {
     }
 }
 
-/// Sets a new error of the clock.
 fn jump(dice: &mut Dice) -> anyhow::Result<()> {
     let wrong = dice.below(2 * FURTHEST) as i64 - FURTHEST as i64;
     WRONG.store(wrong, Ordering::Relaxed);

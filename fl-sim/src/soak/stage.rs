@@ -3,25 +3,19 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use fl_cli::out;
 
 use super::hostile::{BROKEN, Hostile, Hostility, MALICIOUS};
-use super::outcome::Soaked;
+use super::outcome::SoakOutcome;
 use crate::dice::Dice;
-use crate::ground::{Ground, Kept, RunSettings};
-use crate::process::{Process, sim};
+use crate::ground::{Examination, Ground, MANY_ROUNDS, RunSettings};
+use crate::process::{self, Process, sim};
 
-/// More than any soak test closes.
-const ROUNDS: u64 = 1_000_000;
 /// Share of the time with kills. After it, one process of the server shows how its memory grows.
 const KILLING: f64 = 0.6;
 /// Range of the pause between two kills, in milliseconds.
 const APART: (u64, u64) = (4_000, 12_000);
-/// Time limit of a process after SIGTERM.
-const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// The folders of a federation.
 pub(super) struct Stage {
     ground: Ground,
     clients: Vec<String>,
@@ -39,9 +33,10 @@ impl Stage {
             out::note(format_args!("issued {name}"));
         }
         // The attackers are selected too; the server waits for them as briefly as possible.
-        let (size, target) = (clients + 2, clients - 1);
+        let size = clients + 2;
+        let target = clients - 1;
         let run = RunSettings {
-            rounds: ROUNDS,
+            rounds: MANY_ROUNDS,
             evaluate: true,
             cohort: format!(
                 "min = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\ndeadline = \"5s\"\nretries = 1000"
@@ -53,15 +48,16 @@ impl Stage {
     }
 
     fn server(&self, seed: u64) -> anyhow::Result<Process> {
-        let (listen, seed) = (&self.ground.main, seed.to_string());
-        let server = ["soak-server", ".", "--listen", listen, "--seed", &seed];
+        let seed = seed.to_string();
+        let server = ["soak-server", ".", "--listen", &self.ground.main, "--seed", &seed];
         Process::start(sim(&self.ground.path(""), &server)?)
     }
 
-    pub(super) async fn play(&self, minutes: u64, seed: u64) -> anyhow::Result<Soaked> {
+    pub(super) async fn play(&self, minutes: u64, seed: u64) -> anyhow::Result<SoakOutcome> {
         let began = Instant::now();
         let whole = Duration::from_secs(60 * minutes);
-        let (killing, end) = (began + whole.mul_f64(KILLING), began + whole);
+        let killing = began + whole.mul_f64(KILLING);
+        let end = began + whole;
         let mut dice = Dice(seed);
         let mut broken = Vec::new();
         let mut server = self.server(dice.next())?;
@@ -71,7 +67,8 @@ impl Stage {
         }
         let hostile = Hostile::start(&self.ground.path(""), &self.ground.main, dice.next())?;
 
-        let (mut kills, mut jumps) = ((0, 0), 0);
+        let mut kills = (0, 0);
+        let mut jumps = 0;
         let mut turn = 0;
         while Instant::now() < killing {
             tokio::time::sleep(dice.pause(APART)).await;
@@ -103,19 +100,11 @@ impl Stage {
         let memory = (first, server.memory());
 
         let hostility = hostile.end().await;
-        // Clients stop first: their models are then versions of the server's.
-        for (client, name) in clients.into_iter().zip(&self.clients) {
-            broken.extend(
-                client
-                    .stop(END_WITHIN)
-                    .await
-                    .with_context(|| format!("{name} does not stop"))?,
-            );
-        }
+        let running = clients.into_iter().zip(&self.clients);
         jumps += server.count("jump ");
-        broken.extend(server.stop(END_WITHIN).await.context("the server does not stop")?);
+        broken.extend(process::stop(running, server).await?);
         let seconds = began.elapsed().as_secs_f64();
-        let mut soaked = Soaked {
+        let mut outcome = SoakOutcome {
             seconds,
             kills,
             jumps,
@@ -123,13 +112,12 @@ impl Stage {
             memory,
             ..self.examine().await?
         };
-        soaked.broken.extend(broken);
-        Ok(soaked.judged())
+        outcome.broken.extend(broken);
+        Ok(outcome.judged())
     }
 
-    /// Examines store and states after the end.
-    async fn examine(&self) -> anyhow::Result<Soaked> {
-        let Kept { report, verified } = self.ground.examine().await?;
+    async fn examine(&self) -> anyhow::Result<SoakOutcome> {
+        let Examination { report, verified } = self.ground.examine().await?;
         let models = self.ground.models()?;
         let mut broken = Vec::new();
         let mut clients = Vec::new();
@@ -141,7 +129,7 @@ impl Stage {
         }
         let accuracy = report.accuracy();
         let totals = &report.totals;
-        Ok(Soaked {
+        Ok(SoakOutcome {
             seconds: 0.0,
             rounds: report.run.version,
             attempts: report.rounds.iter().map(|round| round.attempts).sum(),

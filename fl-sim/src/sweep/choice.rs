@@ -1,7 +1,7 @@
 //! Which point of a variant is reported.
 
-use super::statistics::Quality;
 use super::summary::Summary;
+use crate::statistics::Quality;
 
 /// Bytes on the sockets differ from run to run by less than this share; points that are closer cost the same.
 const EQUAL: f64 = 0.02;
@@ -11,30 +11,46 @@ const EQUAL: f64 = 0.02;
 /// Without it, or if none does, the one with the best models, and of equal ones the one with the fewest bytes. Of equal
 /// rows the first. A row with a failed trial is not chosen. `None` if there is no other.
 pub(super) fn best(rows: &[Summary], variant: &str, quality: Quality, max_loss: Option<f64>) -> Option<usize> {
-    let goodness = |row: &Summary| row.judged().map_or(f64::NAN, |judged| quality.goodness(judged.mean));
-    let is_whole = |row: &Summary| row.variant == variant && row.failed == 0 && goodness(row).is_finite();
-    let own: Vec<usize> = (0..rows.len()).filter(|&at| is_whole(&rows[at])).collect();
-    let is_within = |row: &Summary| {
-        let loss = row
-            .judged_difference()
-            .map(|difference| -quality.goodness(difference.mean));
-        loss.zip(max_loss).is_some_and(|(loss, most)| loss <= most)
-    };
-    let most = |of: &[usize]| {
-        of.iter()
-            .map(|&at| goodness(&rows[at]))
-            .fold(f64::NEG_INFINITY, f64::max)
-    };
-    let mut candidates: Vec<usize> = own.iter().copied().filter(|&at| is_within(&rows[at])).collect();
-    if candidates.is_empty() {
-        let top = most(&own);
-        candidates = own.into_iter().filter(|&at| goodness(&rows[at]) >= top).collect();
+    let own = rows.iter().enumerate();
+    let own = own.filter(|(_, row)| row.variant == variant && row.failed == 0);
+    let own = own.filter_map(|(at, row)| {
+        let goodness = quality.goodness(row.judged()?.mean);
+        let loss = row.judged_difference();
+        Some(Candidate {
+            at,
+            goodness,
+            bytes: row.bytes_up + row.bytes_down,
+            is_within: loss
+                .zip(max_loss)
+                .is_some_and(|(loss, most)| -quality.goodness(loss.mean) <= most),
+        })
+    });
+    let mut candidates: Vec<Candidate> = own.filter(|one| one.goodness.is_finite()).collect();
+    if candidates.iter().any(|one| one.is_within) {
+        candidates.retain(|one| one.is_within);
+    } else {
+        let top = best_of(&candidates);
+        candidates.retain(|one| one.goodness >= top);
     }
-    let bytes = |at: usize| rows[at].bytes_up + rows[at].bytes_down;
-    let least = candidates.iter().map(|&at| bytes(at)).fold(f64::INFINITY, f64::min);
-    candidates.retain(|&at| bytes(at) <= least * (1.0 + EQUAL));
-    let top = most(&candidates);
-    candidates.into_iter().find(|&at| goodness(&rows[at]) >= top)
+    let least = candidates.iter().map(|one| one.bytes).fold(f64::INFINITY, f64::min);
+    candidates.retain(|one| one.bytes <= least * (1.0 + EQUAL));
+    let top = best_of(&candidates);
+    candidates.into_iter().find(|one| one.goodness >= top).map(|one| one.at)
+}
+
+struct Candidate {
+    at: usize,
+    goodness: f64,
+    bytes: f64,
+    /// Whether it loses at most `max_loss`.
+    is_within: bool,
+}
+
+fn best_of(candidates: &[Candidate]) -> f64 {
+    candidates
+        .iter()
+        .map(|one| one.goodness)
+        .fold(f64::NEG_INFINITY, f64::max)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use fl_cli::out;
 use fl_client::DeviceChoice;
-use fl_client::Error;
 use serde::Serialize;
 
 use super::file::{Points, Sweep};
@@ -16,14 +15,15 @@ use super::markdown;
 use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::run::{self, Workers, named_point};
-use super::several::{self, Named};
+use super::several::{self, NamedOutcome};
 use super::summary::Group;
 use super::text::table;
 use super::trial::Trial;
+use crate::wrong::{self, wrong};
 
 /// Options of `fl-sim sweep`.
 #[derive(Debug, Clone, Args)]
-pub struct SweepCommand {
+pub(crate) struct SweepCommand {
     /// The sweep, such as configs/experiments/sweep-fashion-mlp.toml, or a folder: all its sweeps, one after another
     #[arg(value_name = "PATH")]
     file: PathBuf,
@@ -54,48 +54,43 @@ pub struct SweepCommand {
     device: DeviceChoice,
 }
 
-/// What a command found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Swept {
-    /// The tables of one sweep.
+pub(crate) enum SweepOutcome {
     One(Box<Outcome>),
-    /// Those of the sweeps of a folder.
-    Several(Vec<Named>),
+    Several(Vec<NamedOutcome>),
 }
 
 impl SweepCommand {
     /// Runs the sweep, or those of the folder, and returns the tables, as data and as text.
-    ///
-    /// # Errors
-    /// If file or folder cannot be used, or a trial that is needed fails.
-    pub async fn run(&self) -> anyhow::Result<(Swept, String)> {
+    pub(crate) async fn run(&self) -> anyhow::Result<(SweepOutcome, String)> {
         if !self.file.is_dir() {
             let (outcome, text) = Box::pin(self.run_one()).await?;
-            return Ok((Swept::One(Box::new(outcome)), text));
+            return Ok((SweepOutcome::One(Box::new(outcome)), text));
         }
         if let Some(point) = self.point.first() {
-            let why = format!("`--point {point}`: name the sweep's file instead of the folder");
-            return Err(Error::Config(why).into());
+            let why = "name the sweep's file instead of the folder";
+            return Err(wrong(format_args!("`--point {point}`"), why).into());
         }
         self.run_each().await
     }
 
     /// Runs the sweeps of the folder, one after another. All files are read before the first trial. A sweep that fails stops
     /// no other.
-    async fn run_each(&self) -> anyhow::Result<(Swept, String)> {
+    async fn run_each(&self) -> anyhow::Result<(SweepOutcome, String)> {
         let commands = self.each()?;
         for command in &commands {
             command.read()?;
         }
-        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut failed = Vec::new();
         for command in &commands {
             let sweep = command.title();
             out::note(format_args!("sweep {sweep}"));
             match Box::pin(command.run_one()).await {
                 Ok((outcome, text)) => {
                     out::note(format_args!("{text}\n"));
-                    found.push(Named { sweep, outcome });
+                    found.push(NamedOutcome { sweep, outcome });
                 }
                 Err(error) => {
                     out::note(format_args!("sweep {sweep}: {error:#}"));
@@ -109,7 +104,7 @@ impl SweepCommand {
             let failed = failed.join(", ");
             bail!("failed sweeps: {failed}; the reasons are above, and the same command resumes them");
         }
-        Ok((Swept::Several(found), text))
+        Ok((SweepOutcome::Several(found), text))
     }
 
     /// A command for each sweep of the folder, or this one.
@@ -117,60 +112,55 @@ impl SweepCommand {
         if !self.file.is_dir() {
             return Ok(vec![self.clone()]);
         }
-        let own = |file: PathBuf| {
-            let one = Self {
+        let mut commands = Vec::new();
+        for file in several::files(&self.file)? {
+            let mut one = Self {
                 file,
                 keep: None,
                 ..self.clone()
             };
-            let keep = self.keep.as_ref().map(|keep| keep.join(one.folder()));
-            Self { keep, ..one }
-        };
-        Ok(several::files(&self.file)?.into_iter().map(own).collect())
+            one.keep = self.keep.as_ref().map(|keep| keep.join(one.folder()));
+            commands.push(one);
+        }
+        Ok(commands)
     }
 
     /// Reads the file: its sweep and its text.
     fn read(&self) -> anyhow::Result<(Sweep, String)> {
-        let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
-        let text = std::fs::read_to_string(&self.file).map_err(|e| wrong(format!("cannot read: {e}")))?;
+        let text = wrong::read(&self.file)?;
         let base = self.file.parent().unwrap_or(Path::new("."));
-        let sweep = Sweep::from_toml(&text, base, self.quick).map_err(|e| wrong(format!("{e:#}")))?;
+        let sweep = Sweep::from_toml(&text, base, self.quick);
+        let sweep = sweep.map_err(|e| wrong(self.file.display(), format_args!("{e:#}")))?;
         if self.phase == Some(Phase::Choose) && sweep.choose.is_empty() {
-            return Err(wrong("`choose` is empty: list the seeds to choose on".into()).into());
+            let why = "`choose` is empty: list the seeds to choose on";
+            return Err(wrong(self.file.display(), why).into());
         }
         Ok((sweep, text))
     }
 
-    /// The name of the sweep.
     fn title(&self) -> String {
         self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Runs the sweep of one file.
-    ///
-    /// # Errors
-    /// As [`SweepCommand::run`].
     async fn run_one(&self) -> anyhow::Result<(Outcome, String)> {
-        let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
         let (sweep, text) = self.read()?;
-        let named: anyhow::Result<Vec<(String, usize)>> =
-            self.point.iter().map(|text| named_point(&sweep, text)).collect();
-        let named = named.map_err(|e| wrong(format!("{e:#}")))?;
+        let named = self.point.iter().map(|text| named_point(&sweep, text));
+        let named: anyhow::Result<Vec<(String, usize)>> = named.collect();
+        let named = named.map_err(|e| wrong(self.file.display(), format_args!("{e:#}")))?;
         let folder = Folder::open(&self.folder(), &sweep, &text)?;
         let workers = Workers {
             jobs: self.jobs.map_or_else(crate::demo::cores, usize::from).max(1),
             device: self.device,
         };
-        let done = self.phases(&sweep, &folder, &named, &workers).await;
-        let (outcome, groups) = done?;
+        let (outcome, groups) = self.phases(&sweep, &folder, &named, &workers).await?;
         let title = self.title();
         files::write(&folder, &title, &outcome, &groups)?;
         if let Some(page) = &self.page {
             self.write_page(page, &title, &outcome)?;
         }
-        let is_reported = |phase: &&PhaseOutcome| phase.phase == Phase::Report;
-        let rows = outcome.phases.iter().filter(is_reported).flat_map(|phase| &phase.rows);
-        let failed: usize = rows.map(|row| row.failed).sum();
+        let phases = outcome.phases.iter();
+        let reported = phases.filter(|phase| phase.phase == Phase::Report);
+        let failed: usize = reported.flat_map(|phase| &phase.rows).map(|row| row.failed).sum();
         let texts: Vec<String> = outcome.phases.iter().map(table).collect();
         if outcome.builds.len() > 1 {
             let builds = outcome.builds.join(", ");
@@ -190,35 +180,31 @@ impl SweepCommand {
         Ok((outcome, text))
     }
 
-    /// Puts the section of this sweep into a Markdown file.
     fn write_page(&self, page: &Path, name: &str, outcome: &Outcome) -> anyhow::Result<()> {
-        let wrong = |why: String| Error::Config(format!("{}: {why}", page.display()));
-        let before = match std::fs::read_to_string(page) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(wrong(format!("cannot read: {error}")).into()),
+        let before = if page.try_exists().is_ok_and(|exists| !exists) {
+            String::new()
+        } else {
+            wrong::read(page)?
         };
         let mut command = format!("fl-sim sweep {}", self.file.display());
-        let options = [
-            ("--quick", self.quick),
-            ("--phase choose", self.phase == Some(Phase::Choose)),
-        ];
-        let points = self.point.iter().map(|point| format!("--point {point}"));
-        let options = options
-            .into_iter()
-            .filter(|(_, is_set)| *is_set)
-            .map(|(option, _)| option.to_owned());
-        for option in options.chain(points) {
-            command.extend([" ", &option]);
+        if self.quick {
+            command.push_str(" --quick");
+        }
+        if self.phase == Some(Phase::Choose) {
+            command.push_str(" --phase choose");
+        }
+        for point in &self.point {
+            command.extend([" --point ", point]);
         }
         let section = markdown::section(name, &command, &self.note, outcome);
-        let after = markdown::place(&before, name, &section).map_err(|e| wrong(format!("{e:#}")))?;
+        let after = markdown::place(&before, name, &section);
+        let after = after.map_err(|e| wrong(page.display(), format_args!("{e:#}")))?;
         std::fs::write(page, after).with_context(|| format!("write {}", page.display()))
     }
 
     /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the
     /// same.
-    pub fn clean_up(&self) {
+    pub(crate) fn clean_up(&self) {
         for command in self.each().unwrap_or_default() {
             Folder::clean_up(&command.folder());
         }
@@ -253,10 +239,10 @@ impl SweepCommand {
         named: &[(String, usize)],
         workers: &Workers,
     ) -> anyhow::Result<(Outcome, Vec<Vec<Group>>)> {
-        let open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
-        let several = |name: &str| sweep.points(name).len() > 1 && open(name);
-        let (mut phases, mut all) = (Vec::new(), Vec::new());
-        let chooses = self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name));
+        let mut phases = Vec::new();
+        let mut all = Vec::new();
+        let any_open = sweep.variants.iter().any(|variant| is_open(variant, named));
+        let chooses = self.phase == Some(Phase::Choose) || any_open;
         run::check(sweep, folder, &self.planned(sweep, named, chooses)).await?;
         let choice = if chooses {
             let points = points_to_choose(sweep, named);
@@ -275,8 +261,7 @@ impl SweepCommand {
             let mut points = Vec::new();
             for variant in &sweep.variants {
                 let name = &variant.name;
-                let chosen = || choice.as_ref().and_then(|choice| choice.chosen(name));
-                let point = fixed_point(variant, named).or_else(chosen);
+                let point = fixed_point(variant, named).or_else(|| choice.as_ref()?.chosen(name));
                 let point = point.with_context(|| format!("variant `{name}`: no point has finished all its trials"))?;
                 points.push((name.clone(), point));
             }
@@ -284,12 +269,8 @@ impl SweepCommand {
             phases.push(PhaseOutcome::of(sweep, Phase::Report, &groups));
             all.push(groups);
         }
-        let mut builds: Vec<String> = all
-            .iter()
-            .flatten()
-            .flat_map(|group| &group.records)
-            .map(|record| record.build.clone())
-            .collect();
+        let records = all.iter().flatten().flat_map(|group| &group.records);
+        let mut builds: Vec<String> = records.map(|record| record.build.clone()).collect();
         builds.sort();
         builds.dedup();
         let outcome = Outcome {
@@ -308,13 +289,15 @@ fn fixed_point(variant: &Points, named: &[(String, usize)]) -> Option<usize> {
     named.or((variant.points.len() == 1).then_some(0))
 }
 
+/// Whether a variant has several points, none of which is named.
+fn is_open(variant: &Points, named: &[(String, usize)]) -> bool {
+    variant.points.len() > 1 && !named.iter().any(|(name, _)| *name == variant.name)
+}
+
 /// The points of the phase `choose`: those of the baseline, and of every variant that has several and whose point is not named.
 fn points_to_choose(sweep: &Sweep, named: &[(String, usize)]) -> Vec<(String, usize)> {
-    let is_open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
-    let needed = sweep
-        .variants
-        .iter()
-        .filter(|variant| variant.name == sweep.baseline || variant.points.len() > 1 && is_open(&variant.name));
+    let needed = sweep.variants.iter();
+    let needed = needed.filter(|variant| variant.name == sweep.baseline || is_open(variant, named));
     let points = needed.flat_map(|variant| (0..variant.points.len()).map(|point| (variant.name.clone(), point)));
     points.collect()
 }

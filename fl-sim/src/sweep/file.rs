@@ -57,43 +57,38 @@ fn half_a_point() -> f64 {
 
 /// A checked sweep: every point can be run, and no seed is chosen on and reported on.
 #[derive(Debug, Clone)]
-pub struct Sweep {
-    /// Seeds of the trials by which points are chosen.
-    pub choose: Vec<u64>,
-    /// Seeds of the trials that are reported.
-    pub report: Vec<u64>,
-    /// The variant to which all others are compared.
-    pub baseline: String,
+pub(crate) struct Sweep {
+    pub(crate) choose: Vec<u64>,
+    pub(crate) report: Vec<u64>,
+    pub(crate) baseline: String,
     /// Share of each client's training examples that choices are evaluated with.
-    pub validation: f64,
+    pub(crate) validation: f64,
     /// What a chosen point may lose to the baseline, in units of the quality; its bytes decide then.
-    pub max_loss: Option<f64>,
+    pub(crate) max_loss: Option<f64>,
     /// Bytes are also counted up to the baseline's quality less this.
-    pub reach: f64,
+    pub(crate) reach: f64,
     /// The variants in their order, each with its points.
-    pub variants: Vec<Points>,
+    pub(crate) variants: Vec<Points>,
     /// Whether it is the file's `[quick]` form.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// What a folder of this sweep may not mix with other values: `(key, value)`.
     pub(super) fixed: Vec<(&'static str, String)>,
 }
 
-/// A variant's points.
 #[derive(Debug, Clone)]
-pub struct Points {
-    /// The variant.
-    pub name: String,
+pub(crate) struct Points {
+    pub(crate) name: String,
     /// At least one.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
 }
 
 /// One point of the grids of one variant.
 #[derive(Debug, Clone)]
-pub struct Point {
+pub(crate) struct Point {
     /// What the grids set, for people; empty if nothing.
-    pub label: String,
+    pub(crate) label: String,
     /// What the grids set: dotted key and value.
-    pub settings: Vec<(String, String)>,
+    pub(crate) settings: Vec<(String, String)>,
     /// The workload as the file gives it: paths are relative to the file.
     pub(super) given: Workload,
     /// An experiment of this variant alone, with the point's settings.
@@ -112,7 +107,7 @@ impl Sweep {
     ///
     /// # Errors
     /// If a key is unknown or out of range, or a point cannot be run; the error names the key.
-    pub fn from_toml(text: &str, base: &Path, quick: bool) -> anyhow::Result<Self> {
+    pub(crate) fn from_toml(text: &str, base: &Path, quick: bool) -> anyhow::Result<Self> {
         let mut raw: Raw = toml::from_str(text)?;
         let mut sets = Table::new();
         if quick {
@@ -161,15 +156,13 @@ impl Sweep {
         })
     }
 
-    /// The seeds of a phase.
-    pub fn seeds(&self, phase: Phase) -> &[u64] {
+    pub(crate) fn seeds(&self, phase: Phase) -> &[u64] {
         match phase {
             Phase::Choose => &self.choose,
             Phase::Report => &self.report,
         }
     }
 
-    /// What carries the messages of its trials.
     pub(super) fn wire(&self) -> Wire {
         let mut points = self.variants.iter().flat_map(|variant| &variant.points);
         points
@@ -177,7 +170,6 @@ impl Sweep {
             .map_or_else(Wire::default, |point| point.experiment.engine.wire)
     }
 
-    /// The points of the variant `name`.
     pub(super) fn points(&self, name: &str) -> &[Point] {
         let found = self.variants.iter().find(|variant| variant.name == name);
         found.map_or(&[], |variant| &variant.points)
@@ -204,23 +196,14 @@ impl Raw {
             let fits = value.is_none_or(|value| value.is_finite() && value >= 0.0);
             ensure!(fits, "`{key}` must be 0 or more");
         }
-        for (name, data) in self
-            .workload
-            .get("data")
-            .and_then(Value::as_table)
-            .into_iter()
-            .flatten()
-        {
-            ensure!(
-                data.get("seed").is_none(),
-                "{}",
-                seed_is_given(&format!("workload.data.{name}.seed"))
-            );
+        let data = self.workload.get("data").and_then(Value::as_table);
+        for (name, data) in data.into_iter().flatten() {
+            let key = format!("workload.data.{name}.seed");
+            ensure!(data.get("seed").is_none(), "{}", seed_is_given(&key));
         }
         Ok(())
     }
 
-    /// The names of the variants.
     fn names(&self) -> anyhow::Result<Vec<String>> {
         let mut names: Vec<String> = Vec::new();
         for variant in &self.variant {
@@ -256,28 +239,29 @@ impl Raw {
 
 /// The point `set` of the experiment `file`.
 fn point(file: &Table, set_to: &Assignment, base: &Path) -> anyhow::Result<Point> {
-    let mut file = file.clone();
     let name = label(set_to);
-    let read = |file: &mut Table| -> anyhow::Result<(Workload, Experiment)> {
-        for (key, value) in set_to {
-            set(file, key, value)?;
-        }
-        let mut experiment: Experiment = Value::Table(file.clone()).try_into()?;
-        experiment.check()?;
-        let given = experiment.workload_of(&experiment.variant[0]);
-        experiment.relative_to(base);
-        Ok((given, experiment))
-    };
-    let (given, experiment) = read(&mut file).with_context(|| match name.as_str() {
+    let experiment = experiment(file.clone(), set_to);
+    let mut experiment = experiment.with_context(|| match name.as_str() {
         "" => "the experiment".to_owned(),
         name => format!("`grid`: {name}"),
     })?;
+    let given = experiment.workload_of(&experiment.variant[0]);
+    experiment.relative_to(base);
     Ok(Point {
         label: name,
         settings: set_to.iter().map(|(key, value)| (key.clone(), text(value))).collect(),
         given,
         experiment,
     })
+}
+
+fn experiment(mut file: Table, set_to: &Assignment) -> anyhow::Result<Experiment> {
+    for (key, value) in set_to {
+        set(&mut file, key, value)?;
+    }
+    let experiment: Experiment = Value::Table(file).try_into()?;
+    experiment.check()?;
+    Ok(experiment)
 }
 
 /// As [`settings::set`], but the seed of the data belongs to the trial.

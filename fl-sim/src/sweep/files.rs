@@ -5,36 +5,34 @@ use serde::Serialize;
 use super::folder::Folder;
 use super::outcome::Outcome;
 use super::page::{Section, page};
-use super::statistics::Quality;
 use super::summary::Group;
 use super::trial::Record;
-use crate::score::{LinkTime, RoundLine, Score};
+use crate::score::{RoundLine, Score};
+use crate::statistics::Quality;
 
 /// Writes `trials.csv`, `rounds.csv`, `times.csv`, `trials.json` and `sweep.html`. `groups`: the trials of each phase of `outcome`.
-///
-/// # Errors
-/// If a file cannot be written.
 pub(super) fn write(folder: &Folder, title: &str, outcome: &Outcome, groups: &[Vec<Group>]) -> anyhow::Result<()> {
-    let all = || {
-        groups
-            .iter()
-            .flatten()
-            .flat_map(|group| group.records.iter().map(move |record| (group, record)))
-    };
-    let runs: Vec<Run<'_>> = all().map(|(group, record)| Run::of(group, record)).collect();
-    folder.write("trials.csv", &csv(runs.iter().map(RunLine::of))?)?;
-    let rounds = runs
-        .iter()
-        .flat_map(|run| run.score.rounds.iter().map(|round| Line::of(run, round)));
+    let all = groups.iter().flatten();
+    let runs: Vec<Run<'_>> = all
+        .flat_map(|group| group.records.iter().map(|record| Run::of(group, record)))
+        .collect();
+    folder.write(
+        "trials.csv",
+        &csv(runs.iter().map(|run| (run.head(), RunLine::of(run))))?,
+    )?;
+    let rounds = runs.iter().flat_map(|run| {
+        let rounds = run.score.rounds.iter();
+        rounds.map(|round| (run.head(), Line::of(round)))
+    });
     folder.write("rounds.csv", &csv(rounds)?)?;
     let times = runs
         .iter()
-        .flat_map(|run| run.score.times.iter().map(|time| TimeLine::of(run, time)));
+        .flat_map(|run| run.score.times.iter().map(|time| (run.head(), time)));
     folder.write("times.csv", &csv(times)?)?;
     folder.write("trials.json", &serde_json::to_vec_pretty(&runs)?)?;
     let sections = outcome.phases.iter().zip(groups);
     let sections: Vec<Section<'_>> = sections.map(|(outcome, groups)| Section { outcome, groups }).collect();
-    folder.write("sweep.html", page(title, outcome, &sections).as_bytes())
+    folder.write("sweep.html", page(title, outcome, &sections)?.as_bytes())
 }
 
 fn csv(rows: impl Iterator<Item = impl Serialize>) -> anyhow::Result<Vec<u8>> {
@@ -45,7 +43,6 @@ fn csv(rows: impl Iterator<Item = impl Serialize>) -> anyhow::Result<Vec<u8>> {
     Ok(out.into_inner()?)
 }
 
-/// A trial in `trials.json`.
 #[derive(Serialize)]
 struct Run<'a> {
     phase: String,
@@ -71,16 +68,31 @@ impl<'a> Run<'a> {
             score: &record.score,
         }
     }
+
+    fn head(&self) -> Head<'_> {
+        Head {
+            phase: &self.phase,
+            variant: self.variant,
+            point: self.point,
+            label: self.label,
+            seed: self.seed,
+        }
+    }
 }
 
-/// A row of `trials.csv`.
+/// The first columns of a row of CSV.
 #[derive(Serialize)]
-struct RunLine<'a> {
+struct Head<'a> {
     phase: &'a str,
     variant: &'a str,
     point: usize,
     label: &'a str,
     seed: u64,
+}
+
+/// The other columns of `trials.csv`.
+#[derive(Serialize)]
+struct RunLine<'a> {
     accuracy: Option<f64>,
     perplexity: Option<f64>,
     rmse: Option<f64>,
@@ -109,11 +121,6 @@ impl<'a> RunLine<'a> {
     fn of(run: &'a Run<'_>) -> Self {
         let score = run.score;
         Self {
-            phase: &run.phase,
-            variant: run.variant,
-            point: run.point,
-            label: run.label,
-            seed: run.seed,
             accuracy: Quality::Accuracy.last(score),
             perplexity: score.perplexity(),
             rmse: score.rmse(),
@@ -136,14 +143,9 @@ impl<'a> RunLine<'a> {
     }
 }
 
-/// A row of `rounds.csv`.
+/// The other columns of `rounds.csv`.
 #[derive(Serialize)]
-struct Line<'a> {
-    phase: &'a str,
-    variant: &'a str,
-    point: usize,
-    label: &'a str,
-    seed: u64,
+struct Line {
     round: u64,
     updates: u64,
     accuracy: Option<f64>,
@@ -159,14 +161,9 @@ struct Line<'a> {
     spread: Option<f64>,
 }
 
-impl<'a> Line<'a> {
-    fn of(run: &'a Run<'_>, round: &RoundLine) -> Self {
+impl Line {
+    fn of(round: &RoundLine) -> Self {
         Self {
-            phase: &run.phase,
-            variant: run.variant,
-            point: run.point,
-            label: run.label,
-            seed: run.seed,
             round: round.round,
             updates: round.updates,
             accuracy: Quality::Accuracy.at(round),
@@ -184,34 +181,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A row of `times.csv`: the rounds of a trial over one link.
-#[derive(Serialize)]
-struct TimeLine<'a> {
-    phase: &'a str,
-    variant: &'a str,
-    point: usize,
-    label: &'a str,
-    seed: u64,
-    mbit: f64,
-    latency_ms: f64,
-    seconds: f64,
-}
-
-impl<'a> TimeLine<'a> {
-    fn of(run: &'a Run<'_>, time: &LinkTime) -> Self {
-        Self {
-            phase: &run.phase,
-            variant: run.variant,
-            point: run.point,
-            label: run.label,
-            seed: run.seed,
-            mbit: time.mbit,
-            latency_ms: time.latency_ms,
-            seconds: time.seconds,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -221,6 +190,7 @@ mod tests {
     use super::super::phase::Phase;
     use super::super::summary::tests::group;
     use super::*;
+    use crate::score::LinkTime;
 
     /// The files of two points under two seeds. `label`: of the second.
     fn written(label: &str) -> (tempfile::TempDir, impl Fn(&Path, &str) -> String) {
@@ -274,32 +244,40 @@ mod tests {
             times.lines().count() == 3 && times.contains(",1,10.0,50.0,4.0"),
             "{times}"
         );
-        assert!(
-            file(dir.path(), "sweep.html").contains("<td>3.5</td>"),
-            "the mean of the seeds"
-        );
+        let page = data(&file(dir.path(), "sweep.html"));
+        assert_eq!(page["phases"][0]["times"]["rows"][1][4], "3.5", "the mean of the seeds");
         let json: serde_json::Value = serde_json::from_str(&file(dir.path(), "trials.json")).unwrap();
         assert_eq!(json.as_array().map(Vec::len), Some(4));
         assert_eq!(json[3]["score"]["rounds"][1]["accuracy"].as_f64(), Some(0.8));
     }
 
+    /// What the scripts of a page draw.
+    fn data(page: &str) -> serde_json::Value {
+        let (_, rest) = page.split_once("id=\"data\">").unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    }
+
     #[test]
     fn the_page_needs_no_network_and_no_text_leaves_its_place() {
-        let (dir, file) = written("<script>alert(1)</script>\"");
+        let label = "<script>alert(1)</script>\"";
+        let (dir, file) = written(label);
         let page = file(dir.path(), "sweep.html");
-        for part in [
-            "Pareto",
-            "class=\"front\"",
-            "test loss",
-            "Bytes by kind",
-            "Bytes by round",
-            "Time against link",
-            "<svg",
-        ] {
-            assert!(page.contains(part), "{part}");
-        }
-        for part in ["<script", "http://", "https://", "url(", "@import", "NaN", "inf "] {
+        assert_eq!(data(&page)["phases"][0]["points"][1]["name"], label);
+        for part in ["<script>", "src=\"http", "href=\"http", "url(http", "@import"] {
             assert!(!page.contains(part), "{part}");
         }
+    }
+
+    /// The tests of the page in a browser read the same file, so what is written is what they draw. `UPDATE_GOLDEN=1` rewrites it.
+    #[test]
+    fn the_data_of_the_page_is_golden() {
+        let (dir, file) = written("budget=0.2 bits");
+        let page = data(&file(dir.path(), "sweep.html"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/page/test/sweep.json");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, format!("{page:#}\n")).unwrap();
+        }
+        let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(golden == page, "sweep.json has changed; it is now:\n{page:#}");
     }
 }

@@ -6,12 +6,12 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use fl_client::Error;
 use fl_compress::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::file::Sweep;
 use super::trial::{Record, Trial};
+use crate::wrong::wrong;
 
 /// First word of a trial's file; the version follows.
 const MAGIC: &str = "fl-sim-trial";
@@ -24,7 +24,7 @@ const MAX_OWNER: u64 = 16 << 20;
 
 /// The folder, used by this process alone until it is dropped.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     dir: PathBuf,
     _lock: File,
 }
@@ -45,34 +45,33 @@ impl Folder {
     ///
     /// # Errors
     /// `Config` if the folder belongs to another sweep, to no sweep, or is in use.
-    pub fn open(dir: &Path, sweep: &Sweep, text: &str) -> anyhow::Result<Self> {
-        let wrong = |why: String| Error::Config(format!("{}: {why}", dir.display()));
+    pub(crate) fn open(dir: &Path, sweep: &Sweep, text: &str) -> anyhow::Result<Self> {
         let owner = Owner::of(sweep);
         let path = dir.join("sweep.json");
         // A sweep that was killed before its first trial may have left the first of its own files.
-        let is_other = |entry: std::io::Result<fs::DirEntry>| {
-            !entry.is_ok_and(|entry| OWN.iter().any(|own| entry.file_name() == *own))
-        };
-        match fs::read_dir(dir).map(|mut entries| entries.any(is_other)) {
+        let has_others = fs::read_dir(dir).map(|mut entries| {
+            entries.any(|entry| !entry.is_ok_and(|entry| OWN.iter().any(|own| entry.file_name() == *own)))
+        });
+        match has_others {
             Ok(true) if !path.is_file() => {
-                return Err(
-                    wrong("is not empty and holds no sweep; choose another folder with `--keep`".into()).into(),
-                );
+                let why = "is not empty and holds no sweep; choose another folder with `--keep`";
+                return Err(wrong(dir.display(), why).into());
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(dir.join("trials")).with_context(|| format!("make {}", dir.display()))?
             }
-            Err(error) => return Err(wrong(error.to_string()).into()),
+            Err(error) => return Err(wrong(dir.display(), error).into()),
         }
         let lock = File::create(dir.join("lock")).with_context(|| format!("make a lock in {}", dir.display()))?;
         if lock.try_lock().is_err() {
-            return Err(wrong("another sweep is at work in this folder".into()).into());
+            return Err(wrong(dir.display(), "another sweep is at work in this folder").into());
         }
         if path.is_file() {
             let read = read_bounded(&path, MAX_OWNER)?;
             let before: Owner = serde_json::from_slice(&read).with_context(|| path.display().to_string())?;
-            owner.follows(&before).map_err(|why| wrong(format!("{why:#}")))?;
+            let follows = owner.follows(&before);
+            follows.map_err(|why| wrong(dir.display(), format_args!("{why:#}")))?;
         }
         fs::create_dir_all(dir.join("trials")).with_context(|| format!("make {}", dir.display()))?;
         let folder = Self {
@@ -85,8 +84,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.dir
     }
 
@@ -105,9 +103,6 @@ impl Folder {
     }
 
     /// Deletes the federations of trials that did not finish.
-    ///
-    /// # Errors
-    /// If a file cannot be deleted.
     fn clean(&self) -> anyhow::Result<()> {
         let work = self.dir.join("work");
         match fs::remove_dir_all(&work) {
@@ -119,9 +114,6 @@ impl Folder {
     }
 
     /// The result of `trial`, if it has finished.
-    ///
-    /// # Errors
-    /// If its file is damaged.
     pub(super) fn find(&self, trial: &Trial) -> anyhow::Result<Option<Record>> {
         let path = self.dir.join("trials").join(name(trial));
         if !path.exists() {
@@ -133,39 +125,29 @@ impl Folder {
     }
 
     /// Keeps the result of `trial`; it is on disk when this returns.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn keep(&self, trial: &Trial, record: &Record) -> anyhow::Result<()> {
         self.write(&format!("trials/{}", name(trial)), &encode(record)?)
     }
 
     /// Writes a file of the folder: to a temporary name, synced, then renamed.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.dir.join(name);
         let folder = path.parent().unwrap_or(&self.dir);
         let side = path.with_extension("tmp");
-        let write = || {
-            let mut file = File::create(&side)?;
+        let file = File::create(&side).and_then(|mut file| {
             file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&side, &path)?;
-            File::open(folder)?.sync_all()
-        };
-        write().with_context(|| format!("write {}", path.display()))
+            file.sync_all()
+        });
+        let renamed = file.and_then(|()| fs::rename(&side, &path));
+        let synced = renamed.and_then(|()| File::open(folder)?.sync_all());
+        synced.with_context(|| format!("write {}", path.display()))
     }
 }
 
 impl Owner {
     fn of(sweep: &Sweep) -> Self {
-        let digest = |value: &String| Digest::of(value.as_bytes()).to_string();
-        let fixed = sweep
-            .fixed
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), digest(value)));
+        let fixed = sweep.fixed.iter();
+        let fixed = fixed.map(|(key, value)| ((*key).to_owned(), Digest::of(value.as_bytes()).to_string()));
         Self {
             format: 1,
             choose: sweep.choose.clone(),
@@ -188,17 +170,20 @@ impl Owner {
                 "the folder belongs to another sweep: `{key}` differs; choose another folder with `--keep`"
             );
         }
-        let moved = |from: &[u64], to: &[u64]| from.iter().find(|seed| to.contains(seed)).copied();
-        let found = moved(&before.choose, &self.report).map(|seed| (seed, "report", "choose"));
-        let found = found.or_else(|| moved(&before.report, &self.choose).map(|seed| (seed, "choose", "report")));
-        if let Some((seed, now, then)) = found {
-            bail!("seed {seed} of `{now}` was in `{then}` when the folder was made; take a seed that is in neither");
+        for (then, seeds, now, others) in [
+            ("choose", &before.choose, "report", &self.report),
+            ("report", &before.report, "choose", &self.choose),
+        ] {
+            if let Some(seed) = seeds.iter().find(|seed| others.contains(seed)) {
+                bail!(
+                    "seed {seed} of `{now}` was in `{then}` when the folder was made; take a seed that is in neither"
+                );
+            }
         }
         Ok(())
     }
 }
 
-/// The file of a trial's result.
 fn name(trial: &Trial) -> String {
     trial.key.to_string()[..32].to_owned()
 }

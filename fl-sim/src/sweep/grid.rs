@@ -5,7 +5,6 @@ use toml::{Table, Value};
 
 use crate::settings;
 
-/// Most points of one variant.
 const MAX_POINTS: usize = 1_000;
 
 /// One `[[grid]]` of a file.
@@ -32,16 +31,8 @@ impl Grid {
     /// # Errors
     /// If it is empty, a value is no list, or a variant in `only` does not exist; the error names the key.
     pub(super) fn all(grid: Option<&Value>, variants: &[String]) -> anyhow::Result<Vec<Self>> {
-        let tables: Vec<&Table> = match grid {
-            None => Vec::new(),
-            Some(Value::Table(table)) => vec![table],
-            Some(Value::Array(list)) => {
-                let tables: Option<Vec<&Table>> = list.iter().map(Value::as_table).collect();
-                tables.context("`grid`: must be a table, or a list of tables")?
-            }
-            Some(_) => bail!("`grid`: must be a table, or a list of tables"),
-        };
-        tables.into_iter().map(|table| Self::read(table, variants)).collect()
+        let tables = settings::tables(grid, "grid")?.into_iter();
+        tables.map(|table| Self::read(table, variants)).collect()
     }
 
     fn read(table: &Table, variants: &[String]) -> anyhow::Result<Self> {
@@ -100,14 +91,14 @@ impl Grid {
             let mut own: Vec<Assignment> = vec![Vec::new()];
             for axis in &grid.axes {
                 axis.check(file)?;
-                let longer = |point: &Assignment, value: &Value| -> Assignment {
-                    let set = axis.keys.iter().map(|key| (key.clone(), value.clone()));
-                    point.iter().cloned().chain(set).collect()
-                };
-                own = own
-                    .iter()
-                    .flat_map(|point| axis.values.iter().map(move |value| longer(point, value)))
-                    .collect();
+                let mut longer = Vec::new();
+                for point in &own {
+                    for value in &axis.values {
+                        let set = axis.keys.iter().map(|key| (key.clone(), value.clone()));
+                        longer.push(point.iter().cloned().chain(set).collect());
+                    }
+                }
+                own = longer;
             }
             points.extend(own);
         }
@@ -164,23 +155,21 @@ fn names(value: &Value, variants: &[String]) -> anyhow::Result<Vec<String>> {
 pub(super) fn label(point: &Assignment) -> String {
     let mut shown: Vec<(&str, &Value)> = Vec::new();
     for (key, value) in point {
-        let again = |(other, same): &(&str, &Value)| *same == value && last(other, 1) == last(key, 1);
         // Keys that are set together are shown once.
-        if !shown.iter().any(again) {
+        let mut earlier = shown.iter();
+        if !earlier.any(|(other, same)| *same == value && last(other, 1) == last(key, 1)) {
             shown.push((key, value));
         }
     }
-    let name = |key: &str| {
-        let others = || shown.iter().map(|(other, _)| *other).filter(|other| *other != key);
-        let parts =
-            (1..=key.split('.').count()).find(|&parts| others().all(|other| last(other, parts) != last(key, parts)));
-        last(key, parts.unwrap_or(usize::MAX)).to_owned()
-    };
-    let texts: Vec<String> = shown
-        .iter()
-        .map(|(key, value)| format!("{}={}", name(key), text(value)))
-        .collect();
-    texts.join(", ")
+    let texts = shown.iter().map(|(key, value)| {
+        let is_unique = |parts: &usize| {
+            let mut others = shown.iter().filter(|(other, _)| other != key);
+            others.all(|(other, _)| last(other, *parts) != last(key, *parts))
+        };
+        let parts = (1..=key.split('.').count()).find(is_unique);
+        format!("{}={}", last(key, parts.unwrap_or(usize::MAX)), text(value))
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// The last `parts` parts of a dotted key.

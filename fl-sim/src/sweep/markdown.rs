@@ -31,11 +31,11 @@ fn write_phase(out: &mut String, outcome: &PhaseOutcome) {
     let _ = writeln!(out, "{title}: {}.\n", outcome.about("bold:"));
     for (at, line) in cells(outcome).into_iter().enumerate() {
         let is_bold = at > 0 && outcome.phase == Phase::Choose && outcome.rows[at - 1].chosen;
-        let cell = |cell: &String| match (is_bold, cell.is_empty()) {
+        let cells = line.iter().map(|cell| match (is_bold, cell.is_empty()) {
             (true, false) => format!("**{}**", escape(cell)),
             _ => escape(cell),
-        };
-        let cells: Vec<String> = line.iter().map(cell).collect();
+        });
+        let cells: Vec<String> = cells.collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
         if at == 0 {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
@@ -44,7 +44,6 @@ fn write_phase(out: &mut String, outcome: &PhaseOutcome) {
     out.push('\n');
 }
 
-/// Text for a cell of a table.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('|', "\\|")
@@ -61,10 +60,8 @@ pub(super) fn place(page: &str, name: &str, section: &str) -> anyhow::Result<Str
         !name.contains("--") && !name.contains('\n'),
         "the name `{name}` cannot be in a comment of a page"
     );
-    let (begin, end) = (
-        format!("<!-- sweep {name}: begin; generated -->\n"),
-        format!("<!-- sweep {name}: end -->\n"),
-    );
+    let begin = format!("<!-- sweep {name}: begin; generated -->\n");
+    let end = format!("<!-- sweep {name}: end -->\n");
     let section = format!("{begin}\n{section}{end}");
     let Some((before, rest)) = page.split_once(&begin) else {
         let page = page.trim_end();

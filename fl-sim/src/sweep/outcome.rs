@@ -5,44 +5,32 @@ use serde::Serialize;
 use super::choice;
 use super::file::Sweep;
 use super::phase::Phase;
-use super::statistics::{Quality, front};
 use super::summary::{Group, Summary};
+use crate::statistics::{Quality, front};
 use crate::wire::Wire;
 
-/// The tables of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Whether it is the file's `[quick]` form: too short for a figure to be cited.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// Programs that ran the trials, by digest; results of several builds may differ.
-    pub builds: Vec<String>,
-    /// The phases that ran.
-    pub phases: Vec<PhaseOutcome>,
+    pub(crate) builds: Vec<String>,
+    pub(crate) phases: Vec<PhaseOutcome>,
 }
 
-/// The table of one phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PhaseOutcome {
-    /// The phase.
-    pub phase: Phase,
-    /// Its seeds.
-    pub seeds: Vec<u64>,
-    /// The variant to which the others are compared.
-    pub baseline: String,
+pub(crate) struct PhaseOutcome {
+    pub(crate) phase: Phase,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) baseline: String,
     /// Share of the training examples in the validation part; `None` with the test set.
-    pub validation: Option<f64>,
-    /// As in the file.
-    pub max_loss: Option<f64>,
-    /// As in the file.
-    pub reach: f64,
-    /// What the models are measured by.
-    pub quality: Option<Quality>,
-    /// Whether the form is the quick one.
-    pub quick: bool,
-    /// What carried the messages.
-    pub wire: Wire,
-    /// A row for each point.
-    pub rows: Vec<Summary>,
+    pub(crate) validation: Option<f64>,
+    pub(crate) max_loss: Option<f64>,
+    pub(crate) reach: f64,
+    pub(crate) quality: Option<Quality>,
+    pub(crate) quick: bool,
+    pub(crate) wire: Wire,
+    pub(crate) rows: Vec<Summary>,
 }
 
 impl PhaseOutcome {
@@ -74,12 +62,13 @@ impl PhaseOutcome {
             rows.iter_mut().for_each(|row| row.chosen = true);
         }
         if let Some(quality) = quality {
-            let good = |row: &Summary| row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
-            let points: Vec<(f64, f64)> = rows
-                .iter()
-                .map(|row| (row.bytes_up + row.bytes_down, good(row)))
-                .collect();
-            front(&points).into_iter().for_each(|at| rows[at].front = true);
+            let points = rows.iter().map(|row| {
+                let goodness = row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
+                (row.bytes_up + row.bytes_down, goodness)
+            });
+            for at in front(&points.collect::<Vec<_>>()) {
+                rows[at].front = true;
+            }
         }
         Self {
             phase,
@@ -119,9 +108,10 @@ impl PhaseOutcome {
             Some(share) => format!("validation part, {} % of the training examples", 100.0 * share),
             None => "test set".to_owned(),
         };
-        let judged = match self.has_average() {
-            true => "averaged model",
-            false => "last 3 rounds",
+        let judged = if self.has_average() {
+            "averaged model"
+        } else {
+            "last 3 rounds"
         };
         let rule = match (self.phase, self.max_loss) {
             (Phase::Report, _) => String::new(),

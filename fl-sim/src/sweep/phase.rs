@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What trials are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Every point on the seeds of `choose`, evaluated with a validation part; prints which point of a variant is the
     /// best
     Choose,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use fl_cli::out;
 use fl_client::DeviceChoice;
 use fl_compress::Digest;
@@ -15,14 +15,13 @@ use tokio::task::JoinSet;
 use super::file::Sweep;
 use super::folder::Folder;
 use super::phase::Phase;
-use super::statistics::Quality;
 use super::summary::Group;
 use super::trial::{Record, Trial};
 use crate::experiment::Place;
 use crate::federation;
 use crate::score::bytes;
+use crate::statistics::Quality;
 
-/// How trials run.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
     /// Trials at once, and learners at work at once over all of them.
@@ -32,9 +31,6 @@ pub(super) struct Workers {
 
 /// Runs the trials of `phase` for `points` (variant, index) that have no result yet, and returns the results of all. A
 /// failed trial stops no other; it is counted and its reason printed.
-///
-/// # Errors
-/// If a result cannot be read or kept.
 pub(super) async fn run(
     sweep: &Sweep,
     folder: &Folder,
@@ -92,13 +88,13 @@ pub(super) async fn check(
     let _held = hold(sweep, trial).await?;
     for ((variant, at), trial) in first {
         let point = sweep.points(variant)[at].clone();
-        let (dir, seed) = (folder.workplace(&trial), trial.seed);
+        let dir = folder.workplace(&trial);
         let name = match point.label.as_str() {
             "" => format!("variant `{variant}`"),
             label => format!("variant `{variant}`, {label}"),
         };
         let checked = tokio::task::spawn_blocking(move || {
-            let checked = point.experiment.check_budgets(point.variant(), seed, &dir);
+            let checked = point.experiment.check_budgets(point.variant(), trial.seed, &dir);
             // What stays is deleted when the folder is opened the next time.
             let _ = std::fs::remove_dir_all(&dir);
             checked
@@ -120,11 +116,10 @@ pub(super) fn collect(
 ) -> anyhow::Result<Vec<Group>> {
     let mut groups = Vec::new();
     for (variant, point) in points {
-        let (mut records, mut failed) = (Vec::new(), 0);
-        for trial in trials
-            .iter()
-            .filter(|trial| (&trial.variant, trial.point) == (variant, *point))
-        {
+        let mut records = Vec::new();
+        let mut failed = 0;
+        let own = trials.iter();
+        for trial in own.filter(|trial| (&trial.variant, trial.point) == (variant, *point)) {
             match folder.find(trial)? {
                 // The grids may have been written anew since the trial ran.
                 Some(record) => records.push(Record {
@@ -169,7 +164,8 @@ async fn run_missing(
             && let Some(trial) = waiting.next()
         {
             let point = sweep.points(&trial.variant)[trial.point].clone();
-            let (dir, build) = (folder.workplace(&trial), build.clone());
+            let dir = folder.workplace(&trial);
+            let build = build.clone();
             let place = Place {
                 gate: Arc::clone(&gate),
                 device: workers.device,
@@ -217,9 +213,10 @@ impl Progress {
     }
 
     fn note(&self, line: &str) {
-        match self.bar.is_hidden() {
-            true => out::note(format_args!("{line}")),
-            false => self.bar.suspend(|| out::note(format_args!("{line}"))),
+        if self.bar.is_hidden() {
+            out::note(format_args!("{line}"));
+        } else {
+            self.bar.suspend(|| out::note(format_args!("{line}")));
         }
     }
 
@@ -243,7 +240,6 @@ impl Progress {
     }
 }
 
-/// A trial in a row.
 fn name(trial: &Trial, label: &str) -> String {
     let at = if label.is_empty() {
         String::new()
@@ -254,31 +250,24 @@ fn name(trial: &Trial, label: &str) -> String {
 }
 
 /// The point that `VARIANT=N` on a command line names.
-///
-/// # Errors
-/// If there is no such variant or point.
 pub(super) fn named_point(sweep: &Sweep, text: &str) -> anyhow::Result<(String, usize)> {
-    let wrong = |why: String| anyhow::anyhow!("`--point {text}`: {why}");
     let (variant, number) = text
         .rsplit_once('=')
-        .ok_or_else(|| wrong("give VARIANT=NUMBER, with the number of the table".into()))?;
+        .with_context(|| format!("`--point {text}`: give VARIANT=NUMBER, with the number of the table"))?;
     let points = sweep.points(variant);
     let number: Option<usize> = number.trim().parse().ok().filter(|number| *number < points.len());
     match number {
         Some(number) => Ok((variant.to_owned(), number)),
-        None if points.is_empty() => Err(wrong("there is no such variant".into())),
+        None if points.is_empty() => bail!("`--point {text}`: there is no such variant"),
         None => {
-            let all: Vec<String> = points
-                .iter()
-                .enumerate()
-                .map(|(at, point)| format!("{at}: {}", point.label))
-                .collect();
-            Err(wrong(format!("there is no such point; there are {}", all.join("; "))))
+            let all = points.iter().enumerate();
+            let all: Vec<String> = all.map(|(at, point)| format!("{at}: {}", point.label)).collect();
+            let all = all.join("; ");
+            bail!("`--point {text}`: there is no such point; there are {all}")
         }
     }
 }
 
-/// Digest of the running program.
 fn build() -> anyhow::Result<String> {
     let path = std::env::current_exe().context("find this program")?;
     let digest = std::fs::File::open(&path).and_then(Digest::of_reader);

@@ -3,22 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use fl_client::Error;
 use serde::Serialize;
 use toml::Table;
 
 use super::outcome::Outcome;
 use super::phase::Phase;
+use super::summary::Summary;
 use super::text::{align, estimate, line, reach};
-use super::{Quality, Summary};
+use crate::statistics::Quality;
+use crate::wrong::{self, wrong};
 
-/// What one sweep of several found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Named {
+pub(crate) struct NamedOutcome {
     /// The sweep's file, without its folder and its ending.
-    pub sweep: String,
-    /// Its tables.
-    pub outcome: Outcome,
+    pub(crate) sweep: String,
+    pub(crate) outcome: Outcome,
 }
 
 /// The sweep files of `dir`, by name: those with the keys `report` and `baseline`.
@@ -26,30 +25,29 @@ pub struct Named {
 /// # Errors
 /// `Config` if the folder has none, or a file in it cannot be read.
 pub(super) fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let wrong = |path: &Path, why: String| Error::Config(format!("{}: {why}", path.display()));
-    let entries = std::fs::read_dir(dir).map_err(|e| wrong(dir, e.to_string()))?;
+    let entries = std::fs::read_dir(dir).map_err(|e| wrong(dir.display(), e))?;
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.with_context(|| dir.display().to_string())?.path();
         if path.extension().is_none_or(|ending| ending != "toml") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, format!("cannot read: {e}")))?;
-        let table: Table = text.parse().map_err(|e| wrong(&path, format!("{e}")))?;
+        let table = wrong::read(&path)?.parse::<Table>();
+        let table = table.map_err(|e| wrong(path.display(), e))?;
         if table.contains_key("report") && table.contains_key("baseline") {
             files.push(path);
         }
     }
     if files.is_empty() {
         let why = "holds no sweep: no .toml file has the keys `report` and `baseline`";
-        return Err(wrong(dir, why.to_owned()).into());
+        return Err(wrong(dir.display(), why).into());
     }
     files.sort();
     Ok(files)
 }
 
 /// A row for each reported point; of a sweep that ran its choice alone, for each chosen one.
-pub(super) fn summary(found: &[Named]) -> String {
+pub(super) fn summary(found: &[NamedOutcome]) -> String {
     let header = [
         "sweep",
         "variant",
@@ -62,7 +60,7 @@ pub(super) fn summary(found: &[Named]) -> String {
         "reach",
     ];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for Named { sweep, outcome } in found {
+    for NamedOutcome { sweep, outcome } in found {
         let reported = outcome.phases.iter().find(|phase| phase.phase == Phase::Report);
         let Some(phase) = reported.or(outcome.phases.first()) else {
             continue;

@@ -2,27 +2,21 @@
 
 use serde::Serialize;
 
-use super::statistics::{Estimate, Quality, Spread};
 use super::trial::Record;
 use crate::score::{LinkTime, RoundLine, Score};
+use crate::statistics::{Estimate, Quality, Spread};
 
-/// The trials of a point in one phase.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
-    /// The variant.
     pub(super) variant: String,
-    /// Index of the point in the variant.
     pub(super) point: usize,
-    /// What the grids set, for people.
     pub(super) label: String,
     /// One for each seed that has finished, in the order of the seeds.
     pub(super) records: Vec<Record>,
-    /// Trials that failed.
     pub(super) failed: usize,
 }
 
 impl Group {
-    /// Rounds of the longest run.
     pub(super) fn rounds(&self) -> usize {
         let rounds = self.records.iter().map(|record| record.score.rounds.len());
         rounds.max().unwrap_or(0)
@@ -31,54 +25,48 @@ impl Group {
 
 /// A row of a sweep's table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
-    /// The variant.
-    pub variant: String,
-    /// Number of the point in the variant, from 0.
-    pub point: usize,
+pub(crate) struct Summary {
+    pub(crate) variant: String,
+    pub(crate) point: usize,
     /// What the grids set, for people; empty if nothing.
-    pub label: String,
-    /// Dotted key and value of what the grids set.
-    pub settings: Vec<(String, String)>,
+    pub(crate) label: String,
+    pub(crate) settings: Vec<(String, String)>,
     /// Whether the point is the one of its variant that is reported.
-    pub chosen: bool,
+    pub(crate) chosen: bool,
     /// Whether no other point of the table has as few bytes and as good models over the last three rounds.
-    pub front: bool,
-    /// Seeds of the trials.
-    pub seeds: Vec<u64>,
-    /// Trials that failed.
-    pub failed: usize,
-    /// Quality of the last model.
-    pub last: Option<Spread>,
+    pub(crate) front: bool,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) failed: usize,
+    pub(crate) last: Option<Spread>,
     /// Mean quality of the last three rounds' models.
-    pub tail: Option<Spread>,
+    pub(crate) tail: Option<Spread>,
     /// Quality of the averaged model, where the run has one.
-    pub averaged: Option<Spread>,
+    pub(crate) averaged: Option<Spread>,
     /// `last` less that of the baseline under the same seed; `None` for the baseline.
-    pub last_difference: Option<Estimate>,
+    pub(crate) last_difference: Option<Estimate>,
     /// `tail` less that of the baseline under the same seed.
-    pub tail_difference: Option<Estimate>,
+    pub(crate) tail_difference: Option<Estimate>,
     /// `averaged` less that of the baseline under the same seed.
-    pub averaged_difference: Option<Estimate>,
+    pub(crate) averaged_difference: Option<Estimate>,
     /// Bytes on the sockets from the clients, mean of the seeds.
-    pub bytes_up: f64,
+    pub(crate) bytes_up: f64,
     /// Bytes on the sockets to the clients, mean of the seeds.
-    pub bytes_down: f64,
+    pub(crate) bytes_down: f64,
     /// Bits of the frames for each value of the model, up and down.
-    pub bits: (f64, f64),
+    pub(crate) bits: (f64, f64),
     /// Bytes of fp32 averaging / bytes on the sockets, mean of the seeds.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// The same, without the baseline's first download, which clients that draw the first weights do not make.
-    pub ratio_without_first: f64,
+    pub(crate) ratio_without_first: f64,
     /// The bytes until the baseline's quality is nearly reached.
-    pub reach: Option<Reach>,
+    pub(crate) reach: Option<Reach>,
     /// Seconds of the rounds over the links of the file, mean of the seeds; `None` if real sockets carried the messages.
-    pub seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Seconds from the first update of a round to its last over the links of the file, mean of the rounds and seeds; `None` as
     /// of `seconds`.
-    pub spread: Option<f64>,
+    pub(crate) spread: Option<f64>,
     /// Seconds of the rounds over other links, mean of the seeds.
-    pub times: Vec<LinkTime>,
+    pub(crate) times: Vec<LinkTime>,
 }
 
 impl Summary {
@@ -99,34 +87,39 @@ impl Summary {
 /// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's
 /// `reach`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// The quality to reach, mean of the seeds.
-    pub target: f64,
+    pub(crate) target: f64,
     /// Seeds under which a round's model reaches it.
-    pub reached: usize,
+    pub(crate) reached: usize,
     /// Bytes on the sockets up to the first such model, mean of the seeds that reach it.
-    pub bytes: Option<f64>,
+    pub(crate) bytes: Option<f64>,
     /// Bytes of the baseline's whole run as fp32 payload / `bytes`, mean of the seeds that reach it.
-    pub ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
 }
 
 impl Group {
     /// The times of the trials over each link, mean of those that have them.
     fn times(&self) -> Vec<LinkTime> {
-        let timed = || {
-            self.records
-                .iter()
-                .map(|record| &record.score.times)
-                .filter(|times| !times.is_empty())
-        };
-        let count = timed().count() as f64;
-        let links = timed().next().map_or(0, Vec::len);
-        let mean = |at: usize| {
-            let own = timed().filter_map(|times| times.get(at));
-            let seconds = own.clone().map(|time| time.seconds).sum::<f64>() / count;
-            own.clone().next().map(|time| LinkTime { seconds, ..*time })
-        };
-        (0..links).filter_map(mean).collect()
+        let all = self.records.iter().map(|record| &record.score.times);
+        let all: Vec<&Vec<LinkTime>> = all.filter(|times| !times.is_empty()).collect();
+        let Some(first) = all.first() else { return Vec::new() };
+        let means = first.iter().enumerate().map(|(at, time)| {
+            let own = all.iter().filter_map(|times| times.get(at));
+            let seconds = own.map(|time| time.seconds).sum::<f64>() / all.len() as f64;
+            LinkTime { seconds, ..*time }
+        });
+        means.collect()
+    }
+
+    /// Of the trials that have the figure.
+    fn spread(&self, of: impl Fn(&Score) -> Option<f64>) -> Option<Spread> {
+        let values = self.records.iter().filter_map(|record| of(&record.score));
+        Spread::of(&values.collect::<Vec<_>>())
+    }
+
+    fn mean(&self, of: fn(&Score) -> f64) -> f64 {
+        self.spread(|score| Some(of(score))).map_or(0.0, |spread| spread.mean)
     }
 
     fn under(&self, seed: u64) -> Option<&Score> {
@@ -136,22 +129,18 @@ impl Group {
 
     /// The row of this group. `baseline`: the group to which it is compared. `reach`: as in the file.
     pub(super) fn summary(&self, quality: Option<Quality>, baseline: Option<&Self>, reach: f64) -> Summary {
-        let scores = || self.records.iter().map(|record| &record.score);
-        let mean = |of: fn(&Score) -> f64| Spread::of(&scores().map(of).collect::<Vec<_>>()).map_or(0.0, |s| s.mean);
-        let spread = |of: fn(Quality, &Score) -> Option<f64>| {
-            let values: Vec<f64> = scores().filter_map(|score| of(quality?, score)).collect();
-            Spread::of(&values)
-        };
         let other = baseline.filter(|baseline| !std::ptr::eq(*baseline, self));
+        let spread = |of: fn(Quality, &Score) -> Option<f64>| self.spread(|score| of(quality?, score));
         let difference = |of: fn(Quality, &Score) -> Option<f64>| {
-            let pair = |record: &Record| Some(of(quality?, &record.score)? - of(quality?, other?.under(record.seed)?)?);
-            Estimate::of(&self.records.iter().filter_map(pair).collect::<Vec<_>>())
+            let pairs = self.records.iter().filter_map(|record| {
+                let theirs = other?.under(record.seed)?;
+                Some(of(quality?, &record.score)? - of(quality?, theirs)?)
+            });
+            Estimate::of(&pairs.collect::<Vec<_>>())
         };
-        let seconds: Vec<f64> = scores().filter_map(Score::virtual_seconds).collect();
-        let spreads: Vec<f64> = scores().filter_map(Score::spread).collect();
         Summary {
-            spread: Spread::of(&spreads).map(|spread| spread.mean),
-            seconds: Spread::of(&seconds).map(|seconds| seconds.mean),
+            spread: self.spread(Score::spread).map(|spread| spread.mean),
+            seconds: self.spread(Score::virtual_seconds).map(|seconds| seconds.mean),
             times: self.times(),
             variant: self.variant.clone(),
             point: self.point,
@@ -170,17 +159,19 @@ impl Group {
             last_difference: difference(Quality::last),
             tail_difference: difference(Quality::tail),
             averaged_difference: difference(Quality::averaged),
-            bytes_up: mean(|score| score.server_socket.0 as f64),
-            bytes_down: mean(|score| score.server_socket.1 as f64),
-            bits: (mean(|score| score.bits().0), mean(|score| score.bits().1)),
-            ratio: mean(Score::ratio),
-            ratio_without_first: mean(Score::ratio_without_first),
+            bytes_up: self.mean(|score| score.server_socket.0 as f64),
+            bytes_down: self.mean(|score| score.server_socket.1 as f64),
+            bits: (self.mean(|score| score.bits().0), self.mean(|score| score.bits().1)),
+            ratio: self.mean(Score::ratio),
+            ratio_without_first: self.mean(Score::ratio_without_first),
             reach: quality.and_then(|quality| self.reach(quality, baseline?, reach)),
         }
     }
 
     fn reach(&self, quality: Quality, baseline: &Self, less: f64) -> Option<Reach> {
-        let (mut targets, mut bytes, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let mut targets = Vec::new();
+        let mut bytes = Vec::new();
+        let mut ratios = Vec::new();
         for record in &self.records {
             let Some(with) = baseline.under(record.seed) else {
                 continue;
@@ -193,12 +184,11 @@ impl Group {
                 ratios.push(with.fp32_bytes() as f64 / (sent as f64).max(1.0));
             }
         }
-        let mean = |values: &[f64]| Spread::of(values).map(|spread| spread.mean);
         Some(Reach {
-            target: mean(&targets)?,
+            target: Spread::of(&targets)?.mean,
             reached: bytes.len(),
-            bytes: mean(&bytes),
-            ratio: mean(&ratios),
+            bytes: Spread::of(&bytes).map(|bytes| bytes.mean),
+            ratio: Spread::of(&ratios).map(|ratios| ratios.mean),
         })
     }
 }
@@ -206,21 +196,14 @@ impl Group {
 /// Bytes on the sockets until the clients have the first model of at least this goodness: those of its round and all
 /// before, its own download, which is made in the next round, and all bytes outside of rounds.
 fn bytes_to(score: &Score, quality: Quality, goodness: f64) -> Option<u64> {
-    let reaches = |round: &RoundLine| {
-        quality
-            .at(round)
-            .is_some_and(|value| quality.goodness(value) >= goodness)
-    };
-    let at = score.rounds.iter().position(reaches)?;
-    let sum = |rounds: &[RoundLine]| {
-        rounds
-            .iter()
-            .map(|round| round.up.saturating_add(round.down))
-            .sum::<u64>()
-    };
-    let outside = score.sent().saturating_sub(sum(&score.rounds));
+    let at = score.rounds.iter().position(|round| {
+        let value = quality.at(round);
+        value.is_some_and(|value| quality.goodness(value) >= goodness)
+    })?;
+    let all: u64 = score.rounds.iter().map(RoundLine::sent).sum();
+    let before: u64 = score.rounds[..=at].iter().map(RoundLine::sent).sum();
     let download = score.rounds.get(at + 1).map_or(0, |round| round.frames_down);
-    Some(sum(&score.rounds[..=at]) + download + outside)
+    Some(before + download + score.sent().saturating_sub(all))
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::outcome::PhaseOutcome;
 use super::phase::Phase;
-use super::statistics::{Estimate, Quality, Spread};
 use super::summary::Summary;
 use crate::score::bytes;
+use crate::statistics::{Estimate, Quality, Spread};
 
 /// The table of one phase: a heading, a row for each point, the chosen one of several marked with `*`.
 pub(super) fn table(outcome: &PhaseOutcome) -> String {
@@ -41,9 +41,9 @@ pub(super) fn cells(outcome: &PhaseOutcome) -> Vec<Vec<String>> {
     let mut lines: Vec<_> = std::iter::once(header).chain(rows).collect();
     if outcome.has_average() {
         let digits = outcome.quality.map_or(2, Quality::digits);
-        let of = |row: &Summary| [spread(row.averaged, digits), estimate(row.averaged_difference, digits)];
-        let all = std::iter::once(["averaged", "of averaged"].map(str::to_owned)).chain(outcome.rows.iter().map(of));
-        for (line, cells) in lines.iter_mut().zip(all) {
+        lines[0].splice(AVERAGED..AVERAGED, ["averaged", "of averaged"].map(str::to_owned));
+        for (line, row) in lines.iter_mut().skip(1).zip(&outcome.rows) {
+            let cells = [spread(row.averaged, digits), estimate(row.averaged_difference, digits)];
             line.splice(AVERAGED..AVERAGED, cells);
         }
     }
@@ -63,23 +63,25 @@ pub(super) fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
         0 => String::new(),
         failed => format!(" ({failed} failed)"),
     };
-    let measured = |text: String| if row.seeds.is_empty() { "-".to_owned() } else { text };
-    vec![
+    let mut cells = vec![
         row.variant.clone(),
         format!("{number}{failed}"),
         spread(row.last, digits),
         spread(row.tail, digits),
         estimate(row.last_difference, digits),
         estimate(row.tail_difference, digits),
-        measured(bytes((row.bytes_up + row.bytes_down) as u64)),
-        measured(format!("{:.3}/{:.3}", row.bits.0, row.bits.1)),
-        measured(format!("{:.1}x", row.ratio)),
-        measured(format!("{:.1}x", row.ratio_without_first)),
+        bytes((row.bytes_up + row.bytes_down) as u64),
+        format!("{:.3}/{:.3}", row.bits.0, row.bits.1),
+        format!("{:.1}x", row.ratio),
+        format!("{:.1}x", row.ratio_without_first),
         reach(row),
-    ]
+    ];
+    if row.seeds.is_empty() {
+        cells[AVERAGED..AVERAGED + 4].fill("-".to_owned());
+    }
+    cells
 }
 
-/// `mean ± deviation`.
 pub(super) fn spread(value: Option<Spread>, digits: usize) -> String {
     match value {
         None => "-".to_owned(),
@@ -91,7 +93,6 @@ pub(super) fn spread(value: Option<Spread>, digits: usize) -> String {
     }
 }
 
-/// `mean ± half width`, with a sign.
 pub(super) fn estimate(value: Option<Estimate>, digits: usize) -> String {
     match value {
         None => "-".to_owned(),
@@ -122,17 +123,13 @@ pub(super) fn reach(row: &Summary) -> String {
 
 /// Columns as wide as their widest cell; the first three to the left, the others to the right.
 pub(super) fn align(lines: &[Vec<String>]) -> String {
-    let count = |cell: &String| cell.chars().count();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| {
-        lines
-            .iter()
-            .filter_map(|line| line.get(at))
-            .map(count)
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut widths = vec![0; columns];
+    for line in lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut out = String::new();
     for line in lines {
         let cells = line

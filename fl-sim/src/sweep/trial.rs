@@ -19,38 +19,29 @@ use crate::workload::{Evaluation, Workload};
 /// Raised when a change of the program changes what a trial measures; results of other versions are not reused.
 const RESULTS: u32 = 1;
 
-/// A trial to run, or whose result is there.
 #[derive(Debug, Clone)]
-pub struct Trial {
-    /// What it is for.
-    pub phase: Phase,
-    /// Its variant.
-    pub variant: String,
-    /// Index of its point in the variant.
-    pub point: usize,
+pub(crate) struct Trial {
+    pub(crate) phase: Phase,
+    pub(crate) variant: String,
+    pub(crate) point: usize,
     /// Its seed: of the split, the first weights, the cohorts and the batches.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Digest of everything on which the result depends.
-    pub key: Digest,
+    pub(crate) key: Digest,
     evaluation: Evaluation,
 }
 
 /// The result of a trial, as its file holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// What the trial was for.
-    pub phase: Phase,
-    /// The variant.
-    pub variant: String,
-    /// What the grids set: dotted key and value.
-    pub settings: Vec<(String, String)>,
-    /// The seed.
-    pub seed: u64,
+pub(crate) struct Record {
+    pub(crate) phase: Phase,
+    pub(crate) variant: String,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) seed: u64,
     /// Digest of the program that ran it.
-    pub build: String,
-    /// What was measured.
-    pub score: Score,
+    pub(crate) build: String,
+    pub(crate) score: Score,
 }
 
 /// What the key is a digest of. Paths are as in the file, so that a folder can be moved together with its file.
@@ -69,10 +60,6 @@ struct Inputs<'a> {
 }
 
 impl Trial {
-    /// The trial of a point under a seed.
-    ///
-    /// # Errors
-    /// If the file of the first weights cannot be read.
     pub(super) fn new(sweep: &Sweep, phase: Phase, variant: &str, point: usize, seed: u64) -> anyhow::Result<Self> {
         let of = &sweep.points(variant)[point];
         let share = sweep.validation;

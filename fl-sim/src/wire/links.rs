@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::score::LinkTime;
+use crate::settings;
 
 /// A link, and how long the clients on it train.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,26 +43,19 @@ pub(crate) struct Clock {
 }
 
 /// The links of the table "time against link", as in the evaluation of the hybrid method.
-const TABLE: [(f64, f64); 9] = [
-    (10.0, 1.0),
-    (10.0, 10.0),
-    (10.0, 50.0),
-    (100.0, 1.0),
-    (100.0, 10.0),
-    (100.0, 50.0),
-    (1_000.0, 1.0),
-    (1_000.0, 10.0),
-    (1_000.0, 50.0),
-];
+const RATES: [f64; 3] = [10.0, 100.0, 1_000.0];
+const LATENCIES: [f64; 3] = [1.0, 10.0, 50.0];
 
 /// The table before the first round.
 pub(super) fn table() -> Vec<LinkTime> {
-    let time = |(mbit, latency_ms)| LinkTime {
-        mbit,
-        latency_ms,
-        seconds: 0.0,
-    };
-    TABLE.map(time).to_vec()
+    let times = RATES.map(|mbit| {
+        LATENCIES.map(|latency_ms| LinkTime {
+            mbit,
+            latency_ms,
+            seconds: 0.0,
+        })
+    });
+    times.concat()
 }
 
 /// A link of `engine.links` as it is written.
@@ -102,16 +96,11 @@ impl Clock {
             loss: 0.0,
             train: train_seconds,
         };
-        let classes: Vec<&Table> = match links {
-            None => Vec::new(),
-            Some(Value::Table(table)) => vec![table],
-            Some(Value::Array(list)) => {
-                let tables: Option<Vec<&Table>> = list.iter().map(Value::as_table).collect();
-                let tables = tables.filter(|tables| !tables.is_empty());
-                tables.context("`engine.links`: must be a table, or a list of tables")?
-            }
-            Some(_) => bail!("`engine.links`: must be a table, or a list of tables"),
-        };
+        let classes = settings::tables(links, "engine.links")?;
+        ensure!(
+            links.is_none() || !classes.is_empty(),
+            "`engine.links`: must be a table, or a list of tables"
+        );
         let mut all = Vec::new();
         for (at, class) in classes.iter().enumerate() {
             let key = match classes.len() {
@@ -173,13 +162,6 @@ impl Link {
         let raw: Raw = Value::Table(table.clone())
             .try_into()
             .with_context(|| format!("`{key}`"))?;
-        let rate = |name: &str, text: Option<&String>| {
-            let Some(text) = text else { return Ok(f64::INFINITY) };
-            let rate = bits(text);
-            rate.with_context(|| {
-                format!("`{key}.{name}` is \"{text}\", but must be above 0 with bit/s, kbit/s, Mbit/s or Gbit/s, such as \"10Mbit/s\"")
-            })
-        };
         let latency = fl_compress::duration::millis(&raw.latency).with_context(|| {
             let text = &raw.latency;
             format!("`{key}.latency` is \"{text}\", but must be a whole number with ms or s, such as \"10ms\"")
@@ -192,8 +174,8 @@ impl Link {
         let train = raw.train_seconds.unwrap_or(train);
         seconds(&format!("{key}.train_seconds"), train)?;
         let link = Self {
-            up: rate("up", raw.up.as_ref())?,
-            down: rate("down", raw.down.as_ref())?,
+            up: rate(key, "up", raw.up.as_deref())?,
+            down: rate(key, "down", raw.down.as_deref())?,
             latency: latency as f64 / 1_000.0,
             loss: raw.loss,
             train,
@@ -210,6 +192,13 @@ impl Link {
         let moved = self.seconds_up(load.up) + load.down as f64 * bits / self.down;
         moved + f64::from(load.ways) * self.latency + self.train + load.examples as f64 * per_example
     }
+}
+
+fn rate(key: &str, name: &str, text: Option<&str>) -> anyhow::Result<f64> {
+    let Some(text) = text else { return Ok(f64::INFINITY) };
+    bits(text).with_context(|| {
+        format!("`{key}.{name}` is \"{text}\", but must be above 0 with bit/s, kbit/s, Mbit/s or Gbit/s, such as \"10Mbit/s\"")
+    })
 }
 
 /// Longest training or wait, in seconds.

@@ -15,12 +15,12 @@ use tokio::sync::Semaphore;
 use super::engine::Engine;
 use super::links::{Clock, Load, table};
 use super::traffic::Traffic;
-use super::work::{self, Done, Lane, works};
+use super::work::{self, Lane, Work, works};
 use crate::federation::{self, News, Setup};
 use crate::score::{LinkTime, RoundLine, Score};
 
 /// What a client moved for an update, and how the server saw its upload.
-struct Moved {
+struct Upload {
     load: Load,
     transfer: Option<Transfer>,
 }
@@ -33,7 +33,7 @@ struct Federation<N> {
     /// Milliseconds.
     now: u64,
     /// What clients have sent, by the time of its arrival and the client, with what they moved for it.
-    on_the_way: BTreeMap<(u64, usize), (Done, Option<Moved>)>,
+    on_the_way: BTreeMap<(u64, usize), (Work, Option<Upload>)>,
     /// Seconds of the rounds so far over the links of the table.
     times: Vec<LinkTime>,
     rounds: Vec<RoundLine>,
@@ -55,7 +55,8 @@ pub async fn run(setup: Setup, engine: &Engine, news: impl FnMut(News<'_>)) -> a
         !run.serves_base(),
         "`model.serve_base`: a base is sent only with `engine.wire = \"tls\"`"
     );
-    let (parameters, clients) = (setup.layout.len() as u64, setup.members.len() as u64);
+    let parameters = setup.layout.len() as u64;
+    let clients = setup.members.len() as u64;
     let mut federation = Federation {
         run,
         lanes: Vec::new(),
@@ -176,9 +177,10 @@ impl<N: FnMut(News<'_>)> Federation<N> {
     }
 
     /// Books what the clients send, and when it arrives.
-    fn begin_sending(&mut self, done: Vec<(usize, Done)>) {
+    fn begin_sending(&mut self, done: Vec<(usize, Work)>) {
         for (at, mut done) in done {
-            let (mut arrives, mut moved) = (self.now, None);
+            let mut arrives = self.now;
+            let mut moved = None;
             if let Some((header, _)) = &mut done.update {
                 header.evaluation = done.evaluation.take();
                 let traffic = &mut self.lanes[at].traffic;
@@ -186,7 +188,8 @@ impl<N: FnMut(News<'_>)> Federation<N> {
                 traffic.update(header);
                 let bytes = traffic.flow.socket_up - before;
                 let load = traffic.load(header.examples);
-                let (all, way) = (self.clock.seconds(at, &load), self.clock.seconds_up(at, bytes));
+                let all = self.clock.seconds(at, &load);
+                let way = self.clock.seconds_up(at, bytes);
                 arrives += (1_000.0 * all).round() as u64;
                 let transfer = Transfer {
                     wait: (1e6 * (all - way)) as u64,
@@ -194,7 +197,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
                     micros: (1e6 * way) as u64,
                 };
                 let transfer = Some(transfer).filter(Transfer::shows_link);
-                moved = Some(Moved { load, transfer });
+                moved = Some(Upload { load, transfer });
             }
             self.on_the_way.insert((arrives, at), (done, moved));
         }
@@ -241,8 +244,8 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         Ok(())
     }
 
-    fn send(&mut self, at: usize, done: Done, moved: Option<Moved>) -> anyhow::Result<()> {
-        let Done {
+    fn send(&mut self, at: usize, done: Work, moved: Option<Upload>) -> anyhow::Result<()> {
+        let Work {
             mut client,
             evaluation,
             update,
@@ -250,7 +253,9 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         let lane = &mut self.lanes[at];
         match update {
             Some((header, frame)) => {
-                let (digest, len, version) = (header.id.digest, header.len, self.run.version());
+                let digest = header.id.digest;
+                let len = header.len;
+                let version = self.run.version();
                 let transfer = moved.as_ref().and_then(|moved| moved.transfer);
                 lane.load = moved.map(|moved| moved.load);
                 lane.arrived = self.now;

@@ -35,9 +35,6 @@ impl Traffic {
     }
 
     /// Connects, joins and begins to watch; before its first training, a client joins once more.
-    ///
-    /// # Errors
-    /// If the reply cannot be written.
     pub(super) fn join(&mut self, tasks: Vec<String>, joined: &Joined) -> Result<(), ProtocolError> {
         let request: wire::JoinRequest = JoinRequest {
             tasks,
@@ -75,8 +72,8 @@ impl Traffic {
     pub(super) fn fetch(&mut self, request: &FetchRequest, header: &ModelHeader) {
         self.ways += 2;
         self.up(costs::FETCH.0 + len(&wire::FetchRequest::from(request.clone())));
-        let chunk = |part| wire::ModelChunk { part: Some(part) };
-        let header_len = len(&chunk(model_chunk::Part::Header(header.into())));
+        let part = Some(model_chunk::Part::Header(header.into()));
+        let header_len = len(&wire::ModelChunk { part });
         let mut bytes = costs::FETCH.1 + costs::message(header_len);
         for (kind, part) in header.parts() {
             bytes += chunks(part.len);
@@ -92,7 +89,8 @@ impl Traffic {
     /// An update, on the stream if it is small.
     pub(super) fn update(&mut self, header: &UpdateHeader) {
         let mut sent = wire::UpdateHeader::from(header);
-        (sent.train_ms, sent.encode_ms) = (MILLIS, MILLIS);
+        sent.train_ms = MILLIS;
+        sent.encode_ms = MILLIS;
         self.ways += 1;
         if header.len <= MAX_PUSH {
             if let Some(id) = &mut sent.id {
@@ -146,9 +144,12 @@ impl Traffic {
 
 /// The chunks of a frame.
 fn chunks(frame: u64) -> u64 {
-    let (whole, rest) = (frame / CHUNK as u64, frame % CHUNK as u64);
-    let chunk = |bytes: u64| costs::message(field(bytes));
-    whole * chunk(CHUNK as u64) + if rest > 0 { chunk(rest) } else { 0 }
+    let chunk = CHUNK as u64;
+    let rest = match frame % chunk {
+        0 => 0,
+        rest => costs::message(field(rest)),
+    };
+    frame / chunk * costs::message(field(chunk)) + rest
 }
 
 /// Bytes of a field of `bytes` with its key and its length.

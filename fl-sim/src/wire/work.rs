@@ -44,8 +44,8 @@ pub(super) struct Task {
     evaluate: bool,
 }
 
-/// What it has done.
-pub(super) struct Done {
+/// What a client's work came to.
+pub(super) struct Work {
     pub(super) client: DetachedClient,
     pub(super) evaluation: Option<EvaluationReport>,
     pub(super) update: Option<(UpdateHeader, Bytes)>,
@@ -60,26 +60,38 @@ pub(super) async fn load(
 ) -> anyhow::Result<()> {
     let mut loading = JoinSet::new();
     for (at, _) in asked {
-        let (at, lane) = (*at, &mut lanes[*at]);
+        let at = *at;
+        let lane = &mut lanes[at];
         let Some(tasks) = lane.tasks.take() else { continue };
-        let (state, joined, gate) = (states.join(lane.name.as_str()), lane.joined.clone(), Arc::clone(gate));
-        loading.spawn(async move {
-            let permit = gate.acquire_owned().await;
-            let load = move || {
-                let _permit = permit;
-                let mut client = DetachedClient::join(&state, tasks, joined)?;
-                let held = client.held()?;
-                Ok::<_, fl_client::Error>((client, held))
-            };
-            (at, tokio::task::spawn_blocking(load).await)
-        });
+        let state = states.join(lane.name.as_str());
+        let joined = lane.joined.clone();
+        loading.spawn(on_turn(Arc::clone(gate), at, move || {
+            let mut client = DetachedClient::join(&state, tasks, joined)?;
+            let held = client.held()?;
+            Ok((client, held))
+        }));
     }
     while let Some(loaded) = loading.join_next().await {
         let (at, loaded) = loaded?;
-        let (client, held) = loaded?.with_context(|| lanes[at].name.to_string())?;
-        (lanes[at].client, lanes[at].held) = (Some(client), held);
+        let (client, held) = loaded.with_context(|| lanes[at].name.to_string())?;
+        lanes[at].client = Some(client);
+        lanes[at].held = held;
     }
     Ok(())
+}
+
+/// Does a client's job on a thread of its own, once the gate admits it.
+async fn on_turn<T: Send + 'static>(
+    gate: Arc<Semaphore>,
+    at: usize,
+    job: impl FnOnce() -> Result<T, fl_client::Error> + Send + 'static,
+) -> (usize, anyhow::Result<T>) {
+    let permit = gate.acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        job()
+    });
+    (at, done.await.map_err(Into::into).and_then(|done| Ok(done?)))
 }
 
 /// Brings the clients what they need for the model that they work with.
@@ -135,24 +147,16 @@ pub(super) async fn work(
     lanes: &mut [Lane],
     gate: &Arc<Semaphore>,
     tasks: Vec<(usize, Task)>,
-) -> anyhow::Result<Vec<(usize, Done)>> {
+) -> anyhow::Result<Vec<(usize, Work)>> {
     let mut working = JoinSet::new();
     for (at, task) in tasks {
         let client = lanes[at].client.take().context("a client is at work already")?;
-        let gate = Arc::clone(gate);
-        working.spawn(async move {
-            let permit = gate.acquire_owned().await;
-            let job = move || {
-                let _permit = permit;
-                do_task(client, task)
-            };
-            (at, tokio::task::spawn_blocking(job).await)
-        });
+        working.spawn(on_turn(Arc::clone(gate), at, move || do_task(client, task)));
     }
     let mut done = Vec::new();
     while let Some(worked) = working.join_next().await {
         let (at, worked) = worked?;
-        done.push((at, worked?.with_context(|| lanes[at].name.to_string())?));
+        done.push((at, worked.with_context(|| lanes[at].name.to_string())?));
     }
     done.sort_by_key(|(at, _)| *at);
     Ok(done)
@@ -163,7 +167,7 @@ pub(super) fn works(state: &RoundState) -> bool {
     state.evaluate || (state.phase == Phase::Training && state.selected && state.accepted.is_none())
 }
 
-fn do_task(mut client: DetachedClient, task: Task) -> Result<Done, fl_client::Error> {
+fn do_task(mut client: DetachedClient, task: Task) -> Result<Work, fl_client::Error> {
     let Task {
         state,
         frames,
@@ -187,7 +191,7 @@ fn do_task(mut client: DetachedClient, task: Task) -> Result<Done, fl_client::Er
     } else {
         None
     };
-    Ok(Done {
+    Ok(Work {
         client,
         evaluation,
         update,

@@ -33,7 +33,7 @@ function bytesSection() {
   const down = makeFigure({ id: "down-kind", title: "Bytes clients received, by kind", toggles: true, about: "All bytes written to the clients' sockets, by round. Select a name to hide it." });
   const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: STAGES_ABOUT.up });
   const downStage = makeFigure({ id: "down-stage", title: "Model update, stage by stage", about: STAGES_ABOUT.down });
-  const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg counts payload only, without transport." });
+  const against = makeBars({ id: "against", word: "method", whole: "both", parts: WAYS, title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg counts payload only, without transport." });
   const tiles = h("dl", { class: "tiles wide" });
   let drawn = "";
   return {
@@ -50,7 +50,7 @@ function bytesSection() {
       down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
       upStage.update(stages(rounds, "up", "No update has been accepted yet."));
       downStage.update(stages(rounds, "down", "No model update has been made yet."));
-      against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round has closed." });
+      against.update(baselines?.length ? { bars: methods(totals, baselines) } : { empty: "There is nothing to compare until a round has closed." });
     },
   };
 }
@@ -74,47 +74,12 @@ function stages(rounds, way, none) {
     about: `${STAGES_ABOUT[way]}${larger.length ? ` Not drawn: ${listed(larger)}, larger than the stage before, because an index counts 4 bytes before coding.` : ""}` };
 }
 const METHODS = { "fedavg-fp32": "FedAvg, fp32", "fedavg-fp16": "FedAvg, fp16" };
+const WAYS = [{ name: "up", colour: "blue" }, { name: "down", colour: "sky", pattern: "hatch" }];
 function methods(totals, baselines) {
   const frames = { up: totals.update, down: totals.steps + totals.snapshot };
   const made = baselines.filter((one) => one.up + one.down > 0).map((one) => ({ name: METHODS[one.name] ?? one.name, up: one.up, down: one.down,
     says: one.socket_ratio ? `this run's sockets carried ${fewer(one.socket_ratio)} bytes` : "" }));
   return [...made, { name: "This run, sockets", up: totals.socket_up, down: totals.socket_down, own: true },
-    { name: "This run, frames only", up: frames.up, down: frames.down, own: true }];
-}
-
-/** Horizontal bars, one per method, each of up and down. */
-function makeBars({ id, title, about }) {
-  const list = h("ul", { class: "bars" });
-  const empty = h("p", { class: "empty", hidden: true });
-  let bars = [];
-  const table = dataDetails(title, () => ({
-    columns: [{ name: "method", text: true }, { name: "up (bytes)", format: count }, { name: "down (bytes)", format: count }, { name: "both (bytes)", format: count }],
-    rows: bars.map((bar) => [bar.name, bar.up, bar.down, bar.up + bar.down]),
-  }));
-  const ways = [{ name: "up", colour: "blue" }, { name: "down", colour: "sky", pattern: "hatch" }];
-  const legend = h("ul", { class: "legend" }, ways.map((way) => h("li", {}, h("span", { class: "entry" }, swatch(way, "stack"), way.name))));
-  const element = h("figure", { id, class: "figure wide" }, h("figcaption", {}, h("h3", {}, title), h("p", { class: "about" }, about)), legend, list, empty, table.element);
-  return {
-    element,
-    update(next) {
-      legend.hidden = list.hidden = table.element.hidden = Boolean(next.empty);
-      empty.hidden = !next.empty;
-      if (next.empty) return say(empty, next.empty);
-      bars = next.bars;
-      const most = Math.max(...bars.map((bar) => bar.up + bar.down), 1);
-      list.replaceChildren(...bars.map((bar) => {
-        const both = bar.up + bar.down;
-        const part = (value, name) => {
-          const box = h("span", { class: `part ${name}` });
-          box.style.width = `${(value / most) * 100}%`;
-          return box;
-        };
-        return h("li", { class: bar.own ? "own" : null }, h("span", { class: "name" }, bar.name),
-          h("span", { class: "track", "aria-hidden": "true" }, part(bar.up, "up"), part(bar.down, "down")),
-          h("span", { class: "figures" }, h("b", {}, bytes(both)), ` ${bytes(bar.up)} up, ${bytes(bar.down)} down`, bar.says ? h("span", { class: "ratio" }, ` · ${bar.says}`) : ""));
-      }));
-      table.draw();
-      return undefined;
-    },
-  };
+    { name: "This run, frames only", ...frames, own: true }]
+    .map((one) => ({ ...one, values: [one.up, one.down], more: `${bytes(one.up)} up, ${bytes(one.down)} down` }));
 }

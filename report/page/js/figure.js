@@ -1,19 +1,23 @@
 // A chart with title, description, legend, crosshair for pointer and keyboard, and its data as a table.
 // A figure is made once and then updated, so what is open, focused or hidden stays so.
 
+/** Rows of the values beside the crosshair: more would be higher than the chart. */
+const ROWS_AT_MOST = 12;
+
 /** Draws again when a figure's width changes; the first width triggers the first drawing. */
 const watcher = new ResizeObserver((entries) => {
   for (const entry of entries) entry.target.resized?.(entry.contentRect.width);
 });
 
 /**
- * Makes a figure. `update(spec)` takes what `draw` takes and { note?, rows?: [...] }, or { empty: "why there is nothing to
- * see" }. `toggles`: names of the legend switch their series off and on. `compact`: lower, for the first screen.
+ * Makes a figure. `update(spec)` takes what `draw` takes and { about?, entries? (the legend, if it is not the series), says? (of points: names and texts of each), table? }, or
+ * { empty: "why there is nothing to see" }. `toggles`: names of the legend switch their series off and on. `compact`: lower, for
+ * the first screen. `word`: what the arrow keys go through.
  */
-function makeFigure({ id, title, about, toggles = false, wide = false, compact = false }) {
+function makeFigure({ id, title, about, word = "rounds", toggles = false, wide = false, compact = false }) {
   const note = h("p", { class: "about" }, about);
   const legend = h("ul", { class: "legend" });
-  const plot = h("div", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${title}: arrow keys go through the rounds`,
+  const plot = h("div", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${title}: arrow keys go through the ${word}`,
     "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0 });
   const tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
   const frame = h("div", { class: "frame" }, plot, tip);
@@ -47,7 +51,7 @@ function makeFigure({ id, title, about, toggles = false, wide = false, compact =
     drawn.cross.replaceChildren();
     if (visible) {
       drawn.cross.append(s("line", { x1: place, x2: place, y1: drawn.top, y2: drawn.bottom }));
-      if (one.kind === "lines") {
+      if (one.kind !== "stack") {
         for (const series of one.series) {
           const value = series.values[i];
           if (has(value) && (!one.log || value > 0)) drawn.cross.append(s("circle", { cx: place, cy: drawn.y(value), r: 4, class: `dot ${series.colour}` }));
@@ -72,7 +76,8 @@ function makeFigure({ id, title, about, toggles = false, wide = false, compact =
   const seek = (event) => {
     if (!drawn) return;
     const shape = plot.getBoundingClientRect();
-    point(nearest(drawn.places, ((event.clientX - shape.left) * width) / shape.width));
+    const scale = width / shape.width;
+    point(nearest(drawn, (event.clientX - shape.left) * scale, (event.clientY - shape.top) * scale));
   };
   plot.addEventListener("pointermove", seek);
   plot.addEventListener("pointerdown", seek);
@@ -101,14 +106,15 @@ function makeFigure({ id, title, about, toggles = false, wide = false, compact =
   let names = "";
   let values = [];
   function drawLegend() {
-    const key = spec.series.map((one) => one.name).join("|");
+    const entries = spec.entries ?? spec.series;
+    const key = entries.map((one) => one.name).join("|");
     if (key !== names) {
       names = key;
-      values = spec.series.map(() => h("span", { class: "value" }));
-      legend.replaceChildren(...spec.series.map((one, k) => h("li", {}, entry(one, values[k]))));
+      values = entries.map(() => h("span", { class: "value" }));
+      legend.replaceChildren(...entries.map((one, k) => h("li", {}, entry(one, values[k]))));
     }
-    spec.series.forEach((one, k) => say(values[k], one.legend ?? ""));
-    legend.hidden = spec.series.length < 2 && !spec.series[0]?.legend;
+    entries.forEach((one, k) => say(values[k], one.legend ?? ""));
+    legend.hidden = entries.length < 2 && !entries[0]?.legend;
   }
   function entry(one, value) {
     const inside = [swatch(one, spec.kind), h("span", {}, one.name), value];
@@ -142,21 +148,22 @@ function makeFigure({ id, title, about, toggles = false, wide = false, compact =
   };
 }
 
-function nearest(places, x) {
-  let best = 0;
-  places.forEach((place, i) => {
-    if (Math.abs(place - x) < Math.abs(places[best] - x)) best = i;
-  });
-  return best;
+/** The round nearest to x, or the point nearest to (x, y). */
+function nearest({ places, heights }, x, y) {
+  const far = (i) => Math.hypot(places[i] - x, heights ? heights[i] - y : 0);
+  return places.reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
 }
 function headOf(spec, i) {
+  if (spec.says) return spec.series[i].name;
   const round = `Round ${count(spec.rounds ? spec.rounds[i] : spec.x[i])}`;
   return spec.xUnit === "round" ? round : `${round} · ${UNITS[spec.xUnit].format(spec.x[i])}`;
 }
 function tipOf(spec, i) {
   const unit = UNITS[spec.unit];
-  const rows = spec.series.map((one) => h("div", { class: "row" }, swatch(one, spec.kind), h("span", {}, one.name),
+  if (spec.says) return [h("p", {}, headOf(spec, i)), ...spec.says[i].map(([name, text]) => h("div", { class: "row" }, h("span"), h("span", {}, name), h("b", {}, text)))];
+  const rows = spec.series.slice(0, ROWS_AT_MOST).map((one) => h("div", { class: "row" }, swatch(one, spec.kind), h("span", {}, one.name),
     h("b", {}, unit.format(one.values[i]))));
+  if (spec.series.length > rows.length) rows.push(h("div", { class: "row" }, h("span"), h("span", {}, `and ${spec.series.length - rows.length} more`)));
   if (spec.kind === "stack") {
     rows.reverse();
     if (rows.length > 1) rows.push(h("div", { class: "row sum" }, h("span"), h("span", {}, "together"), h("b", {}, unit.format(sumAt(spec, i)))));
@@ -167,9 +174,11 @@ const sumAt = (spec, i) => spec.series.reduce((sum, one) => sum + (one.values[i]
 function spoken(spec, i) {
   if (i < 0) return "";
   const unit = UNITS[spec.unit];
-  return [headOf(spec, i), ...spec.series.map((one) => `${one.name} ${unit.format(one.values[i])}`)].join(", ");
+  const texts = spec.says ? spec.says[i].map(([name, text]) => `${name} ${text}`) : spec.series.map((one) => `${one.name} ${unit.format(one.values[i])}`);
+  return [headOf(spec, i), ...texts].join(", ");
 }
 function tableOf(spec) {
+  if (spec.table) return spec.table;
   const exact = (value) => (spec.unit === "bytes" ? count(value) : digits(value));
   const suffix = { bytes: " (bytes)", rate: " (bytes/s)", seconds: " (s)", share: " (share)" }[spec.unit] ?? "";
   const columns = [{ name: "round", format: String }];

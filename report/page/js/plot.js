@@ -1,19 +1,24 @@
-// Draws one chart into an SVG: axes, areas, bars, lines. Independent of reports; returns what it drew as `places`.
+// Draws one chart into an SVG: axes, areas, bars, lines, points. Independent of reports; returns what it drew as `places`.
 const BARS_AT_MOST = 60;
 const DOTS_AT_MOST = 20;
 const SPARSE_DOTS_AT_MOST = 150;
 const THIN_FROM = 300;
+/** Names at the ends of lines take at most this share of the width; longer ones are only in the legend. */
+const TAILS_AT_MOST = 0.25;
+const NAMES_AT_MOST = 14;
 
 /**
- * Draws `spec` at a width in pixels. spec: { kind: "stack" | "lines", x: [number], xUnit: "round" | unit, series: [{ name,
- * colour, dash?, pattern?, join? (the line goes on over missing values), values }], unit, log?, low?, high?, compact? (lower, without names at the ends of lines), xLabel, yLabel, references?: [{ value, name }] }.
- * Returns { svg, places: [x in pixels], left, right, top, bottom, y(value), cut }.
+ * Draws `spec` at a width in pixels. spec: { kind: "stack" | "lines" | "points", x: [number], xUnit: "round" | unit, series: [{ name,
+ * colour, dash?, pattern?, join? (the line goes on over missing values), values, band?: [[low, high]] }], unit, log?, low?, high?, compact? (lower, without names at the ends of lines), tall?, xLabel, yLabel, references?: [{ value, name }] }.
+ * Of "points", series k has one value, at x[k], and { seeds: [[x, y]], ring? }; `front` lists those that a stepped line joins.
+ * Returns { svg, places: [x in pixels], heights? (of points), left, right, top, bottom, y(value), cut }.
  */
 function draw(spec, width) {
-  const height = spec.compact ? (width < 260 ? 116 : 164) : width < 480 ? 220 : 250;
+  const height = spec.compact ? (width < 260 ? 116 : 164) : width < 480 ? 220 : spec.tall ? 330 : 250;
   const unit = UNITS[spec.unit];
   const names = spec.kind === "lines" && spec.series.length > 1 && !spec.compact ? spec.series.map((one) => one.short ?? one.name) : [];
-  const tail = names.length ? Math.max(...names.map((name) => name.length)) * 6.4 + 12 : 14;
+  const needed = names.length ? Math.max(...names.map((name) => name.length)) * 6.4 + 12 : 14;
+  const tail = needed > width * TAILS_AT_MOST ? 14 : needed;
   const stacked = spec.kind === "stack" ? pile(spec) : null;
   const range = reach(spec, stacked);
   const ticks = spec.log ? logTicks(range.low, range.high, 6) : linearTicks(range.low, range.high, 4, unit);
@@ -24,11 +29,13 @@ function draw(spec, width) {
   const places = spec.x.map(across.x);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", focusable: "false" });
   svg.append(frame(spec, box, ticks, unit, y, across, width, height));
+  const heights = spec.kind === "points" ? spec.series.map((one, k) => y(one.values[k])) : null;
   if (stacked) svg.append(...(across.bar ? bars(spec, stacked, places, across.bar, y) : areas(spec, stacked, places, y)));
-  else svg.append(...lines(spec, places, y, box), tails(spec, places, y, box));
+  else if (heights) svg.append(...points(spec, across.x, y, places, heights), pointNames(spec, places, heights, box));
+  else svg.append(...bands(spec, places, y), ...lines(spec, places, y, box), ...(tail === needed ? [tails(spec, places, y, box)] : []));
   if (range.cut) svg.append(overs(range, stacked, places, box, unit));
   svg.append(references(spec, box, across.x));
-  return { svg, places, ...box, height, y, cut: range.cut };
+  return { svg, places, heights, ...box, height, y, cut: range.cut };
 }
 
 /** The stack of every round: for series k at round i, [from, to]; and the totals. */
@@ -44,7 +51,7 @@ function pile(spec) {
  * others, else those could not be read; `cut` is then the height cut at, and the rounds beyond are marked with their values.
  */
 function reach(spec, stacked) {
-  const values = stacked ? stacked.totals : spec.series.flatMap((one) => one.values);
+  const values = stacked ? stacked.totals : spec.series.flatMap((one) => [...one.values, ...(one.band ?? one.seeds?.map(([, value]) => [value]) ?? []).flat()]);
   const [least, most] = extent(spec.log ? values.filter((value) => value > 0) : values) ?? [0, 1];
   if (spec.log) return most / least < 4 ? { low: least / 2, high: most * 2 } : { low: least / 1.3, high: most * 1.3 };
   const low = spec.low ?? 0;
@@ -111,6 +118,11 @@ function solid(one, path) {
   return group;
 }
 
+/** The range of each line, under all lines. */
+function bands(spec, places, y) {
+  const shape = d3.area().defined((range) => range.every(has)).x((_, i) => places[i]).y0(([low]) => y(low)).y1(([, high]) => y(high)).digits(1);
+  return spec.series.filter((one) => one.band).map((one) => s("path", { d: shape(one.band) ?? "", class: `band ${one.colour}` }));
+}
 function lines(spec, places, y, box) {
   return spec.series.map((one) => {
     const there = (value) => has(value) && (!spec.log || value > 0);
@@ -145,6 +157,31 @@ function tails(spec, places, y, box) {
   }
   for (const end of ends) {
     group.append(s("text", { x: box.right + 8, y: end.place, dy: "0.32em", class: `tail ${end.one.colour}` }, end.one.short ?? end.one.name));
+  }
+  return group;
+}
+
+function points(spec, x, y, places, heights) {
+  const front = (spec.front ?? []).map((k, i) => (i ? `H${places[k].toFixed(1)}V${heights[k].toFixed(1)}` : `M${places[k].toFixed(1)},${heights[k].toFixed(1)}`));
+  return [s("path", { d: front.join(""), class: "front" }),
+    ...spec.series.flatMap((one) => one.seeds.map(([at, value]) => s("circle", { cx: x(at), cy: y(value), r: 2.5, class: `seed ${one.colour}` }))),
+    ...spec.series.map((one, k) => s("circle", { cx: places[k], cy: heights[k], r: 6, class: `dot ${one.colour}${one.ring ? " ring" : ""}` }))];
+}
+/** Names beside their points, moved where they would cover another; none where they are many or the chart is narrow. */
+function pointNames(spec, places, heights, box) {
+  const group = s("g", { class: "names" });
+  if (spec.series.length > NAMES_AT_MOST || box.right - box.left < 400) return group;
+  const taken = [];
+  for (const k of spec.series.map((_, i) => i).sort((a, b) => heights[a] - heights[b])) {
+    const wide = spec.series[k].name.length * 7;
+    const left = places[k] + 11 + wide < box.right ? places[k] + 11 : places[k] - 11 - wide;
+    if (left < 0) continue;
+    const free = (top) => top > box.top && top < box.bottom && !taken.some((other) => Math.abs(top - other.top) < 13 && left < other.right && other.left < left + wide);
+    const start = heights[k] + 4;
+    const steps = Array.from({ length: 40 }, (_, i) => 13 * i);
+    const top = [...steps.map((step) => start + step), ...steps.map((step) => start - step)].find(free) ?? start;
+    taken.push({ left, right: left + wide, top });
+    group.append(s("text", { x: left, y: top }, spec.series[k].name));
   }
   return group;
 }

@@ -2,14 +2,14 @@
 const PAGE_ROWS = 100;
 
 /**
- * A table in its own scrolling box. `columns`: { name, format?, text? } (text columns stand left); `sortable` puts a button
- * into every head. `update(rows)` takes arrays of raw values; only the body changes, so focus and scroll stay.
+ * A table in its own scrolling box. `columns`: { name, note? (below the name), format?, text? (on the left), wrap? }; `sortable` puts a
+ * button into every head; `marked(row)`: its row is marked. `update(rows)` takes arrays of raw values; only the body changes, so focus and scroll stay.
  */
-function makeTable({ caption, columns, sortable = false, wide = false }) {
+function makeTable({ caption, columns, sortable = false, wide = false, marked = () => false }) {
   const body = h("tbody");
   const heads = columns.map((column, j) => {
     const label = sortable ? h("button", { type: "button", class: "sort", onclick: () => sortBy(j) }, column.name) : column.name;
-    return h("th", { scope: "col", class: column.text ? "text" : null }, label);
+    return h("th", { scope: "col", class: column.text ? "text" : null }, label, column.note ? h("small", {}, column.note) : null);
   });
   const more = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => grow() });
   const element = h("div", { class: "table" },
@@ -35,7 +35,7 @@ function makeTable({ caption, columns, sortable = false, wide = false }) {
     return [...rows].sort((a, b) => compare(a[column], b[column], sign));
   }
   function draw() {
-    body.replaceChildren(...sorted().slice(0, visible()).map((row) => h("tr", {}, row.map((value, j) => cell(columns[j], value)))));
+    body.replaceChildren(...sorted().slice(0, visible()).map((row) => h("tr", { class: marked(row) ? "chosen" : null }, row.map((value, j) => cell(columns[j], value)))));
     more.hidden = rows.length <= visible();
     say(more, `Show more rows (${count(shown)} of ${count(rows.length)} shown)`);
   }
@@ -58,7 +58,7 @@ function makeTable({ caption, columns, sortable = false, wide = false }) {
 function cell(column, value) {
   const empty = value === null || value === undefined;
   const text = empty ? MISSING : column.format ? column.format(value) : String(value);
-  return h("td", { class: column.text ? "text" : null }, text);
+  return h("td", { class: column.wrap ? "text wrap" : column.text ? "text" : null }, text);
 }
 /** Missing values come last in either order. */
 function compare(a, b, sign) {

@@ -81,7 +81,8 @@ pub(super) fn compare(report: &Report, width: u64) -> Comparison {
 
 /// A round beside federated averaging of models of `model` bytes.
 fn beside(line: &RoundLine, model: u64) -> BaselineRound {
-    let (own_up, own_down) = (line.flow.socket_up, line.flow.socket_down);
+    let own_up = line.flow.socket_up;
+    let own_down = line.flow.socket_down;
     let other_up = model.saturating_mul(line.updates);
     let other_down = model.saturating_mul(line.asked);
     BaselineRound {

@@ -40,51 +40,53 @@ struct Quality {
     levels: &'static [f64],
     /// 1, or -1 where a lower value is better.
     sign: f64,
+    /// Where a line has the level.
+    level: fn(&mut ReachLine) -> &mut Option<f64>,
 }
 
 const ACCURACY: Quality = Quality {
     of: |line| line.accuracy,
     levels: &ACCURACIES,
     sign: 1.0,
+    level: |line| &mut line.accuracy,
 };
 const PERPLEXITY: Quality = Quality {
     of: |line| line.perplexity.map(|value| -value),
     levels: &PERPLEXITIES,
     sign: -1.0,
+    level: |line| &mut line.perplexity,
 };
 
 /// The accuracies and perplexities that at least one run reached, from the worse of the two first ones on.
 pub(super) fn reach(own: &Report, other: &Report) -> Vec<ReachLine> {
-    let accuracies = levels(own, other, &ACCURACY)
-        .into_iter()
-        .map(|(accuracy, line)| ReachLine {
-            accuracy: Some(accuracy),
-            ..line
-        });
-    let perplexities = levels(own, other, &PERPLEXITY)
-        .into_iter()
-        .map(|(perplexity, line)| ReachLine {
-            perplexity: Some(perplexity),
-            ..line
-        });
-    accuracies.chain(perplexities).collect()
+    [levels(own, other, &ACCURACY), levels(own, other, &PERPLEXITY)].concat()
 }
 
-/// The levels reached, each with its line, from the worst to the best.
-fn levels(own: &Report, other: &Report, quality: &Quality) -> Vec<(f64, ReachLine)> {
-    let best = |report: &Report| report.rounds.iter().filter_map(quality.of).reduce(f64::max);
-    let first = |report: &Report| report.rounds.iter().find_map(quality.of);
-    let Some(begun) = first(own).into_iter().chain(first(other)).reduce(f64::min) else {
+/// The lines of the levels reached, from the worst to the best.
+fn levels(own: &Report, other: &Report, quality: &Quality) -> Vec<ReachLine> {
+    let reports = [own, other].into_iter();
+    let first = reports
+        .clone()
+        .filter_map(|report| report.rounds.iter().find_map(quality.of));
+    let Some(begun) = first.reduce(f64::min) else {
         return Vec::new();
     };
-    let round = quality.levels.iter().map(|level| quality.sign * level);
-    let mut levels: Vec<f64> = round.chain(best(own)).chain(best(other)).collect();
+    let best = reports.filter_map(|report| report.rounds.iter().filter_map(quality.of).reduce(f64::max));
+    let mut levels: Vec<f64> = quality
+        .levels
+        .iter()
+        .map(|level| quality.sign * level)
+        .chain(best)
+        .collect();
     levels.sort_by(f64::total_cmp);
     levels.dedup();
-    let lines = levels.into_iter().filter(|level| *level >= begun).map(|level| {
-        let (mine, theirs) = (reached(own, quality, level), reached(other, quality, level));
+    levels.retain(|level| *level >= begun);
+    let mut lines = Vec::new();
+    for level in levels {
+        let mine = reached(own, quality, level);
+        let theirs = reached(other, quality, level);
         let ratio = mine.zip(theirs).filter(|(mine, _)| mine.1 > 0.0);
-        let line = ReachLine {
+        let mut line = ReachLine {
             own_round: mine.map(|at| at.0),
             own_bytes: mine.map(|at| at.1),
             other_round: theirs.map(|at| at.0),
@@ -92,11 +94,12 @@ fn levels(own: &Report, other: &Report, quality: &Quality) -> Vec<(f64, ReachLin
             ratio: ratio.map(|(mine, theirs)| theirs.1 / mine.1),
             ..ReachLine::default()
         };
-        (quality.sign * level, line)
-    });
+        if mine.or(theirs).is_some() {
+            *(quality.level)(&mut line) = Some(quality.sign * level);
+            lines.push(line);
+        }
+    }
     lines
-        .filter(|(_, line)| line.own_round.is_some() || line.other_round.is_some())
-        .collect()
 }
 
 /// The first round that reached a level, and all bytes until its end.

@@ -58,24 +58,25 @@ pub(super) fn compare(own: &Report, other: &Report) -> Comparison {
 }
 
 fn beside(own: &Report, other: &Report, round: u64) -> RunRound {
-    let (mine, theirs) = (at(own, round), at(other, round));
-    let bytes = |line: Option<&RoundLine>| line.map(|line| line.flow.socket());
-    let of = |line: Option<&RoundLine>, value: fn(&RoundLine) -> Option<f64>| line.and_then(value);
+    let mine = at(own, round);
+    let theirs = at(other, round);
+    let own_bytes = mine.map(|line| line.flow.socket());
+    let other_bytes = theirs.map(|line| line.flow.socket());
     RunRound {
         round,
-        own_bytes: bytes(mine).map(|bytes| bytes as f64),
-        other_bytes: bytes(theirs).map(|bytes| bytes as f64),
-        ratio: bytes(mine)
-            .zip(bytes(theirs))
+        own_bytes: own_bytes.map(|bytes| bytes as f64),
+        other_bytes: other_bytes.map(|bytes| bytes as f64),
+        ratio: own_bytes
+            .zip(other_bytes)
             .and_then(|(mine, theirs)| ratio(theirs, mine)),
-        own_accuracy: of(mine, |line| line.accuracy),
-        other_accuracy: of(theirs, |line| line.accuracy),
-        own_perplexity: of(mine, |line| line.perplexity),
-        other_perplexity: of(theirs, |line| line.perplexity),
-        own_bits_up: of(mine, |line| line.bits_up),
-        other_bits_up: of(theirs, |line| line.bits_up),
-        own_bits_down: of(mine, |line| line.bits_down),
-        other_bits_down: of(theirs, |line| line.bits_down),
+        own_accuracy: mine.and_then(|line| line.accuracy),
+        other_accuracy: theirs.and_then(|line| line.accuracy),
+        own_perplexity: mine.and_then(|line| line.perplexity),
+        other_perplexity: theirs.and_then(|line| line.perplexity),
+        own_bits_up: mine.and_then(|line| line.bits_up),
+        other_bits_up: theirs.and_then(|line| line.bits_up),
+        own_bits_down: mine.and_then(|line| line.bits_down),
+        other_bits_down: theirs.and_then(|line| line.bits_down),
     }
 }
 
@@ -88,22 +89,22 @@ fn at(report: &Report, round: u64) -> Option<&RoundLine> {
 /// How the runs differ, so that a reader does not compare what cannot be compared.
 fn notes(own: &Report, other: &Report) -> Vec<String> {
     let mut notes = vec!["Both sides count all bytes on their sockets.".to_owned()];
-    let (mine, theirs) = (&own.run, &other.run);
-    if mine.task != theirs.task {
-        let tasks = (name(&mine.task), name(&theirs.task));
+    if own.run.task != other.run.task {
         notes.push(format!(
             "The tasks differ: {} here, {} there; their accuracies and losses are not comparable.",
-            tasks.0, tasks.1
+            name(&own.run.task),
+            name(&other.run.task)
         ));
     }
-    if mine.parameters != theirs.parameters {
+    if own.run.parameters != other.run.parameters {
         notes.push(format!(
             "The models differ: {} parameters here, {} there.",
-            count(mine.parameters),
-            count(theirs.parameters)
+            count(own.run.parameters),
+            count(other.run.parameters)
         ));
     }
-    let (mine, theirs) = (own.closed().count(), other.closed().count());
+    let mine = own.closed().count();
+    let theirs = other.closed().count();
     if mine != theirs {
         notes.push(format!(
             "This run has {mine} closed rounds, the other {theirs}: the totals cover different numbers of rounds."

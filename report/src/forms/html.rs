@@ -1,6 +1,6 @@
-//! The page: one HTML file that holds its style, its scripts and its data, and makes no network request.
+//! The pages: each one HTML file that holds its style, its scripts and its data, and makes no network request.
 //!
-//! Its parts are in `report/page/`. The page of a running server holds no data: it fetches the report and subscribes to changes.
+//! Their parts are in `report/page/`. The page of a running server holds no data: it fetches the report and subscribes to changes.
 
 use serde::Serialize;
 
@@ -32,26 +32,50 @@ const CHARTS: &str = include_str!("../../page/charts.js");
 macro_rules! scripts {
     ($($name:literal)*) => { [$( include_str!(concat!("../../page/js/", $name, ".js")) ),*] };
 }
-/// In the order of `page/assemble.mjs`: each script uses those before it, and the last one starts the page.
-const SCRIPTS: [&str; 16] = scripts!(
-    "format" "dom" "table" "scale" "plot" "figure" "heat" "bytes" "learning" "time" "clients" "head" "overview" "proof" "live" "page"
-);
+/// In the order of `page/assemble.mjs`: each script uses those before it, and the last one of a page starts it.
+const SHARED: &[&str] = &scripts!("format" "dom" "table" "scale" "plot" "figure" "bars" "shell");
+
+/// A page's own scripts, which follow the shared ones.
+struct Scripts {
+    own: &'static [&'static str],
+    /// What a reader does who allows no scripts.
+    instead: &'static str,
+}
+
+const REPORT: Scripts = Scripts {
+    own: &scripts!("heat" "bytes" "learning" "time" "clients" "head" "overview" "proof" "live" "page"),
+    instead: "run fl-server report with --format text or csv",
+};
+const SWEEP: Scripts = Scripts {
+    own: &scripts!("sweep"),
+    instead: "read trials.csv beside it",
+};
 
 /// Writes the page of a report, to be opened as a file.
 ///
 /// # Errors
 /// `Form` if there is no memory for it.
 pub fn page(report: &Report) -> Result<String, Error> {
+    let title = format!("{}: communication report", report.run.name);
+    Ok(with_data(&REPORT, &title, &page_json(report)?))
+}
+
+/// Writes the page of a sweep, to be opened as a file. `data`: what `page/js/sweep.js` reads.
+///
+/// # Errors
+/// `Form` if the data cannot be JSON.
+pub fn sweep_page(title: &str, data: &impl Serialize) -> Result<String, Error> {
+    let json = serde_json::to_string(data).map_err(Error::form("HTML"))?;
+    Ok(with_data(&SWEEP, &format!("{title}: sweep"), &json))
+}
+
+fn with_data(scripts: &Scripts, title: &str, json: &str) -> String {
     // JSON may escape `<`, so that no text in the data can close the element.
-    let json = page_json(report)?.replace('<', "\\u003c");
-    let data = format!("<script type=\"application/json\" id=\"report\">{json}</script>");
+    let json = json.replace('<', "\\u003c");
+    let data = format!("<script type=\"application/json\" id=\"data\">{json}</script>");
     // No text in the data can contain the digest of the data, so none can guess the nonce.
     let nonce = blake3::hash(data.as_bytes()).to_hex();
-    Ok(assemble(
-        &format!("{}: communication report", report.run.name),
-        &nonce[..32],
-        &data,
-    ))
+    assemble(scripts, title, &nonce[..32], &data)
 }
 
 /// Writes the report as the page reads it: all of it, but only those columns of participations that the page shows.
@@ -59,7 +83,7 @@ pub fn page(report: &Report) -> Result<String, Error> {
 /// # Errors
 /// As [`page`].
 pub fn page_json(report: &Report) -> Result<String, Error> {
-    let needed = Needed {
+    let data = PageData {
         schema: report.schema,
         run: &report.run,
         settings: &report.settings,
@@ -77,7 +101,7 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
         savings: Table::of(report.savings.iter()),
         costs: report.costs.as_ref(),
     };
-    serde_json::to_string(&needed).map_err(Error::form("HTML"))
+    serde_json::to_string(&data).map_err(Error::form("HTML"))
 }
 
 /// The columns of participations that the page shows.
@@ -94,7 +118,7 @@ const SHOWN: &[&str] = &[
 
 /// A report as the page reads it.
 #[derive(Serialize)]
-struct Needed<'a> {
+struct PageData<'a> {
     schema: u32,
     run: &'a Run,
     settings: &'a Settings,
@@ -116,10 +140,10 @@ struct Needed<'a> {
 
 /// Writes the page of a running server. `nonce`: letters and digits drawn for this process; a script runs only with it.
 pub fn live_page(run: &str, nonce: &str) -> String {
-    assemble(&format!("{run}: live"), nonce, "")
+    assemble(&REPORT, &format!("{run}: live"), nonce, "")
 }
 
-fn assemble(title: &str, nonce: &str, data: &str) -> String {
+fn assemble(scripts: &Scripts, title: &str, nonce: &str, data: &str) -> String {
     let mut out = String::with_capacity(PAGE.len() + STYLE.len() + CHARTS.len() + data.len() + 200_000);
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("<!--") {
@@ -132,7 +156,8 @@ fn assemble(title: &str, nonce: &str, data: &str) -> String {
             "NONCE" => out.push_str(nonce),
             "STYLE" => out.push_str(STYLE),
             "CHARTS" => out.push_str(CHARTS),
-            "SCRIPT" => SCRIPTS.iter().for_each(|script| {
+            "INSTEAD" => out.push_str(scripts.instead),
+            "SCRIPT" => SHARED.iter().chain(scripts.own).for_each(|script| {
                 out.push_str(script);
                 out.push('\n');
             }),

@@ -33,7 +33,7 @@ line! {
 
 pub(crate) fn directions(report: &Report, filter: &Filter) -> Vec<DirectionLine> {
     let flow = filter.flow(report);
-    let line = |(direction, kind, bytes): (&str, &str, u64)| {
+    let lines = flow.present_kinds().map(|(direction, kind, bytes)| {
         let all = match direction {
             "up" => flow.socket_up,
             _ => flow.socket_down,
@@ -44,6 +44,6 @@ pub(crate) fn directions(report: &Report, filter: &Filter) -> Vec<DirectionLine>
             bytes,
             share: (all > 0).then(|| bytes as f64 / all as f64),
         }
-    };
-    flow.present_kinds().map(line).collect()
+    });
+    lines.collect()
 }

@@ -80,8 +80,11 @@ fn no_round(round: u64, report: &Report) -> Error {
 
 fn no_client(client: &str, report: &Report) -> Error {
     let client = cut(client);
-    let near = |name: String| (strsim::jaro_winkler(&client, &name), name);
-    let mut names: Vec<(f64, String)> = report.clients.iter().map(|line| near(cut(&line.client))).collect();
+    let names = report.clients.iter().map(|line| {
+        let name = cut(&line.client);
+        (strsim::jaro_winkler(&client, &name), name)
+    });
+    let mut names: Vec<(f64, String)> = names.collect();
     names.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let shown: Vec<String> = names.iter().take(SHOWN).map(|(_, name)| format!("{name:?}")).collect();
     let has = match names.len() {

@@ -32,9 +32,10 @@ impl Query {
 
     /// The default question: rounds, or participations if a filter restricts the lines.
     pub fn of(filter: &Filter) -> &'static Self {
-        match *filter == Filter::default() {
-            true => &round::QUERY,
-            false => &participation::QUERY,
+        if *filter == Filter::default() {
+            &round::QUERY
+        } else {
+            &participation::QUERY
         }
     }
 }

@@ -8,7 +8,6 @@ use crate::report::Report;
 use crate::report::flow::Flow;
 use crate::report::notes::bits_per_value;
 use crate::report::participation::Participation;
-use crate::report::round::RoundLine;
 use crate::report::saving::Saving;
 use crate::report::settings::FrameBudget;
 use crate::table::Table;
@@ -58,63 +57,64 @@ fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
     let parts: Vec<_> = filter.participations(report).collect();
     let left_out = left_out(&flow, &parts);
     let mut lines = vec![
-        updates(report, &flow, &parts, left_out.1),
+        updates(report, &flow, &parts, left_out.bytes),
         model_updates(report, &flow),
         whole_models(report, &flow),
-        (
+        cost(
             "useless frames",
             flow.waste(),
             "Frames were refused, sent twice or broken off.".to_owned(),
             "Ask no more clients than are needed (`size` near `target` in [cohort] of run.toml), or wait longer for late ones \
-             (`grace`, `deadline`)."
-                .to_owned(),
+             (`grace`, `deadline`).",
         ),
         connections(&flow, &parts),
-        (
+        cost(
             "messages",
             sum([flow.control_up, flow.control_down, flow.evaluation]),
             "Clients joined, watched, offered updates, evaluated, and were answered.".to_owned(),
-            RETRAIN.to_owned(),
+            RETRAIN,
         ),
     ];
-    if left_out.1 > 0 {
+    if left_out.bytes > 0 {
         lines.push(left_out);
     }
     if flow.base > 0 {
-        lines.push((
+        lines.push(cost(
             "base models",
             flow.base,
             "Clients fetched the frozen tensors of the model, once each.".to_owned(),
-            "Put the file of the base model on the devices before, and name its folder with `models` in client.toml."
-                .to_owned(),
+            "Put the file of the base model on the devices before, and name its folder with `models` in client.toml.",
         ));
     }
     let all = flow.socket();
-    let saving = |(cost, bytes, why, change): Cost| Saving {
-        cost: cost.to_owned(),
-        bytes,
-        share: (all > 0).then(|| bytes as f64 / all as f64),
-        why,
-        change,
-    };
-    let mut lines: Vec<Saving> = lines.into_iter().map(saving).collect();
+    for line in &mut lines {
+        line.share = (all > 0).then(|| line.bytes as f64 / all as f64);
+    }
     // Stable: equal costs keep the order above.
     lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
     lines
 }
 
-/// Name, bytes, cause and remedy of a cost.
-type Cost = (&'static str, u64, String, String);
+/// A cost, without its share. `change`: how to reduce it.
+fn cost(name: &str, bytes: u64, why: String, change: impl Into<String>) -> Saving {
+    Saving {
+        cost: name.to_owned(),
+        bytes,
+        share: None,
+        why,
+        change: change.into(),
+    }
+}
 
 const RETRAIN: &str =
     "Do more work in each round (`epochs` in [train] of run.toml), so that fewer rounds reach the same model.";
 
 /// What the limits take of updates.
-fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
+fn left_out(flow: &Flow, parts: &[&Participation]) -> Saving {
     let lines: Vec<_> = parts.iter().filter(|line| line.left_out > 0.0).collect();
     let bytes: f64 = lines.iter().map(|line| line.left_out * line.flow.update as f64).sum();
     let shares: f64 = lines.iter().map(|line| line.left_out).sum();
-    (
+    cost(
         LIMITED,
         (bytes as u64).min(flow.update),
         format!(
@@ -124,60 +124,61 @@ fn left_out(flow: &Flow, parts: &[&Participation]) -> Cost {
             100.0 * shares / lines.len().max(1) as f64
         ),
         "If these clients may decide the model, because they are trusted and have most of the data: raise `share` (1.0: no bound) \
-         and `examples` in [limits] of run.toml."
-            .to_owned(),
+         and `examples` in [limits] of run.toml.",
     )
 }
 
-fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Cost {
+fn updates(report: &Report, flow: &Flow, parts: &[&Participation], left_out: u64) -> Saving {
     let updates = parts.iter().filter(|line| line.updated).count() as u64;
     let bytes = sum(parts.iter().map(|line| line.stages.framed));
-    let (at, budget) = size_of_frames(report, "uplink", report.settings.budget_up.as_ref(), (bytes, updates));
-    let why = format!("Clients sent {} updates{at}.", count(updates));
-    let silent = |line: &&RoundLine| line.density_up == Some(0.0) && line.density_down == Some(0.0);
-    match report.closed().filter(silent).count() as u64 {
-        0 => ("updates", flow.update - left_out, why, budget),
-        rounds => (
-            "updates",
-            flow.update - left_out,
-            format!("{why} In {} rounds all of them were zero.", count(rounds)),
-            "Look whether the training of the clients reaches the model: updates of zeros change nothing.".to_owned(),
-        ),
+    let (at, mut change) = size_of_frames(report, "uplink", report.settings.budget_up.as_ref(), (bytes, updates));
+    let mut why = format!("Clients sent {} updates{at}.", count(updates));
+    let silent = report.closed();
+    let silent = silent.filter(|line| line.density_up == Some(0.0) && line.density_down == Some(0.0));
+    let silent = silent.count() as u64;
+    if silent > 0 {
+        why = format!("{why} In {} rounds all of them were zero.", count(silent));
+        change =
+            "Look whether the training of the clients reaches the model: updates of zeros change nothing.".to_owned();
     }
+    cost("updates", flow.update - left_out, why, change)
 }
 
-fn model_updates(report: &Report, flow: &Flow) -> Cost {
+fn model_updates(report: &Report, flow: &Flow) -> Saving {
     let framed = sum(report.closed().map(|line| line.down.framed));
     let frames = (framed, report.closed().count() as u64);
     let (at, budget) = size_of_frames(report, "downlink", report.settings.budget_down.as_ref(), frames);
     let why = format!("Clients fetched the model updates of the rounds{at}.");
-    ("model updates", flow.steps, why, budget)
+    cost("model updates", flow.steps, why, budget)
 }
 
-fn whole_models(report: &Report, flow: &Flow) -> Cost {
+fn whole_models(report: &Report, flow: &Flow) -> Saving {
     let whole = report.run.parameters.saturating_mul(4);
     let models = if whole > 0 {
         flow.snapshot as f64 / whole as f64
     } else {
         0.0
     };
-    (
+    cost(
         "whole models",
         flow.snapshot,
-        format!("Clients fetched whole models, as much as {} of them in fp32.", digits(models)),
+        format!(
+            "Clients fetched whole models, as much as {} of them in fp32.",
+            digits(models)
+        ),
         "Give run.toml the `seed` of `fl-client init`, so that clients make the first weights themselves, and keep the \
-         clients' state folders, so that they need model updates only."
-            .to_owned(),
+         clients' state folders, so that they need model updates only.",
     )
 }
 
-fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
+fn connections(flow: &Flow, parts: &[&Participation]) -> Saving {
     // Connections without a certificate belong to no client.
-    let (unnamed, named): (Vec<&Participation>, Vec<_>) = parts.iter().partition(|line| line.client == "-");
-    let clients = named.iter().map(|line| &line.client).collect::<BTreeSet<_>>().len();
-    let connections = flow
-        .connections
-        .saturating_sub(sum(unnamed.iter().map(|line| line.flow.connections)));
+    let unnamed = parts.iter().filter(|line| line.client == "-");
+    let unnamed = sum(unnamed.map(|line| line.flow.connections));
+    let connections = flow.connections.saturating_sub(unnamed);
+    let mut clients: BTreeSet<&str> = parts.iter().map(|line| line.client.as_str()).collect();
+    clients.remove("-");
+    let clients = clients.len();
     let each = if clients > 0 {
         connections as f64 / clients as f64
     } else {
@@ -186,12 +187,13 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
     let transport = sum([flow.transport_up, flow.transport_down]);
     let usual = flow.connections.saturating_mul(CONNECTION);
     let rest = sum([flow.socket_up, flow.socket_down]).saturating_sub(transport);
-    let probes = match transport.saturating_sub(sum([usual, rest / 50])) >= PROBE {
-        true => " That is more than connections take: each `fl-client check --online` adds 512 KiB.",
-        false => "",
+    let probes = if transport.saturating_sub(sum([usual, rest / 50])) >= PROBE {
+        " That is more than connections take: each `fl-client check --online` adds 512 KiB."
+    } else {
+        ""
     };
     let pings = sum([flow.heartbeat_up, flow.heartbeat_down]);
-    (
+    cost(
         "connections",
         sum([transport, pings]),
         format!(
@@ -200,11 +202,11 @@ fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
             digits(each)
         ),
         if pings > transport {
-            "Most of it were pings to clients that waited: ping more rarely (`ping_every` in server.toml).".to_owned()
+            "Most of it were pings to clients that waited: ping more rarely (`ping_every` in server.toml)."
         } else if each > OFTEN {
-            "Keep clients connected between rounds: every new connection costs a handshake.".to_owned()
+            "Keep clients connected between rounds: every new connection costs a handshake."
         } else {
-            RETRAIN.to_owned()
+            RETRAIN
         },
     )
 }

@@ -65,16 +65,6 @@ pub(crate) fn stages(report: &Report, filter: &Filter) -> Vec<StageLine> {
 }
 
 fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&StageBytes>, sent: u64, whole: f64) {
-    let line = |stage: &str, bytes: f64, fp32: f64| {
-        let share = (fp32 > 0.0).then(|| bytes / fp32);
-        StageLine {
-            direction: direction.to_owned(),
-            stage: stage.to_owned(),
-            bytes,
-            share,
-            bytes_per_parameter: share.map(|share| 4.0 * share),
-        }
-    };
     if let Some(stages) = stages {
         let fp32 = stages.fp32 as f64;
         let mut least = fp32;
@@ -90,10 +80,21 @@ fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&StageBytes>, 
                 }
                 least = bytes;
             }
-            out.push(line(&column.name, bytes, fp32));
+            out.push(line(direction, &column.name, bytes, fp32));
         }
     }
-    out.push(line("sent", sent as f64, whole));
+    out.push(line(direction, "sent", sent as f64, whole));
+}
+
+fn line(direction: &str, stage: &str, bytes: f64, fp32: f64) -> StageLine {
+    let share = (fp32 > 0.0).then(|| bytes / fp32);
+    StageLine {
+        direction: direction.to_owned(),
+        stage: stage.to_owned(),
+        bytes,
+        share,
+        bytes_per_parameter: share.map(|share| 4.0 * share),
+    }
 }
 
 /// Says which stages are left out and why, as a sentence; empty if all are there.

@@ -25,12 +25,12 @@ impl Columns for Measures {
             .map(String::as_str)
             .collect();
         out.extend(names.into_iter().map(|name| {
-            let value = |line: &Self| line.0.get(name).copied().filter(|value| value.is_finite());
+            let values = fields.clone().map(|line| line.0.get(name).copied());
             Column {
                 name: Cow::Owned(format!("{}/{name}", head.name())),
                 unit: head.unit,
                 about: head.about(),
-                values: Values::Numbers(fields.clone().map(value).collect()),
+                values: Values::Numbers(values.map(|value| value.filter(|value| value.is_finite())).collect()),
             }
         }));
     }

@@ -85,8 +85,8 @@ impl Report {
 
     /// Perplexity of the newest evaluated model, if the model of some client does not classify.
     pub fn perplexity(&self) -> Option<f64> {
-        let evaluated = |round: &&RoundLine| round.evaluation_loss.is_some();
-        self.rounds.iter().rev().find(evaluated)?.perplexity
+        let mut newest = self.rounds.iter().rev();
+        newest.find(|round| round.evaluation_loss.is_some())?.perplexity
     }
 
     /// Finds a round by number.

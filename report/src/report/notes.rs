@@ -1,7 +1,6 @@
 //! What stands out in a run, as sentences that name what to change.
 
 use crate::report::Report;
-use crate::report::round::RoundLine;
 use crate::report::settings::FrameBudget;
 use crate::report::stages::StageBytes;
 use crate::text::number::digits;
@@ -20,23 +19,29 @@ pub fn bits_per_value(bytes: u64, frames: u64, values: u64) -> Option<f64> {
 
 /// The notes of a report: frames that the limit of the error makes longer than their budget.
 pub fn notes(report: &Report) -> Vec<String> {
-    let note = |way, budget: &Option<FrameBudget>, frames: &dyn Fn(&RoundLine) -> (StageBytes, u64)| {
-        let (mut stages, mut asked, budget) = (StageBytes::default(), 0, budget.as_ref()?);
-        for (of_round, frames) in report.closed().map(frames) {
-            stages.add(&of_round);
-            asked = budget.bytes.saturating_mul(frames).saturating_add(asked);
-        }
-        let exceeds = stages.framed as f64 > LONGER * asked as f64;
-        let [sent, asked] = [stages.framed, asked].map(|bytes| bits_per_value(bytes, 1, stages.fp32 / 4));
-        Some(format!(
-            "{} bits per value were sent {way} where the budget asks for {}: the limit of the error, {}; `budget` in \
-             [compression.{way}link] changes it.",
-            digits(sent.filter(|_| exceeds)?),
-            digits(asked?),
-            budget.error.as_ref()?
-        ))
-    };
-    let up = note("up", &report.settings.budget_up, &|line| (line.up, line.updates));
-    let down = note("down", &report.settings.budget_down, &|line| (line.down, 1));
+    let up = report.closed().map(|line| (line.up, line.updates));
+    let up = note("up", report.settings.budget_up.as_ref(), up);
+    let down = report.closed().map(|line| (line.down, 1));
+    let down = note("down", report.settings.budget_down.as_ref(), down);
     up.into_iter().chain(down).collect()
+}
+
+/// `rounds`: the stages of the frames of each round, and their number.
+fn note(way: &str, budget: Option<&FrameBudget>, rounds: impl Iterator<Item = (StageBytes, u64)>) -> Option<String> {
+    let budget = budget?;
+    let mut stages = StageBytes::default();
+    let mut asked = 0_u64;
+    for (of_round, frames) in rounds {
+        stages.add(&of_round);
+        asked = budget.bytes.saturating_mul(frames).saturating_add(asked);
+    }
+    let exceeds = stages.framed as f64 > LONGER * asked as f64;
+    let [sent, asked] = [stages.framed, asked].map(|bytes| bits_per_value(bytes, 1, stages.fp32 / 4));
+    Some(format!(
+        "{} bits per value were sent {way} where the budget asks for {}: the limit of the error, {}; `budget` in \
+         [compression.{way}link] changes it.",
+        digits(sent.filter(|_| exceeds)?),
+        digits(asked?),
+        budget.error.as_ref()?
+    ))
 }

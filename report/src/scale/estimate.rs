@@ -85,12 +85,13 @@ impl Parts {
             asked_later: 0,
         };
         for line in report.closed() {
-            let (flow, asked) = match line.round == first {
-                true => (&mut parts.early, &mut parts.asked_early),
-                false => (&mut parts.later, &mut parts.asked_later),
-            };
-            flow.add(&line.flow);
-            *asked += line.asked;
+            if line.round == first {
+                parts.early.add(&line.flow);
+                parts.asked_early += line.asked;
+            } else {
+                parts.later.add(&line.flow);
+                parts.asked_later += line.asked;
+            }
         }
         let before = report.participations.iter().filter(|line| line.round < first);
         before.for_each(|line| parts.early.add(&line.flow));
@@ -131,11 +132,10 @@ impl Report {
         }
         let tasks = scale.devices as f64 * scale.rounds as f64 * share;
         let lines = lines(&self.totals, &parts, devices, (scale.devices as f64, tasks));
-        let sum = |direction: &str| {
+        let [up, down] = ["up", "down"].map(|direction| {
             let lines = lines.iter().filter(|line| line.direction == direction);
             lines.map(|line| line.scaled).sum::<f64>()
-        };
-        let (up, down) = (sum("up"), sum("down"));
+        });
         let baseline = 8.0 * self.run.parameters as f64 * tasks;
         let link = costs.map(|plan| &plan.default);
         let kwh = link.map(|link| (up + down) / GB * link.kwh_per_gb);

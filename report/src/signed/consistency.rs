@@ -159,7 +159,8 @@ impl Figures {
         let mut total = (Flow::default(), Flow::default());
         let mut metered = (0_u64, 0_u64);
         let mut link = String::new();
-        let (mut all_balanced, mut unopened) = (true, false);
+        let mut all_balanced = true;
+        let mut unopened = false;
         for (round, Round { said, sums, sections }) in &mut rounds {
             let who = format!("round {round}");
             let Some(said) = said else {
@@ -219,7 +220,8 @@ impl Figures {
         link: &str,
     ) {
         let header = std::mem::take(&mut self.header);
-        let (who, found) = ("the run", &mut self.differences);
+        let who = "the run";
+        let found = &mut self.differences;
         found.sockets(who, &header.totals);
         found.flow(who, &header.totals, "its rounds", rounds);
         found.flow(who, &header.totals, "its clients", clients);

@@ -59,11 +59,7 @@ impl Differences {
 
     pub(super) fn flag(&mut self, who: &str, balanced: bool, equal: bool) {
         if balanced != equal {
-            let (says, is) = if balanced {
-                ("balanced", "not balanced")
-            } else {
-                ("not balanced", "balanced")
-            };
+            let [says, is] = [balanced, equal].map(|equal| if equal { "balanced" } else { "not balanced" });
             self.add(format!("{who}: its flag says {says}, its figures say {is}"));
         }
     }

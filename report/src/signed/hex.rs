@@ -13,14 +13,17 @@ pub(super) fn hex(bytes: &[u8], between: &str) -> String {
 
 /// Reads lower-case digits; `None` for anything else.
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
     rest.is_empty().then(|| bytes.collect()).flatten()
+}
+
+fn digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

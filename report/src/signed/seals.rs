@@ -85,11 +85,14 @@ pub(super) fn sealed(file: &[u8]) -> Result<Vec<&[u8]>, VerifyError> {
 fn broken(file: &[u8]) -> (Vec<Place>, usize) {
     const NO_OTHERS: [(Option<Seal>, Change); 2] = [(None, Change::Seal), (None, Change::Foreign)];
     let sealer = Sealer::new();
-    let (mut places, mut more) = (Vec::<Place>::new(), 0);
+    let mut places = Vec::<Place>::new();
+    let mut more = 0;
     // Seals that a line may follow: that of the line before it; if that line is broken, also the seal that its bytes should
     // have, and the seal before it. Which of them matches tells what is wrong with the broken line.
-    let (mut stated, mut others) = (Some(START), NO_OTHERS);
-    let (mut start, mut last): (_, &[u8]) = (0, &[]);
+    let mut stated = Some(START);
+    let mut others = NO_OTHERS;
+    let mut start = 0;
+    let mut last: &[u8] = &[];
     for (at, line) in split_lines(file).0.enumerate() {
         let found = split(line);
         let follows = |before: &Seal| found.is_some_and(|(content, seal)| sealer.seal(before, content) == *seal);

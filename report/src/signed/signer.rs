@@ -101,8 +101,8 @@ impl Signer {
 
 impl Key {
     fn from_pem(key: &str) -> Result<Self, SignError> {
-        let bad = |why: &str| SignError::Key(why.to_owned());
-        let (_, pem) = parse_x509_pem(key.as_bytes()).map_err(|_| bad("it is not PEM"))?;
+        let pem = parse_x509_pem(key.as_bytes());
+        let pem = pem.map_err(|_| SignError::Key("it is not PEM".to_owned()))?.1;
         if pem.label != "PRIVATE KEY" {
             return Err(SignError::Key(format!("it is a `{}`", pem.label.escape_debug())));
         }
@@ -112,7 +112,7 @@ impl Key {
         }
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pem.contents)
             .map(Self::Ed25519)
-            .map_err(|_| bad("it is of another kind"))
+            .map_err(|_| SignError::Key("it is of another kind".to_owned()))
     }
 
     fn public(&self) -> &[u8] {

@@ -1,11 +1,9 @@
 //! Verifies a signed report: its seals, its signature, its signer, and whether its figures agree.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
 
 use crate::signed::certificate::Certificate;
-use crate::signed::chain::{Seal, split};
+use crate::signed::chain::split;
 use crate::signed::consistency::Figures;
 use crate::signed::differences::Differences;
 use crate::signed::error::VerifyError;
@@ -77,42 +75,28 @@ pub fn verify(file: &[u8], trusted: Option<&str>, now: i64) -> Result<Verified, 
 /// Parses a line.
 fn parsed<'a, T: Deserialize<'a>>(lines: &[&'a [u8]], at: usize) -> Result<T, VerifyError> {
     let line = at + 1;
-    let missing = || VerifyError::Malformed {
-        line,
-        why: "it is missing".to_owned(),
+    let parsed = match lines.get(at) {
+        Some(line) => serde_json::from_slice(line).map_err(|e| e.to_string()),
+        None => Err("it is missing".to_owned()),
     };
-    serde_json::from_slice(lines.get(at).ok_or_else(missing)?).map_err(|e| VerifyError::Malformed {
-        line,
-        why: e.to_string(),
-    })
+    parsed.map_err(|why| VerifyError::Malformed { line, why })
 }
 
 /// Checks the last three lines.
 fn signed(lines: &[&[u8]], trusted: Option<&Certificate>, now: i64) -> Result<Verified, VerifyError> {
     let first = lines.len().saturating_sub(LAST);
     let line = first + 2;
-    let expect = |at: usize, kind: &str, found: &str| {
-        let why = format!("it must be the `{kind}`");
-        (kind == found)
-            .then_some(())
-            .ok_or(VerifyError::Malformed { line: at + 1, why })
-    };
-    let read = |at: usize, pem: &Cow<'_, str>| {
-        let why = |why| VerifyError::Malformed { line: at + 1, why };
-        Certificate::read(pem).map_err(why)
-    };
     let stated: AuthorityLine<'_> = parsed(lines, first)?;
-    expect(first, "authority", &stated.kind)?;
+    expect(first + 1, "authority", &stated.kind)?;
     let own: CertificateLine<'_> = parsed(lines, first + 1)?;
-    expect(first + 1, "certificate", &own.kind)?;
+    expect(line, "certificate", &own.kind)?;
     let signature: SignatureLine<'_> = parsed(lines, first + 2)?;
-    expect(first + 2, "signature", &signature.kind)?;
-    let authority = read(first, &stated.authority)?;
-    let certificate = read(first + 1, &own.certificate)?;
+    expect(first + 3, "signature", &signature.kind)?;
+    let authority = certificate(first + 1, &stated.authority)?;
+    let certificate = certificate(line, &own.certificate)?;
 
     let seal = lines.get(first + 1).and_then(|line| split(line)).map(|(_, seal)| *seal);
-    let is_signed = |seal: &Seal| is_signed(&certificate, &signature.algorithm, &signature.signature, seal);
-    if !seal.as_ref().is_some_and(is_signed) {
+    if !seal.is_some_and(|seal| is_signed(&certificate, &signature.algorithm, &signature.signature, &seal)) {
         return Err(VerifyError::Signature { line: first + 3 });
     }
     let signer = certificate.name();
@@ -130,13 +114,10 @@ fn signed(lines: &[&[u8]], trusted: Option<&Certificate>, now: i64) -> Result<Ve
     if !certificate.may_serve() {
         return Err(VerifyError::NotAServer { line, signer });
     }
-    let mut warnings = Vec::new();
-    warnings.extend(out_of_time(
-        &format!("the certificate of `{signer}`"),
-        &certificate,
-        now,
-    ));
-    warnings.extend(out_of_time("the authority's certificate", &authority, now));
+    let own = out_of_time(&format!("the certificate of `{signer}`"), &certificate, now);
+    let warnings = own
+        .into_iter()
+        .chain(out_of_time("the authority's certificate", &authority, now));
     Ok(Verified {
         run: String::new(),
         state: String::new(),
@@ -147,9 +128,20 @@ fn signed(lines: &[&[u8]], trusted: Option<&Certificate>, now: i64) -> Result<Ve
         authority: authority.name(),
         authority_fingerprint: authority.fingerprint(),
         trusted: trusted.is_some(),
-        warnings,
+        warnings: warnings.collect(),
         differences: Differences::default(),
     })
+}
+
+fn expect(line: usize, kind: &str, found: &str) -> Result<(), VerifyError> {
+    let why = format!("it must be the `{kind}`");
+    (kind == found)
+        .then_some(())
+        .ok_or(VerifyError::Malformed { line, why })
+}
+
+fn certificate(line: usize, pem: &str) -> Result<Certificate, VerifyError> {
+    Certificate::read(pem).map_err(|why| VerifyError::Malformed { line, why })
 }
 
 fn out_of_time(what: &str, certificate: &Certificate, now: i64) -> Option<String> {

@@ -54,8 +54,8 @@ pub(crate) fn moment(unix_ms: u64) -> String {
     let Some(at) = seconds.and_then(|at| time::OffsetDateTime::from_unix_timestamp(at).ok()) else {
         return format!("{unix_ms} ms after 1970");
     };
-    let (date, (hour, minute, second)) = (at.date(), at.to_hms());
-    format!("{date} {hour:02}:{minute:02}:{second:02} UTC")
+    let (hour, minute, second) = at.to_hms();
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", at.date())
 }
 
 /// Formats a share as a percentage.
@@ -97,7 +97,8 @@ pub(crate) fn name(name: &str) -> String {
     if len <= NAME_CHARS {
         return plain;
     }
-    let (head, tail) = (NAME_CHARS / 2, NAME_CHARS - NAME_CHARS / 2 - 2);
+    let head = NAME_CHARS / 2;
+    let tail = NAME_CHARS - head - 2;
     let start: String = plain.chars().take(head).collect();
     let end: String = plain.chars().skip(len - tail).collect();
     format!("{start}..{end}")

@@ -1,6 +1,6 @@
 //! The HTML page is self-contained, and report content cannot escape from its data block.
 
-use fl_report::{live_page, page, page_json};
+use fl_report::{live_page, page, page_json, sweep_page};
 
 use crate::tiny::tiny;
 
@@ -12,7 +12,7 @@ fn a_page_is_whole_and_its_data_cannot_break_out() {
     assert!(!page.contains("<!--") && page.trim_end().ends_with("</html>"));
     assert!(!page.contains("<script>alert"));
     let data = page
-        .split_once("id=\"report\">")
+        .split_once("id=\"data\">")
         .unwrap()
         .1
         .split_once("</script>")
@@ -63,7 +63,7 @@ fn the_columns_of_participations_are_those_that_the_page_reads() {
 #[test]
 fn a_page_asks_no_network_and_the_live_one_holds_no_data() {
     let page = live_page("digits", "abc");
-    assert!(!page.contains("id=\"report\"") && page.contains("nonce-abc"));
+    assert!(!page.contains("id=\"data\"") && page.contains("nonce-abc"));
     for from in ["src=\"http", "src='http", "href=\"http", "@import", "url(http"] {
         assert!(!page.contains(from), "{from}");
     }
@@ -72,12 +72,19 @@ fn a_page_asks_no_network_and_the_live_one_holds_no_data() {
 #[test]
 fn the_scripts_are_those_that_the_pages_own_tool_puts_together() {
     let tool = include_str!("../../page/assemble.mjs");
-    let list = tool.split_once("SCRIPTS = [").unwrap().1.split_once(']').unwrap().0;
-    let names: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
-    let read = |name: &&str| {
+    let read = |name: &str| {
         let path = format!("{}/page/js/{name}.js", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
     };
-    let scripts: Vec<String> = names.iter().map(read).collect();
-    assert!(live_page("digits", "abc").contains(&scripts.join("\n")));
+    let scripts = |own: &str| -> String {
+        let lists = ["SHARED = [", own].map(|list| tool.split_once(list).unwrap().1.split_once(']').unwrap().0);
+        let names = lists.iter().flat_map(|list| list.split('"').skip(1).step_by(2));
+        names.map(read).collect::<Vec<_>>().join("\n")
+    };
+    assert!(live_page("digits", "abc").contains(&scripts("REPORT = { scripts: [")));
+    assert!(
+        sweep_page("digits", &"")
+            .unwrap()
+            .contains(&scripts("SWEEP = { scripts: ["))
+    );
 }

@@ -26,11 +26,13 @@ impl Scaled {
         if let (Some(currency), Some(money), Some(kwh), Some(co2_g)) =
             (&self.currency, self.money, self.kwh, self.co2_g)
         {
-            let (money, kwh, co2_g) = (short(money), short(kwh), short(co2_g));
             let _ = writeln!(
                 out,
-                "Costs: {money} {}, {kwh} kWh, {co2_g} g of carbon dioxide",
-                name(currency)
+                "Costs: {} {}, {} kWh, {} g of carbon dioxide",
+                short(money),
+                name(currency),
+                short(kwh),
+                short(co2_g)
             );
         }
         for note in &self.notes {

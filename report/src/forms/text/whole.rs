@@ -168,16 +168,16 @@ fn cost(out: &mut String, report: &Report) {
     };
     if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
         let closed = report.closed().count() as u64;
-        let (rounds, least) = match base.through < closed || closed < report.rounds.len() as u64 {
-            true => (
-                format!("the first {}", plural(base.through as usize, "round")),
-                "at least ",
-            ),
-            false => ("the same cohorts".to_owned(), ""),
-        };
+        let mut rounds = "the same cohorts".to_owned();
+        let mut bound = "";
+        if base.through < closed || closed < report.rounds.len() as u64 {
+            rounds = format!("the first {}", plural(base.through as usize, "round"));
+            bound = "at least ";
+        }
         // Bytes that a killed server had moved are missing on the run's side.
-        let is_short = report.rounds.iter().any(|line| line.unbooked > 0);
-        let bound = if is_short { "at most " } else { least };
+        if report.rounds.iter().any(|line| line.unbooked > 0) {
+            bound = "at most ";
+        }
         let _ = writeln!(
             out,
             "For {rounds}, fp32 federated averaging would have moved {} of payload alone, {bound}{} times as much.",
@@ -226,10 +226,11 @@ fn outside(out: &mut String, report: &Report) {
     report.rounds.iter().for_each(|line| inside.add(&line.flow));
     let rest = report.totals.since(&inside);
     if rest.socket() > 0 {
-        let (up, down) = (size(rest.socket_up as f64), size(rest.socket_down as f64));
         let _ = writeln!(
             out,
-            "Before the first round and after the last, {up} went up and {down} down."
+            "Before the first round and after the last, {} went up and {} down.",
+            size(rest.socket_up as f64),
+            size(rest.socket_down as f64)
         );
     }
 }

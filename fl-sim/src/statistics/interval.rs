@@ -4,18 +4,15 @@ use serde::Serialize;
 
 use super::student::t_975;
 
-/// Mean and sample standard deviation over seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
-    /// The mean.
-    pub mean: f64,
+pub(crate) struct Spread {
+    pub(crate) mean: f64,
     /// The sample standard deviation; `None` for one seed.
-    pub deviation: Option<f64>,
+    pub(crate) deviation: Option<f64>,
 }
 
 impl Spread {
-    /// The spread of `values`; `None` if there is none.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
         }
@@ -29,18 +26,16 @@ impl Spread {
     }
 }
 
-/// A mean with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The mean.
-    pub mean: f64,
+pub(crate) struct Estimate {
+    pub(crate) mean: f64,
     /// Half the width of the 95 % interval by Student's t; `None` for one seed.
-    pub half_width: Option<f64>,
+    pub(crate) half_width: Option<f64>,
 }
 
 impl Estimate {
     /// The mean of paired differences, one for each seed, and its interval. `None` if there is no pair.
-    pub fn of(differences: &[f64]) -> Option<Self> {
+    pub(crate) fn of(differences: &[f64]) -> Option<Self> {
         let spread = Spread::of(differences)?;
         let t = t_975(differences.len() - 1);
         let error = spread

@@ -10,7 +10,7 @@ const TAIL: usize = 3;
 /// What the learners of a sweep report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Quality {
+pub(crate) enum Quality {
     /// Percent of right answers.
     Accuracy,
     /// The exponential of the loss.
@@ -21,14 +21,13 @@ pub enum Quality {
 
 impl Quality {
     /// The quality that these runs have: accuracy if there is any, then perplexity, then the error.
-    pub fn of<'a>(scores: &(impl Iterator<Item = &'a Score> + Clone)) -> Option<Self> {
+    pub(crate) fn of<'a>(scores: &(impl Iterator<Item = &'a Score> + Clone)) -> Option<Self> {
         let all = [Self::Accuracy, Self::Perplexity, Self::Rmse];
         all.into_iter()
             .find(|quality| scores.clone().any(|score| quality.last(score).is_some()))
     }
 
-    /// The quality of a round's model.
-    pub fn at(self, round: &RoundLine) -> Option<f64> {
+    pub(crate) fn at(self, round: &RoundLine) -> Option<f64> {
         match self {
             Self::Accuracy => round.accuracy.map(|share| 100.0 * share),
             Self::Perplexity => round.perplexity,
@@ -36,13 +35,12 @@ impl Quality {
         }
     }
 
-    /// That of the last model.
-    pub fn last(self, score: &Score) -> Option<f64> {
+    pub(crate) fn last(self, score: &Score) -> Option<f64> {
         self.at(score.rounds.last()?)
     }
 
     /// Mean of the last three rounds' models, or of all if there are fewer.
-    pub fn tail(self, score: &Score) -> Option<f64> {
+    pub(crate) fn tail(self, score: &Score) -> Option<f64> {
         let from = score.rounds.len().saturating_sub(TAIL);
         let last: Option<Vec<f64>> = score.rounds[from..].iter().map(|round| self.at(round)).collect();
         let last = last.filter(|last| !last.is_empty())?;
@@ -50,7 +48,7 @@ impl Quality {
     }
 
     /// That of the mean of the last versions, where the run averages them.
-    pub fn averaged(self, score: &Score) -> Option<f64> {
+    pub(crate) fn averaged(self, score: &Score) -> Option<f64> {
         let last = score.rounds.last()?;
         match self {
             Self::Accuracy => last.average("accuracy").map(|share| 100.0 * share),
@@ -60,15 +58,14 @@ impl Quality {
     }
 
     /// Grows with the model's quality.
-    pub fn goodness(self, value: f64) -> f64 {
+    pub(crate) fn goodness(self, value: f64) -> f64 {
         match self {
             Self::Accuracy => value,
             Self::Perplexity | Self::Rmse => -value,
         }
     }
 
-    /// Its name with the unit.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Accuracy => "accuracy, %",
             Self::Perplexity => "perplexity",
@@ -76,8 +73,7 @@ impl Quality {
         }
     }
 
-    /// Its unit after a number.
-    pub fn unit(self) -> &'static str {
+    pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Accuracy => "points",
             Self::Perplexity => "of perplexity",
@@ -85,8 +81,7 @@ impl Quality {
         }
     }
 
-    /// Digits after the point.
-    pub fn digits(self) -> usize {
+    pub(crate) fn digits(self) -> usize {
         match self {
             Self::Accuracy | Self::Perplexity => 2,
             Self::Rmse => 4,

@@ -1,15 +1,15 @@
 //! The Pareto front of bytes and quality.
 
-use std::cmp::Ordering;
-
 /// Indices of the points that no other point dominates: none has as few bytes and as high a goodness, and is better in
 /// one of them. Ascending by bytes, of equal points the first. Points that are not finite are left out. `points`:
 /// bytes, goodness.
 pub(crate) fn front(points: &[(f64, f64)]) -> Vec<usize> {
-    let finite = |at: &usize| points[*at].0.is_finite() && points[*at].1.is_finite();
-    let mut order: Vec<usize> = (0..points.len()).filter(finite).collect();
-    let compare = |a: f64, b: f64| a.partial_cmp(&b).unwrap_or(Ordering::Equal);
-    order.sort_by(|&a, &b| compare(points[a].0, points[b].0).then(compare(points[b].1, points[a].1)));
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.retain(|&at| points[at].0.is_finite() && points[at].1.is_finite());
+    order.sort_by(|&a, &b| {
+        let bytes = points[a].0.total_cmp(&points[b].0);
+        bytes.then(points[b].1.total_cmp(&points[a].1))
+    });
     let mut best = f64::NEG_INFINITY;
     order.retain(|&at| {
         let is_better = points[at].1 > best;
