@@ -19,9 +19,10 @@ use crate::layout::Layout;
 
 /// Most versions in a mean.
 pub const MAX_AVERAGED: u32 = 100;
-/// Largest decay of a moving average.
+// Largest decay of a moving average: 0.95^134 is the last power above `LEAST_COEFFICIENT`, so an average takes at most
+// 134 model updates.
 const MAX_DECAY: f64 = 0.95;
-/// A moving average leaves out the model updates whose coefficient is below this.
+// A moving average leaves out the model updates whose coefficient is below this.
 const LEAST_COEFFICIENT: f64 = 1e-3;
 
 /// Which mean of the last versions. In TOML: `{ last = 5 }` or `{ ema = 0.8 }`.

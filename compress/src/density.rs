@@ -23,7 +23,6 @@ impl Density {
         )))
     }
 
-    /// The density of `count` of `len` values.
     pub(crate) fn of(count: usize, len: usize) -> Self {
         Self((count as f64 / len.max(1) as f64).clamp(f64::MIN_POSITIVE, 1.0))
     }

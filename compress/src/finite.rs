@@ -3,11 +3,10 @@
 use crate::error::Error;
 use crate::simd::vectorized;
 
-/// 2^64. Sums and products of magnitudes up to this limit stay far from overflow; values beyond it take a slower path that
-/// checks every result.
+// 2^64. Sums and products of magnitudes up to this limit stay far from overflow; values beyond it take a slower path
+// that checks every result.
 pub(crate) const OVERFLOW_LIMIT: f32 = 18_446_744_073_709_551_616.0;
 
-/// Whether no value is NaN or infinite.
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
     let not_finite = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32 >= INFINITY;

@@ -40,11 +40,11 @@ pub fn kinds(notes: &Notes) -> Result<Kinds, Error> {
     })
 }
 
-/// Ends of paths that frameworks give to state that is averaged: PyTorch and Flax, Keras, EMA codebooks.
+// Ends of paths that frameworks give to state that is averaged: PyTorch and Flax, Keras, EMA codebooks.
 const LEAVES: &str = "mean var variance min_val max_val amax cluster_size embed_avg embed_sum count counts";
-/// Words of a name that mark a running value, in whatever framework.
+// Words of a name that mark a running value, in whatever framework.
 const RUNNING: &str = "running moving renorm ema";
-/// Words of statistics, which a name has by chance, too.
+// Words of statistics, which a name has by chance, too.
 const DOUBTFUL: &str = "mean var variance std stddev min max avg average count stat stats statistics usage";
 
 impl Role {

@@ -8,7 +8,7 @@ use std::f64::consts::{LN_2, SQRT_2};
 
 pub use libm::{cos, exp, exp2, log as ln, log2, log10, pow, sin, tanh};
 
-/// Fraction bits of a double.
+// Fraction bits of a double.
 const FRACTION: u32 = 52;
 
 /// `number * number`.

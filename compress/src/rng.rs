@@ -1,9 +1,9 @@
 //! Counter-based randomness: a draw depends only on the seed, the tensor and the index, so neither order nor threads
 //! change an encoding.
 
+// 2^64 over the golden ratio: the increment of SplitMix64 (Steele, Lea and Flood 2014).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Random generator of one tensor of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyedRng(u64);
 

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use crate::layout::{Layout, Role};
 use crate::quantize::numbers::largest;
 
-/// Least and most bits.
+// Least and most bits.
 const RANGE: std::ops::RangeInclusive<u8> = 4..=20;
-/// Least significant bits of a rounded buffer. Statistics of a batch are less precise, and half precision has 11. Most changes are a
-/// sixteenth of their value: 10 bits of these are left, and the others are zeros, which a coder removes.
+// Least significant bits of a rounded buffer. Statistics of a batch are less precise, and half precision has 11. Most
+// changes are a sixteenth of their value: 10 bits of these are left, and the others are zeros, which a coder removes.
 const BUFFER_BITS: i32 = 14;
-/// Exponent of the smallest positive `f32`.
+// Exponent of the smallest positive `f32`, a subnormal.
 const LOWEST: i32 = -149;
-/// Largest exponent of a power of two in `f32`.
+// Largest exponent of a power of two in `f32`.
 const HIGHEST: i32 = 127;
 
 /// How finely a model is rounded: the bits of a value, of which one is the sign.

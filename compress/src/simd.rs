@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use pulp::Arch;
 
-/// The environment variable that forbids vector instructions beyond the baseline of the target, if it is `baseline`. Results
-/// are the same; only the speed differs.
+// The environment variable that forbids vector instructions beyond the baseline of the target, if it is `baseline`.
+// Results are the same; only the speed differs.
 const VARIABLE: &str = "FL_COMPRESS_SIMD";
 
 static ARCH: LazyLock<Arch> = LazyLock::new(|| match std::env::var(VARIABLE).as_deref() {

@@ -1,6 +1,6 @@
 //! Sizes and speeds as text, in budgets and configurations: a number and a unit.
 
-/// Most bytes.
+// Just below 2^53, up to which a double, into which sizes are parsed, holds every integer.
 const MOST: f64 = 9e15;
 /// Sizes in bytes, in words.
 pub const SIZES: &str = "from 1B to 9000000GB, in B, kB, MB, GB, KiB, MiB or GiB";

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// The marks of UTF-16 and UTF-32, in both orders of bytes. That of UTF-32, least byte first, begins as that of UTF-16.
+// The marks of UTF-16 and UTF-32, in both orders of bytes. That of UTF-32, least byte first, begins as that of UTF-16.
 const OTHERS: [&[u8]; 3] = [b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"];
 
 /// The bytes of a text without the byte order mark of UTF-8.

@@ -7,7 +7,7 @@ use crate::foreign_text::foreign_text;
 use crate::limits::MAX_REASON;
 use crate::wire;
 
-/// Longest time until a client is available that is believed: a year.
+// Longest time until a client is available that is believed: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Whether a client takes part in rounds, by the conditions of its device.

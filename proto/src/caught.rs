@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is an error that somebody else reports.
+    // Whether a panic of this thread is an error that somebody else reports.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -6,10 +6,10 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::ProstCodec;
 
-/// Initial size of a stream's buffers. Every client keeps a watch stream open, whose messages have a few hundred bytes; a chunk
-/// grows its buffer as needed.
+// Initial size of a stream's buffers. Every client keeps a watch stream open, whose messages have a few hundred bytes;
+// a chunk grows its buffer as needed.
 const START: usize = 512;
-/// Encoded bytes are passed on above this size, as in tonic.
+// Encoded bytes are passed on above this size, as in tonic.
 const HAND_ON: usize = 32 * 1024;
 
 /// Protobuf, encoded from `T` and decoded to `U`.

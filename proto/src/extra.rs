@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::error::ProtocolError;
 use crate::limits::MAX_EXTRA;
 
-/// Key under which the `toml` crate passes a date to another format.
+// Key under which the `toml` crate passes a date to another format.
 const TOML_DATE: &str = "$__toml_private_datetime";
 
 /// A JSON object of at most [`MAX_EXTRA`] bytes. Clones share it.

@@ -7,7 +7,7 @@ use crate::error::ProtocolError;
 use crate::limits::MAX_FIGURES;
 use crate::wire;
 
-/// One, in thousandths.
+// One, in thousandths.
 const UNIT: i16 = 1000;
 
 /// The figures of one section. The server cannot verify them, so displays use them and decisions do not.
@@ -56,7 +56,6 @@ impl From<&Fidelity> for SectionFidelity {
 }
 
 impl wire::Fidelity {
-    /// The figures as a message; `None` for no figures.
     pub(crate) fn from_sections(sections: &[SectionFidelity]) -> Option<Self> {
         (!sections.is_empty()).then(|| Self {
             cosine: sections.iter().map(|section| section.cosine.into()).collect(),

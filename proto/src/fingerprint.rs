@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// Prefix of a fingerprint as text.
+// Prefix of a fingerprint as text.
 const PREFIX: &str = "sha256:";
 
 /// The text is not a fingerprint.

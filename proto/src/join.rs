@@ -81,7 +81,6 @@ pub(crate) fn check_version(major: u32, minor: u32) -> Result<(), ProtocolError>
         .ok_or_else(|| ProtocolError::invalid("protocol_major", why()))
 }
 
-/// The tasks that a client names.
 pub(crate) fn read_tasks(tasks: &[String]) -> Result<Vec<String>, ProtocolError> {
     if tasks.len() > MAX_TASKS {
         return Err(ProtocolError::invalid(

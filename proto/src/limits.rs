@@ -45,7 +45,7 @@ pub const DEFAULT_PING_EVERY: Duration = Duration::from_secs(25);
 pub const MAX_PING_EVERY: Duration = Duration::from_secs(600);
 /// Time limit of a ping's answer; then the connection is closed.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time for which sent bytes may have no receipt; then the connection is broken, as where a router has forgotten it.
+// Time for which sent bytes may have no receipt; then the connection is broken, as where a router has forgotten it.
 pub(crate) const RECEIPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of establishing TCP and TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

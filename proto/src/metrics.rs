@@ -9,7 +9,7 @@ use crate::foreign_text::is_printable;
 use crate::limits::{MAX_METRIC_NAME, MAX_METRICS};
 use crate::wire;
 
-/// Names that a report computes itself.
+// Names that a report computes itself.
 const RESERVED: [&str; 7] = [
     "accuracy",
     "correct",

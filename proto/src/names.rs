@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ProtocolError;
 
-/// Longest name, in bytes.
+// Longest name, in bytes.
 const MAX_NAME: usize = 64;
 
 macro_rules! name {

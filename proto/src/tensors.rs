@@ -7,7 +7,6 @@ use fl_compress::{Dtype, Layout, MAX_TENSORS, Role, TensorSpec};
 use crate::error::ProtocolError;
 use crate::wire;
 
-/// The message of a layout.
 pub(crate) fn layout_to_wire(layout: &Layout) -> Vec<wire::TensorShape> {
     layout
         .tensors()
@@ -16,7 +15,6 @@ pub(crate) fn layout_to_wire(layout: &Layout) -> Vec<wire::TensorShape> {
         .collect()
 }
 
-/// The message of tensors that do not travel.
 pub(crate) fn aside_to_wire(aside: &[TensorSpec]) -> Vec<wire::TensorShape> {
     aside
         .iter()

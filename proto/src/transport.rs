@@ -26,7 +26,7 @@ use crate::tls::{HTTP2, SERVER_NAME, certificate_pem, peer_expiry};
 
 /// Flow-control window of a client: enough for a fast link.
 pub const CLIENT_WINDOW: u32 = 1024 * 1024;
-/// Least flow-control window of a client: the one with which HTTP/2 connections begin.
+// Least flow-control window of a client: the one with which HTTP/2 connections begin.
 const LEAST_WINDOW: u32 = 65_535;
 /// Flow-control window of the server for each client. A hundred clients whose uploads wait for their turn hold this much of its
 /// memory each; one client on a link of 50 ms can send 20 Mbit/s.
@@ -166,9 +166,9 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     channel(&address, &paces, connect).await
 }
 
-/// Time limit of a name server's answer.
+// Time limit of a name server's answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an address may be silent before the next one is tried as well (RFC 8305, section 5).
+// How long an address may be silent before the next one is tried as well (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// The first result of `connect` over the addresses of a name: each begins when the one before has failed, or was silent for

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Longest path of a socket, in bytes (`sun_path`).
+// Longest path of a socket, in bytes (`sun_path`).
 const MAX_PATH: usize = 107;
 
 /// Listens at `path`, in the place of a socket that nobody needs any more. Does not block.

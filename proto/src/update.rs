@@ -238,7 +238,6 @@ impl TryFrom<wire::UpdateReply> for UpdateReply {
     }
 }
 
-/// Reads a digest field.
 pub(crate) fn digest(field: &'static str, bytes: &Bytes) -> Result<Digest, ProtocolError> {
     let bytes: &[u8] = bytes;
     let digest = <[u8; 32]>::try_from(bytes);

@@ -15,15 +15,15 @@ use std::borrow::Borrow;
 use crate::budget::curve::{Curve, Point};
 use crate::math;
 
-/// Bisection steps over multipliers: to 120 / 2^20 octaves.
+// Bisection steps over multipliers: to 120 / 2^20 octaves.
 const HALVINGS: usize = 20;
-/// Most steps of a search on a path of knobs.
+// Most steps of a search on a path of knobs.
 const MOST_STEPS: usize = 32;
-/// Resolution of the bits that an error needs, as a share of them: finer than what the coder misses them by.
+// Resolution of the bits that an error needs, as a share of them: finer than what the coder misses them by.
 const RESOLUTION: f64 = 0.02;
-/// Share of the target that ends such a search.
+// Share of the target that ends such a search.
 const NEAR: f64 = 1.0 - 1e-9;
-/// Octaves between the coarsest and the finest knob.
+// Octaves between the coarsest and the finest knob.
 const OCTAVES: f64 = 64.0;
 
 /// A point on each curve.
@@ -57,17 +57,14 @@ impl Allotment {
         }
     }
 
-    /// The chosen points.
     pub(crate) fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The chosen knobs.
     pub(crate) fn knobs(&self) -> Vec<f64> {
         self.points.iter().map(|point| point.knob).collect()
     }
 
-    /// Whether every knob is at its coarsest.
     pub(crate) fn is_coarsest<C: Borrow<Curve>>(&self, curves: &[C]) -> bool {
         curves
             .iter()

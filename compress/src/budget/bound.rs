@@ -9,19 +9,19 @@ use crate::reduce::form::Part;
 use crate::reduce::method::Sends;
 use crate::spec::method::Method;
 
-/// Bytes of an empty section: its recipe.
+// Bytes of an empty section: its recipe.
 const EMPTY: u64 = 3;
-/// Worst-case bytes of a recipe with numbers.
+// Worst-case bytes of a recipe with numbers.
 const RECIPE: u64 = 16;
-/// Most planes of symbols of one part: one per byte of a float.
+// Most planes of symbols of one part: one per byte of a float.
 const PLANES: u64 = 4;
-/// Gaps in a block of Rice codes, and the bits before each block.
+// Gaps in a block of Rice codes, and the bits before each block.
 const BLOCK: f64 = 256.0;
 const BLOCK_BITS: f64 = 5.0;
-/// Worst-case bits of an index beyond `log2(n / k)`, escapes included: of the two parameters next to the mean gap, the better
-/// one has at most `2.72` more, by concavity also if blocks have different means.
+// Worst-case bits of an index beyond `log2(n / k)`, escapes included: of the two parameters next to the mean gap, the
+// better one has at most `2.72` more, by concavity also if blocks have different means.
 const INDEX_BITS: f64 = 2.72;
-/// Bytes of the one value that stochastic rounding may send at the coarsest step, with its plane.
+// Bytes of the one value that stochastic rounding may send at the coarsest step, with its plane.
 const CHANCE: u64 = 32;
 
 /// Whether a budget chooses the step or the density of the sections of `method`.

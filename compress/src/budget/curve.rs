@@ -11,20 +11,21 @@ use crate::reduce::method::Sends;
 use crate::reduce::top_k;
 use crate::section::input::Input;
 
-/// Points per octave.
+// Points per octave.
 const PER_OCTAVE: usize = 8;
-/// Octaves below the largest magnitude.
+// Octaves below the largest magnitude.
 const OCTAVES: usize = 14;
-/// Bits of a nonempty section besides its values: recipe, step, mean, and the header of its level plane.
+// Bits of a nonempty section besides its values: recipe, step, mean, and the header of its level plane.
 const HEAD: f64 = 14.0 * 8.0;
-/// Octaves of the finest step below the largest magnitude: a float has no more digits, and levels stay far from their limit.
+// Octaves of the finest step below the largest magnitude: a float has no more digits, and levels stay far from their
+// limit.
 const DIGITS: f64 = 24.0;
-/// Bisection steps in the search for the coarsest knob within the error limit.
+// Bisection steps in the search for the coarsest knob within the error limit.
 const HALVINGS: usize = 16;
-/// The threshold at which rounding takes about the bits, and has about the error, of levels that the coder lowers.
+// The threshold at which rounding takes about the bits, and has about the error, of levels that the coder lowers.
 const LOWERED: f64 = 0.8;
-/// Exceeds the width of a histogram bin: a knob finer by this factor sends all values of a bin of which the coarser one
-/// may send only a part.
+// Exceeds the width of a histogram bin: a knob finer by this factor sends all values of a bin of which the coarser one
+// may send only a part.
 const BIN: f64 = 1.02;
 
 /// One value of the knob.
@@ -41,15 +42,12 @@ pub(crate) struct Point {
     entropy: f64,
 }
 
-/// The rate-distortion curve of one section.
 #[derive(Debug)]
 pub(crate) struct Curve {
     /// Histogram of the values; with components, of the remainder and of both factors.
     histograms: Vec<Histogram>,
     knob: Knob,
-    /// Sum of the squares of the values.
     energy: f64,
-    /// Number of values.
     len: f64,
     /// Actual bits / estimated bits, applied to the part of the bits that [`Curve::share`] counts.
     ratio: f64,
@@ -101,7 +99,6 @@ impl Knob {
 }
 
 impl Curve {
-    /// Whether a section has a knob.
     pub(crate) fn has_knob(input: &Input<'_>) -> bool {
         Knob::of(input).is_some()
     }
@@ -121,7 +118,6 @@ impl Curve {
         }
     }
 
-    /// All points of the curve.
     #[cfg(test)]
     pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
         Self::weighted(input, ratio, 1.0, f64::INFINITY)
@@ -188,13 +184,11 @@ impl Curve {
         self.points.len() > before
     }
 
-    /// Sum of the squares of the values.
     #[cfg(test)]
     pub(crate) fn energy(&self) -> f64 {
         self.energy
     }
 
-    /// Sum of the squares of the values, times the weight.
     pub(crate) fn weighted_energy(&self) -> f64 {
         self.weight * self.energy
     }

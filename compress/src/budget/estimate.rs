@@ -10,11 +10,12 @@ use crate::spec::budget::Budget;
 use crate::spec::budget_bandit::MOST_BITS;
 use crate::spec::method::Method;
 
-/// Worst-case bytes of a section without its values.
+// Worst-case bytes of a section without its values.
 pub(crate) const SECTION: u64 = 16;
-/// Worst-case bytes of the optional header fields: merge limit and predictor.
+// Worst-case bytes of the optional header fields: the merge limit, a varint of 32 bits, and the digest of the
+// predictor.
 const FLAGGED: usize = 5 + 8;
-/// Below this many bits per value, fewer than one value in a thousand is sent.
+// Below this many bits per value, fewer than one value in a thousand is sent.
 const NEXT_TO_NOTHING: f64 = 0.02;
 const FLOAT_BITS: f64 = 32.0;
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::pending::Pending;
 
-/// A frame of this many times the target is reported.
+// A frame of this many times the target is reported.
 const MATERIAL: f64 = 1.05;
-/// A later frame is reported again once the ratio changes by this factor.
+// A later frame is reported again once the ratio changes by this factor.
 const CHANGED: f64 = 1.5;
 
 /// Reports frames that exceed the target of their budget: once, and again only when the excess changes.

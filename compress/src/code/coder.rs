@@ -2,10 +2,8 @@
 
 use std::fmt::Debug;
 
-/// One line of the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Name in TOML.
     pub(crate) name: &'static str,
     /// Appends symbols if that takes fewer than `limit` bytes; returns whether it did.
     pub(crate) encode: fn(&RawPlane<'_>, &mut Vec<u8>) -> bool,

@@ -111,7 +111,6 @@ impl<'a> IndexPlane<'a> {
     }
 }
 
-/// Decodes indices in order.
 #[derive(Debug)]
 pub(crate) struct Indices<'a> {
     places: Places<'a>,

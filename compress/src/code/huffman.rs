@@ -7,15 +7,15 @@
 use crate::code::bits::{BitReader, BitWriter};
 use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 
-/// Longest codeword in bits.
+// Longest codeword in bits: lengths fit a field of 4 bits beside 0 and `ALONE`, and the decoder's table has 4096
+// entries.
 const LONGEST: u32 = 12;
 const TOTAL: u32 = 1 << LONGEST;
-/// The length field of an empty codeword.
+// The length field of an empty codeword: the first of 4 bits that is no length.
 const ALONE: u32 = 13;
-/// Longest run of absent symbols in one length field.
+// Longest run of absent symbols in one length field: the first, and 4 bits of further ones.
 const RUN: usize = 16;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "huffman",
     encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),
@@ -204,7 +204,6 @@ impl SymbolReader for Decoder<'_> {
         self.bits = bits;
     }
 
-    /// Whether every byte was consumed.
     fn finish(&self) -> bool {
         self.bits.finish()
     }

@@ -10,9 +10,9 @@ use crate::layout::Shape;
 use crate::math;
 use crate::wire::{Reader, Writer};
 
-/// Magnitudes below this are counted in a table; larger ones are rare.
+// Magnitudes below this are counted in a table; larger ones are rare.
 const COUNTED: usize = 128;
-/// Levels tested for zero at once: a group of zeros costs one test.
+// Levels tested for zero at once: a group of zeros costs one test.
 const GROUP: usize = 16;
 
 /// Appends the plane of `levels` (magnitudes below 2^31) and returns their order-0 entropy in bytes. `shape` is the
@@ -43,7 +43,6 @@ pub(crate) fn entropy(levels: &[i32], len: usize) -> f64 {
     counts.entropy()
 }
 
-/// Histogram of levels.
 struct Counts {
     near: [u64; 2 * COUNTED],
     /// The levels outside the table.
@@ -76,7 +75,6 @@ impl Counts {
         }
     }
 
-    /// Total order-0 entropy in bytes.
     fn entropy(mut self) -> f64 {
         self.far.sort_unstable();
         let far = self.far.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
@@ -98,7 +96,6 @@ pub(crate) enum LevelPlane<'a> {
 }
 
 impl<'a> LevelPlane<'a> {
-    /// Reads the plane of levels of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         if code != Code::Context {
             return SparsePlane::read(reader, shape, code).map(Self::Sparse);
@@ -134,7 +131,6 @@ impl<'a> LevelPlane<'a> {
     }
 }
 
-/// Decodes levels in order.
 #[derive(Debug)]
 pub(crate) enum Levels<'a> {
     Sparse(Box<SparseLevels<'a>>),

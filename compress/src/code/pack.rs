@@ -7,7 +7,6 @@ pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "pack",
     // Planes are packed where no coder is shorter, so packing is never an attempt.
@@ -33,7 +32,6 @@ pub(crate) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&word(rest).to_le_bytes()[..packed_len(rest.len(), width)]);
 }
 
-/// Unpacks symbols in order.
 #[derive(Debug)]
 pub(crate) struct Unpacker<'a> {
     bytes: &'a [u8],
@@ -81,7 +79,6 @@ impl SymbolReader for Unpacker<'_> {
         }
     }
 
-    /// Whether every byte was consumed and the padding bits are zero.
     fn finish(&self) -> bool {
         self.bytes.is_empty() && self.held == 0
     }

@@ -8,11 +8,12 @@ use crate::code::table::{PRECISION, TOTAL, Table};
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
+// Four independent states: their look-ups and multiplications overlap.
 const LANES: usize = 4;
+// With states below 2^32 and words of 16 bits, one word always brings a state back into its range.
 const FLOOR: u32 = 1 << 16;
 const STATE_BYTES: usize = LANES * 4;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "rans",
     encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),

@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
-/// Levels tested for zero at once: a group of zeros costs one test.
+// Levels tested for zero at once: a group of zeros costs one test.
 const GROUP: usize = 16;
-/// Nonzero levels decoded at a time.
+// Nonzero levels decoded at a time, so that their memory does not grow with the plane.
 const PORTION: usize = 1024;
 
 /// Appends the plane of `levels` (magnitudes below 2^31). `shape` is the shape of `levels`; context coders use the
@@ -90,7 +90,6 @@ pub(crate) struct SparsePlane<'a> {
 }
 
 impl<'a> SparsePlane<'a> {
-    /// Reads the plane of levels of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         let len = shape.len();
         let kept = reader.varint("number of levels")?;
@@ -141,7 +140,6 @@ impl<'a> SparsePlane<'a> {
     }
 }
 
-/// Decodes levels in order.
 #[derive(Debug)]
 pub(crate) struct SparseLevels<'a> {
     kept: Option<Kept<'a>>,

@@ -94,7 +94,6 @@ impl<'a> SymbolPlane<'a> {
     }
 }
 
-/// Decodes symbols in order.
 #[derive(Debug)]
 pub(crate) struct Symbols<'a> {
     coder: AnyReader<'a>,

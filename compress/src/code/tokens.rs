@@ -10,10 +10,11 @@ use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
 use crate::wire::Reader;
 
+// The token of the largest gap, 2^32 - 1, is 16 + 27 * 4 + 3 = 127.
 pub(crate) const WIDTH: u32 = 7;
-/// Gaps below this are equal to their token.
+// Gaps below this are equal to their token. From 16 on, two bits or more follow the token uncoded.
 const DIRECT: u32 = 16;
-/// Tokens decoded at a time.
+// Tokens decoded at a time, on the stack.
 const PORTION: usize = 1024;
 
 /// Appends `gaps`, with their tokens under `code`.
@@ -52,7 +53,7 @@ pub(crate) const fn token_base(token: u8) -> u32 {
     }
 }
 
-/// [`token_base`] and [`extra_bits`] of each token, as a lookup table so that decoding has no unpredictable branch.
+// [`token_base`] and [`extra_bits`] of each token, as a lookup table so that decoding has no unpredictable branch.
 static GAPS: [(u32, u8); 1 << WIDTH] = {
     let mut gaps = [(0, 0); 1 << WIDTH];
     let mut token = 0;
@@ -63,7 +64,6 @@ static GAPS: [(u32, u8); 1 << WIDTH] = {
     gaps
 };
 
-/// Decodes gaps in order.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     tokens: Symbols<'a>,

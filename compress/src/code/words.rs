@@ -36,7 +36,6 @@ pub(crate) enum WordPlane<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> WordPlane<'a, W> {
-    /// Reads a plane of `count` words.
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         match code {
             Code::Pack => {
@@ -70,7 +69,6 @@ impl<'a, const W: usize> WordPlane<'a, W> {
     }
 }
 
-/// Decodes words in order.
 #[derive(Debug)]
 pub(crate) enum Words<'a, const W: usize> {
     Whole(&'a [[u8; W]]),

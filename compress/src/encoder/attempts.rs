@@ -12,25 +12,25 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Number of attempts after which the largest frame that fits wins.
+// Number of attempts after which the largest frame that fits wins.
 const TRIES: usize = 10;
-/// Maximum number of attempts as long as none fits: sections without any values are the last resort.
+// Maximum number of attempts as long as none fits: sections without any values are the last resort.
 const MOST_TRIES: usize = 2 * TRIES;
-/// The attempt before which those that encode only the shortest sections give up.
+// The attempt before which those that encode only the shortest sections give up.
 const FEW_TRIES: usize = 4;
-/// The attempt after which the largest section of the best frame stays.
+// The attempt after which the largest section of the best frame stays.
 const LAST_TRIES: usize = 6;
-/// Bytes of the sections that are encoded again, as a multiple of the bytes that they are to take or give.
+// Bytes of the sections that are encoded again, as a multiple of the bytes that they are to take or give.
 const PART: f64 = 12.0;
-/// Bits a value that they may take or give: second-order changes of the error stay below 1 %.
+// Bits a value that they may take or give: second-order changes of the error stay below 1 %.
 const CHANGE: f64 = 0.06;
-/// The search ends with an attempt that uses at least this share of the limit: less after each attempt, as the last percent is
-/// not worth the time of several.
+// The search ends with an attempt that uses at least this share of the limit: less after each attempt, as the last
+// percent is not worth the time of several.
 const ENOUGH: [f64; 4] = [0.985, 0.98, 0.975, 0.97];
-/// What the other sections may leave to the largest, as a multiple of the bytes that it is expected to take: beyond, slopes
-/// would become too unequal.
+// What the other sections may leave to the largest, as a multiple of the bytes that it is expected to take: beyond,
+// slopes would become too unequal.
 const NEAR: RangeInclusive<f64> = 0.83..=1.2;
-/// Share of the limit that attempts aim at.
+// Share of the limit that attempts aim at.
 const AIM: f64 = 0.9925;
 
 /// What a frame's sections may take.

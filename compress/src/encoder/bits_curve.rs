@@ -17,11 +17,11 @@ use crate::rules::bits::CHOICES;
 use crate::section::input::Input;
 use crate::wire::Reader;
 
-/// Number of choices.
+// Number of choices.
 pub(crate) const COUNT: usize = CHOICES.len();
-/// Numbers by which a network tells distributions apart.
+// Numbers by which a network tells distributions apart.
 pub(crate) const FEATURES: usize = 3;
-/// Share of a new sample in the mean of the samples of its section.
+// Share of a new sample in the mean of the samples of its section.
 const FRESH: f64 = 0.3;
 
 /// Error and bits of each choice, per unit of energy and per value.

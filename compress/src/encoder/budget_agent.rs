@@ -7,7 +7,6 @@ use crate::rules::agent::{Outcome, Trials};
 use crate::spec::budget::Budget;
 use crate::spec::budget_bandit::{ARMS, BudgetBandit};
 
-/// An agent with its state.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BudgetAgent {
     rule: BudgetBandit,
@@ -25,7 +24,6 @@ impl BudgetAgent {
         }
     }
 
-    /// Chooses the budget of the next frame.
     pub(crate) fn choose(&mut self) {
         self.rule.agent.choose(&mut self.trials, ARMS, 0);
     }

@@ -22,7 +22,7 @@ use crate::section::sinks::Set;
 use crate::spec::method::Method;
 use crate::wire::Reader;
 
-/// One value in so many is a sample, within these limits: two codecs then take about a tenth of the time of encoding.
+// One value in so many is a sample, within these limits: two codecs then take about a tenth of the time of encoding.
 const SHARE: usize = 32;
 const LEAST: usize = 1024;
 const MOST: usize = 16_384;

@@ -12,9 +12,9 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Largest relative error of one section in a frame whose error is limited, unless that limit is larger. At equal slopes, a
-/// section of little energy, such as a normalization, would be left out until its residual has grown; with this limit it sends
-/// its largest values in every frame.
+// Largest relative error of one section in a frame whose error is limited, unless that limit is larger. At equal
+// slopes, a section of little energy, such as a normalization, would be left out until its residual has grown; with
+// this limit it sends its largest values in every frame.
 const SECTION_ERROR: f64 = 0.9;
 
 /// Encodes each task with its own step or density.

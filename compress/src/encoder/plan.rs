@@ -34,7 +34,6 @@ pub(crate) struct FrameContext {
     pub(crate) threads: usize,
 }
 
-/// One section of the next frame.
 pub(crate) struct SectionPlan<'a> {
     codec: &'a SectionCodec,
     state: &'a mut SectionState,
@@ -46,7 +45,6 @@ pub(crate) struct SectionPlan<'a> {
 }
 
 impl<'a> SectionPlan<'a> {
-    /// The plans of all sections.
     pub(crate) fn all(codecs: &'a [SectionCodec], states: &'a mut [SectionState], sources: Sources<'a>) -> Vec<Self> {
         let pairs = codecs.iter().zip(states);
         let mut plans: Vec<Self> = pairs.map(|(codec, state)| Self::new(codec, state, sources)).collect();

@@ -23,9 +23,9 @@ use crate::wire::{Reader, Writer, seal, unseal};
 
 const MAGIC: &[u8; 4] = b"FLCS";
 const VERSION: [u8; 2] = [1, 0];
-/// More than a state has beside vectors, factors, what it has of each section, and the frame: a network, an agent.
+// More than a state has beside vectors, factors, what it has of each section, and the frame: a network, an agent.
 const MOST_FIXED: u64 = 64 * 1024;
-/// More than a state has of each section beside its factors: a bandit is the longest.
+// More than a state has of each section beside its factors: a bandit is the longest.
 const MOST_OF_SECTION: u64 = 16 * 1024;
 
 /// A state file between its version and its checksum, without the vectors of the memory and the pending frame, which follow.
@@ -168,7 +168,6 @@ impl Encoder {
         Ok(())
     }
 
-    /// The pending frame, as it was encoded.
     fn restored(
         &self,
         bytes: &[u8],

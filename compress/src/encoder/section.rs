@@ -13,7 +13,6 @@ use crate::spec::Spec;
 use crate::spec::method::Method;
 use crate::spec::weight::Weight;
 
-/// One section of every frame, and its codec.
 #[derive(Debug)]
 pub(crate) struct SectionCodec {
     pub(crate) group: TensorGroup,
@@ -33,7 +32,7 @@ pub(crate) struct SectionState {
     pub(crate) silent: u32,
 }
 
-/// More than any ratio of actual to estimated bits.
+// More than any ratio of actual to estimated bits.
 const MOST_RATIO: f64 = 100.0;
 
 impl SectionState {
@@ -109,7 +108,6 @@ impl SectionCodec {
         self.group.role == Role::Trained
     }
 
-    /// The section and its codec.
     pub(crate) fn codec(&self) -> (&TensorGroup, &Method) {
         (&self.group, &self.method)
     }

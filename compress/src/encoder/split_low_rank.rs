@@ -11,10 +11,10 @@ use crate::reduce::method::{Sends, TensorValues};
 use crate::section::encode::encode;
 use crate::section::input::Input;
 
-/// Matrices of at most this many values are coded both ways to decide: the observed ratio of the curve is that of the
-/// way taken last, and context coding gains less on factors than on the values.
+// Matrices of at most this many values are coded both ways to decide: the observed ratio of the curve is that of the
+// way taken last, and context coding gains less on factors than on the values.
 const CODED: usize = 1 << 14;
-/// Components per component more or less at which a split stays.
+// Components per component more or less at which a split stays.
 const NEAR: usize = 8;
 
 /// Splits off the number of components that minimizes `error + lambda * bits` at `step`, with `lambda` the value of a

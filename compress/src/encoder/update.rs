@@ -47,7 +47,6 @@ pub struct Encoder {
 struct EncodedFrame {
     bytes: Vec<u8>,
     stages: Stages,
-    /// Bytes of each section.
     sizes: Vec<usize>,
     /// What the parts of each section decode to, where that is known.
     known: Vec<Vec<Option<Arc<dyn KnownPlane>>>>,

@@ -2,7 +2,7 @@
 
 use crate::spec::weight::Weight;
 
-/// Bounds of a weight by Fisher information, so that no tensor starves or takes everything.
+// Bounds of a weight by Fisher information, so that no tensor starves or takes everything.
 const LEAST: f64 = 1.0 / 1024.0;
 const MOST: f64 = 1024.0;
 
@@ -13,7 +13,6 @@ pub(crate) struct Weighed<'a> {
     pub(crate) squared_gradients: Option<&'a [f32]>,
 }
 
-/// The factors of the sections' errors.
 pub(crate) fn factors(sections: &[Weighed<'_>]) -> Vec<f64> {
     let salience = |section: &Weighed<'_>| match (section.weight, section.squared_gradients) {
         (Weight::Fisher, Some(squared)) => Some(Salience::of(section.values, squared)),

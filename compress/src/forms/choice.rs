@@ -11,7 +11,6 @@ pub(crate) trait Choice: Sized {
     /// The accepted forms, for error texts.
     fn forms() -> String;
 
-    /// The choice `name` without parameters.
     fn plain(name: &str) -> Option<Self>;
 
     /// The choice `name` with parameters, which are the next value of `map`.

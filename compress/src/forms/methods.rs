@@ -42,11 +42,10 @@ macro_rules! methods {
             $(pub use super::$module::$with;)*
         }
 
-        /// Every method of the slot, in the order of help texts (not of the wire).
+        // Every method of the slot, in the order of help texts (not of the wire).
         pub(crate) const METHODS: &[$entry] = &[$($plain_mod::METHOD,)* $($module::METHOD,)*];
 
         impl $spec {
-            /// The method with its parameters.
             pub(crate) fn method(&self) -> &dyn $role {
                 match self {
                     $(Self::$plain => &$plain_mod::$plain,)*

@@ -14,7 +14,7 @@ use serde::{Deserializer, Serialize, Serializer};
 use crate::density::Density;
 use crate::error::Error;
 
-/// Default of `least` for forms without `density`.
+// Default of `least` for forms without `density`.
 pub(crate) const LEAST: f64 = 0.001;
 
 /// Default of `least` for forms with `density`.
@@ -45,7 +45,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table for writing.
     pub(crate) fn by(by: &str) -> Self {
         let words = BTreeMap::from([("by", by.to_owned())]);
         Self {
@@ -67,7 +66,6 @@ impl Table {
         self
     }
 
-    /// Adds a word.
     pub(crate) fn with_word(mut self, key: &'static str, word: &str) -> Self {
         self.words.insert(key, word.to_owned());
         self
@@ -86,17 +84,14 @@ impl Table {
         self
     }
 
-    /// Removes a number.
     pub(crate) fn take(&mut self, key: &str) -> Option<f64> {
         self.numbers.remove(key)
     }
 
-    /// Removes a word.
     pub(crate) fn word(&mut self, key: &str) -> Option<String> {
         self.words.remove(key)
     }
 
-    /// Removes the points.
     pub(crate) fn points(&mut self) -> Vec<(u64, f64)> {
         std::mem::take(&mut self.points)
     }
@@ -118,7 +113,6 @@ impl Table {
         })
     }
 
-    /// Removes a number and checks its range.
     pub(crate) fn number(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> Result<f64, Error> {
         let number = self.numbers.remove(key).unwrap_or(default);
         if range.contains(&number) {
@@ -130,7 +124,6 @@ impl Table {
         )))
     }
 
-    /// Removes a whole number and checks its range.
     pub(crate) fn whole(&mut self, key: &str, default: u32, range: RangeInclusive<f64>) -> Result<u32, Error> {
         let number = self.number(key, default.into(), range)?;
         if number.fract() == 0.0 {
@@ -139,13 +132,11 @@ impl Table {
         Err(Error::Usage(format!("`{key}` must be a whole number, not {number}")))
     }
 
-    /// Removes a density.
     pub(crate) fn density(&mut self, key: &str, default: f64) -> Result<Density, Error> {
         let density = Density::new(self.numbers.remove(key).unwrap_or(default));
         density.map_err(|error| Error::Usage(format!("`{key}`: {error}")))
     }
 
-    /// Removes a number of rounds.
     pub(crate) fn rounds(&mut self, key: &str, default: u32) -> Result<u32, Error> {
         let rounds = self.numbers.remove(key).unwrap_or(default.into());
         if rounds.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&rounds) {

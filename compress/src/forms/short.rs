@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A type with a short form.
 pub(crate) trait Short: Sized {
-    /// Both forms, for error texts.
+    // Both forms, for error texts.
     const FORMS: &'static str;
     /// The long form; omitted fields have the defaults of the short form.
     type Table: for<'de> Deserialize<'de> + Serialize;

@@ -19,10 +19,8 @@ pub(crate) struct TensorGroup {
     spans: Vec<Span>,
 }
 
-/// The values of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
-    /// Index of the first value in the group.
     first: usize,
     /// Index of the first value in the model.
     offset: usize,

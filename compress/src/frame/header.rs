@@ -7,12 +7,12 @@ use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 
 pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
 pub(crate) const VERSION: [u8; 2] = [1, 0];
-/// Bytes of a frame without its sections and without optional fields.
+// Bytes of a frame without its sections and without optional fields: fixed by the format (docs/reference/format.md).
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
 const MERGES: u8 = 1;
 const HAS_PREDICTOR: u8 = 2;
 const ROUNDS: u8 = 4;
-/// Fields of a newer minor version that a reader may skip.
+// Fields of a newer minor version that a reader may skip.
 const HAS_MORE: u8 = 128;
 
 /// The meaning of the values of a frame.

@@ -7,7 +7,7 @@ use crate::quantize::numbers::add_scaled;
 use crate::simd::vectorized;
 use crate::sink::Sink;
 
-/// Lanes of a sum of squares: one sum would wait for each addition.
+// Lanes of a sum of squares: one sum would wait for each addition.
 const LANES: usize = 8;
 
 /// Adds `weight` times the values to `acc`, counts those that are not zero, and sums the squares of ranges while values come in

@@ -8,7 +8,7 @@ use crate::quantize::{dead_zone, rotated};
 use crate::reduce::top_k;
 use crate::wire::Reader;
 
-/// Values decoded at a time.
+// Values decoded at a time.
 const BLOCK: usize = 4096;
 
 /// Ascending indices of the `k` largest magnitudes.

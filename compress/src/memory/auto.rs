@@ -3,7 +3,6 @@
 use crate::memory::error_feedback::{self, Decay};
 use crate::memory::method::{Encodes, Entry, MemoryInfo, State};
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "auto",

@@ -8,7 +8,6 @@ use crate::fidelity::{Products, Relation};
 use crate::finite::{all_finite, update_not_finite};
 use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "cafe",

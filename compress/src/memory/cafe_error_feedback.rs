@@ -15,7 +15,6 @@ use crate::memory::error_feedback::{Decay, Residual};
 use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "cafe+error-feedback",
@@ -82,8 +81,8 @@ impl State for PredictedResidual {
     fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let values = &mut self.residual.values;
         let predictor = &self.predictor;
-        // A rejected frame adds the predictor to `v`. Smaller magnitudes cannot overflow: next to a magnitude that could,
-        // they vanish in rounding.
+        // A rejected frame adds the predictor to `v`. Smaller magnitudes cannot overflow: next to a magnitude that
+        // could, they vanish in rounding.
         let is_small = predictor.iter().all(|value| value.abs() <= OVERFLOW_LIMIT);
         let mut sums = values.iter().zip(predictor);
         if !is_small && !sums.all(|(value, predictor)| (value + predictor).is_finite()) {

@@ -11,7 +11,6 @@ use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 use crate::sink::Sink;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "ef21",

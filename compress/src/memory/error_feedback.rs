@@ -16,10 +16,9 @@ use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 use crate::simd::vectorized;
 
-/// Values per block, so that the blocks of both vectors stay in the L1 cache.
+// Values per block, so that the blocks of both vectors stay in the L1 cache.
 const BLOCK: usize = 4096;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "error-feedback",

@@ -53,7 +53,7 @@ pub enum Memory {
 /// `Table`, their form in TOML.
 macro_rules! memories {
     ($($variant:ident $({ $field:tt: $numbers:ident })? = $module:ident,)*) => {
-        /// Every memory, in the order of error texts.
+        // Every memory, in the order of error texts.
         pub(crate) const METHODS: &[Entry] = &[$($module::METHOD,)*];
 
         impl Memory {

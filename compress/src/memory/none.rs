@@ -3,7 +3,6 @@
 use crate::memory::cafe::Stateless;
 use crate::memory::method::{Encodes, Entry, MemoryInfo, State};
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
         name: "none",

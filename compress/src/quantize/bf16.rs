@@ -12,7 +12,7 @@ use crate::quantize::exact::Plane;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
 
-/// The bits of the largest finite value.
+// The bits of the largest finite value.
 const LARGEST: u32 = 0x7f7f;
 
 /// 16 bits per value.

@@ -19,10 +19,11 @@ use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Iterations after the splits. More gain less than a hundredth of the error.
+// Iterations after the splits. More gain less than a hundredth of the error.
 const ITERATIONS: usize = 4;
+// A symbol plane finds its value in a table of `MOST_LEVELS`, 2^4.
 const MOST_BITS: u32 = 4;
-/// Value of the parameter byte for one bit; smaller ones with this tag are ternary and sign.
+// Value of the parameter byte for one bit; smaller ones with this tag are ternary and sign.
 const FIRST_BYTE: u8 = 3;
 
 /// Bits per value, 1 to 4.

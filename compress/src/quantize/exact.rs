@@ -9,7 +9,6 @@ use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// 32 bits per value.
 #[derive(Debug)]
 pub(crate) struct Exact;
 

@@ -18,13 +18,13 @@ use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 const BLOCK: usize = 1024;
-/// Exponents for which `2^e` and `2^-e` are normal floats.
+// Exponents for which `2^e` and `2^-e` are normal floats, and 2^14, the scale of the largest magnitude, times `2^e` is
+// at most 2^127.
 const LOWEST: i32 = -126;
 const HIGHEST: i32 = 113;
-/// The largest binary16 below 2^15.
+// The largest binary16 below 2^15: words of that octave are 16 apart.
 const LIMIT: f32 = 32_752.0;
 
-/// 16 bits per value.
 #[derive(Debug)]
 pub(crate) struct Half;
 
@@ -81,7 +81,6 @@ fn exponent(largest: f32) -> i8 {
     (unbiased - 14).clamp(LOWEST, HIGHEST) as i8
 }
 
-/// `2^exponent`. Range: -126 to 127.
 fn power(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }

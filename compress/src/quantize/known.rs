@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::quantize::method::{KnownPlane, ValueReader};
 
-/// All decoded values of a plane.
 #[derive(Debug)]
 pub(crate) struct KnownValues(pub(crate) Vec<f32>);
 

@@ -6,9 +6,9 @@ use crate::error::Error;
 use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::wire::Reader;
 
-/// Values per block on the stack.
+// Values per block on the stack.
 const BLOCK: usize = 1024;
-/// Those of a codebook of four bits.
+// Those of a codebook of four bits.
 pub(crate) const MOST_LEVELS: usize = 16;
 
 /// What was read of such a plane.
@@ -24,7 +24,6 @@ pub(crate) struct Leveled<'a> {
 struct Levels {
     values: [f32; MOST_LEVELS],
     used: u8,
-    /// Where the symbols begin.
     offset: usize,
 }
 

@@ -78,13 +78,11 @@ pub(crate) struct Size {
 
 /// What a plane decodes to, as its encoder knows it: error feedback then decodes no stream.
 pub(crate) trait KnownPlane: Debug + Send + Sync {
-    /// A reader at the first value.
     fn open(self: Arc<Self>) -> Box<dyn ValueReader>;
 }
 
 /// The values of one part of a section, still encoded.
 pub(crate) trait ValuePlane<'a>: Debug {
-    /// Bytes of the scales.
     fn scale_bytes(&self) -> usize {
         0
     }
@@ -97,7 +95,6 @@ pub(crate) trait ValuePlane<'a>: Debug {
     /// Lower bound of the bytes of the values. `count` and `code` are those with which the plane was read.
     fn bound(&self, count: usize, code: Code) -> Result<f64, Error>;
 
-    /// A reader at the first value.
     fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error>;
 }
 
@@ -124,7 +121,6 @@ pub(crate) struct Expected {
     pub(crate) rng: KeyedRng,
 }
 
-/// One entry of the table of quantizers.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) info: MethodInfo,
@@ -134,6 +130,5 @@ pub(crate) struct Entry {
     pub(crate) bytes: Option<RangeInclusive<u8>>,
     /// Describes the parameter byte for reports.
     pub(crate) words: fn(u8) -> String,
-    /// Reads the planes of a section.
     pub(crate) read: for<'a> fn(&mut Reader<'a>, Expected) -> Result<AnyPlane<'a>, Error>,
 }

@@ -18,15 +18,14 @@ use crate::quantize::numbers::largest;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Values per block on the stack.
+// Values per block on the stack.
 const BLOCK: usize = 1024;
-/// Exponents of the smallest subnormal and of the largest power of two.
+// Exponents of the smallest subnormal and of the largest power of two in `f32`.
 const LOWEST: i32 = -149;
 const HIGHEST: i32 = 127;
-/// The symbol of zero, one above the symbol of the lowest level.
+// The symbol of zero, one above the symbol of the lowest level.
 const ZERO: u8 = 255;
 
-/// A signed power of two per value.
 #[derive(Debug)]
 pub(crate) struct Natural;
 

@@ -14,7 +14,6 @@ use crate::wire::{Reader, Writer};
 /// The quantizer of a section and the parameters that its decoder needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Quantize {
-    /// Index in the table.
     method: u8,
     byte: u8,
 }
@@ -23,7 +22,6 @@ impl Quantize {
     /// IEEE binary32, bit for bit: the first entry of the table.
     pub const EXACT: Self = Self { method: 0, byte: 0 };
 
-    /// The recipe of `spec`.
     pub(crate) fn of(spec: &QuantizeSpec) -> Self {
         let at = METHODS.iter().position(|entry| entry.info.name == spec.name());
         Self {
@@ -106,7 +104,6 @@ impl<'a> FoundPlane<'a> {
         (self.quantize.entry().read)(&mut self.front.clone(), self.expected)
     }
 
-    /// Bytes of the scales.
     pub(crate) fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
@@ -124,7 +121,6 @@ impl<'a> FoundPlane<'a> {
         self.known = known;
     }
 
-    /// A reader at the first value.
     pub(crate) fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
         if let Some(known) = &self.known {
             return Ok(Arc::clone(known).open());

@@ -37,7 +37,6 @@ impl From<Adacomp> for u32 {
     }
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "adacomp",

@@ -20,7 +20,6 @@ use crate::sink::Sink;
 #[derive(Debug)]
 pub(crate) struct Auto;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "auto",

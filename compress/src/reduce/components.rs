@@ -23,21 +23,20 @@ use crate::reduce::products::{remainder, times, transposed_times};
 use crate::reduce::singular::Singular;
 use crate::rng::KeyedRng;
 
-/// Components looked for at first; more are looked for while all of them pay.
+// Components looked for at first; more are looked for while all of them pay.
 const FIRST: usize = 16;
-/// Most components looked for: the search takes time in proportion.
+// Most components looked for: the search takes time in proportion.
 const MOST: usize = 64;
-/// Steps from a warm start: after one, components were up to 2.5 % worse.
+// Steps from a warm start: after one, components were up to 2.5 % worse.
 const STEPS: usize = 2;
-/// A matrix with fewer rows, columns or values has no components worth looking for.
+// A matrix with fewer rows, columns or values has no components worth looking for.
 const LEAST_SIDE: usize = 8;
 const LEAST_LEN: usize = 256;
-/// Largest magnitudes of matrices whose products neither overflow nor vanish in `f32`.
+// Largest magnitudes of matrices whose products neither overflow nor vanish in `f32`.
 const TAME: RangeInclusive<f32> = 1e-12..=1e12;
-/// `2 pi e`: a Gaussian of variance `v` takes about `coarse_log2(1 + 2 pi e v / step^2) / 2` bits.
+// `2 pi e`: a Gaussian of variance `v` takes about `coarse_log2(1 + 2 pi e v / step^2) / 2` bits.
 const GAUSS: f64 = 17.079_468;
 
-/// Components by falling singular value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Components {
     rank: usize,
@@ -45,7 +44,6 @@ pub(crate) struct Components {
     p: Vec<f32>,
     /// `[rank, cols]`, row-major.
     q: Vec<f32>,
-    /// Squared singular values.
     squares: Vec<f64>,
 }
 

@@ -30,10 +30,11 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
-/// Most rows of a sketch.
+// Most rows of a sketch.
 const MAX_ROWS: u32 = 15;
-/// Estimates made at a time.
+// Estimates made at a time.
 const BLOCK: usize = 256;
+// The sign bit of an `f32`: a hash flips it.
 const SIGN: u32 = 1 << 31;
 
 /// Signed sums under several hashes: `0.1` or `{ density = 0.1, rows = 5, top = 0.01 }`.
@@ -47,7 +48,6 @@ pub struct CountSketch {
     pub top: Density,
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "count_sketch",

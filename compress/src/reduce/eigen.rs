@@ -3,9 +3,9 @@
 use crate::fidelity::dot;
 use crate::simd::vectorized;
 
-/// Sweeps of the eigenvalue iteration; it converges quadratically.
+// Sweeps of the eigenvalue iteration; it converges quadratically.
 const SWEEPS: usize = 12;
-/// Cosine of two columns that count as orthogonal: far below the digits of a float.
+// Cosine of two columns that count as orthogonal: far below the digits of a float.
 const NEAR: f64 = 1e-10;
 
 /// `q q^T`: `[rank, rank]`.
@@ -64,7 +64,6 @@ fn turn_all(a: &mut [f64], v: &mut [f64], n: usize) {
     }
 }
 
-/// Rotates two rows.
 #[inline(always)]
 fn turn(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
     for (x, y) in x.iter_mut().zip(y) {

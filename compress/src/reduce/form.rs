@@ -18,7 +18,6 @@ use crate::wire::{Reader, Writer};
 /// The numbers of a form in their order; those that it does not have are 0.
 pub(crate) type Numbers = [u32; 4];
 
-/// One form of a section.
 pub(crate) struct Form {
     /// Two bits of a recipe's tag.
     pub(crate) tag: u8,
@@ -49,14 +48,13 @@ pub(crate) struct Number {
     fits: fn(u32, Numbers, Shape) -> bool,
 }
 
-/// How a number is written.
 pub(crate) enum Width {
     Byte,
     Varint,
     Word,
 }
 
-/// Number of values sent.
+// Number of values sent.
 pub(crate) const K: Number = Number::new("k", Width::Varint, |k, _, shape| k as usize <= shape.len());
 
 impl Number {
@@ -90,7 +88,6 @@ impl Number {
 pub(crate) struct Part {
     /// Whether its places are sent.
     pub(crate) indexed: bool,
-    /// The shape of its values.
     pub(crate) shape: Shape,
 }
 
@@ -116,7 +113,7 @@ impl fmt::Debug for Form {
     }
 }
 
-/// Planes of fewer values are handled on one thread: another costs more.
+// Planes of fewer values are handled on one thread: another costs more.
 pub(crate) const FEW: usize = 1 << 14;
 
 /// A form, its numbers, and the values of its parts.
@@ -137,7 +134,6 @@ pub(crate) struct ReducedPart<'a> {
     pub(crate) plane: Option<CodedPlane>,
 }
 
-/// The coded values of a part.
 #[derive(Debug)]
 pub(crate) struct CodedPlane {
     pub(crate) code: Code,

@@ -7,11 +7,9 @@ use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
-/// Every value.
 #[derive(Debug)]
 pub(crate) struct Keep;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "keep",
@@ -35,12 +33,10 @@ pub(crate) const METHOD: Entry = Entry {
     stream: 0,
 };
 
-/// Every value of `tensor`.
 pub(crate) fn reduced<'v>(tensor: &TensorValues<'v>) -> Reduced<'v> {
     Reduced::plain(METHOD.form, [0; 4], tensor.values, tensor.shape)
 }
 
-/// The choice to send every value.
 pub(crate) fn all() -> Chosen {
     Chosen::new(Sends::All, |tensor, _| Ok(reduced(tensor)))
 }

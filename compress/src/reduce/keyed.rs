@@ -2,8 +2,9 @@
 
 use crate::rng::KeyedRng;
 
-/// Not the index of any value, as a layout holds at most `u32::MAX` of them.
+// Not the index of any value, as a layout holds at most `u32::MAX` of them.
 const BEYOND: usize = u32::MAX as usize;
+// Part of the format: the draws of a reducer decode to other places under another word.
 const REDUCE: u64 = u64::from_le_bytes(*b"reduce\0\0");
 
 /// KeyedRng for the reducer whose entry in the table has the number `stream`, from that of the tensor:

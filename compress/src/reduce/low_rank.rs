@@ -39,10 +39,11 @@ use crate::rules::spectrum::MAX_RANK;
 use crate::simd::vectorized;
 use crate::sink::Sink;
 
-/// A column shorter than this share of the longest is of rounding errors alone.
+// A column shorter than this share of the longest is of rounding errors alone.
 const DEPENDENT: f64 = 1e-12;
+// Independent sums, so that the compiler vectorizes.
 const LANES: usize = 8;
-/// Rows of the matrix that are added to the sums at once.
+// Rows of the matrix that are added to the sums at once.
 const ROWS: usize = 4;
 
 /// Two factors: `4` or `{ rank = 4, remainder = 0.001 }`.
@@ -55,7 +56,6 @@ pub struct LowRank {
     pub remainder: Option<Density>,
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "low_rank",
@@ -89,7 +89,7 @@ pub(crate) const METHOD: Entry = Entry {
     stream: 2,
 };
 
-/// Columns of each factor, of which the factors hold fewer numbers than the matrix.
+// Columns of each factor, of which the factors hold fewer numbers than the matrix.
 pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, shape| {
     rank <= MAX_RANK && pays(shape, rank as usize)
 });
@@ -234,7 +234,6 @@ impl Short for LowRank {
     }
 }
 
-/// Two factors of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Factors {
     /// Left factor: `[rows, rank]`, row-major, columns orthonormal or zero.
@@ -311,7 +310,6 @@ fn times(values: &[f32], shape: Shape, q: &[f64]) -> Vec<f64> {
     out
 }
 
-/// Sum of products. Shapes: equal lengths.
 #[inline(always)]
 pub(crate) fn product(a: &[f32], b: &[f64]) -> f64 {
     let heads = a.chunks_exact(LANES);
@@ -350,7 +348,6 @@ pub(crate) fn orthonormalize(columns: &mut [f64], rows: usize) {
     );
 }
 
-/// Sum of products. Shapes: equal lengths.
 #[inline(always)]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (heads, tail) = a.as_chunks::<LANES>();

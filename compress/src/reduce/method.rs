@@ -92,7 +92,6 @@ pub(crate) enum Sends {
     Other,
 }
 
-/// One tensor to encode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TensorValues<'a> {
     /// Finite, not empty.
@@ -108,7 +107,6 @@ pub(crate) struct TensorValues<'a> {
     pub(crate) rng: KeyedRng,
     /// Without memory, what is not sent is lost: the method must be unbiased.
     pub(crate) unbiased: bool,
-    /// Number of threads to use.
     pub(crate) threads: usize,
 }
 
@@ -199,7 +197,6 @@ impl fmt::Debug for Chosen {
     }
 }
 
-/// One line of the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) info: MethodInfo,

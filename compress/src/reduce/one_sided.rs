@@ -20,7 +20,6 @@ use crate::rules::rule_state::RuleState;
 #[serde(transparent)]
 pub struct OneSided(Density);
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "one_sided",

@@ -9,10 +9,9 @@ use crate::quantize::recipe::FoundPlane;
 use crate::rng::KeyedRng;
 use crate::sink::Sink;
 
-/// Values handled at a time.
+// Values handled at a time.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The planes of a section.
 #[derive(Debug, Clone)]
 pub(crate) struct Planes<'a> {
     /// Of the tensor.
@@ -20,21 +19,17 @@ pub(crate) struct Planes<'a> {
     pub(crate) rng: KeyedRng,
     /// Those with values.
     pub(crate) parts: Vec<Plane<'a>>,
-    /// Where the section begins.
     pub(crate) offset: usize,
 }
 
-/// The planes of one part.
 #[derive(Debug, Clone)]
 pub(crate) struct Plane<'a> {
     pub(crate) indices: Option<IndexPlane<'a>>,
     pub(crate) values: FoundPlane<'a>,
-    /// Number of values.
     pub(crate) count: usize,
 }
 
 impl<'a> Planes<'a> {
-    /// The part `at`.
     pub(crate) fn part(&self, at: usize) -> Result<&Plane<'a>, Error> {
         self.parts.get(at).ok_or_else(|| self.corrupt())
     }
@@ -91,7 +86,6 @@ impl Plane<'_> {
         values.finish()
     }
 
-    /// All values.
     pub(crate) fn whole(&self) -> Result<Vec<f32>, Error> {
         let mut all = Vec::with_capacity(self.count);
         self.blocks(|_, block| {

@@ -25,17 +25,18 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
-/// Values projected at a time.
+// Values projected at a time.
 const BLOCK: usize = 4096;
-/// Most sums of a block: as many operations a value.
+// Most sums of a block, a density of 0.25: coding takes as many operations per value (docs/reference/compressors.md).
 const MOST: usize = BLOCK / 4;
-/// Lanes of signs, which move up by one bit for every row of a group.
+// Lanes of signs, which move up by one bit for every row of a group.
 const LANES: usize = 16;
-/// Values that the bits of one set of lanes serve.
+// Values that the bits of one set of lanes serve.
 const GROUP: usize = 32 * LANES;
 const GROUPS: usize = BLOCK / GROUP;
+// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
-/// 2^64: sums of a block of values beyond it might overflow, and are made of values divided by it.
+// 2^64: sums of a block of values beyond it might overflow, and are made of values divided by it.
 const HUGE: f32 = 18_446_744_073_709_551_616.0;
 
 /// Random signed sums of blocks: a density, the share of sums to values.
@@ -45,7 +46,6 @@ pub struct Projection {
     pub density: Density,
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "projection",
@@ -142,7 +142,6 @@ fn shrink_all(len: usize, k: usize, mut sums: &mut [f32]) {
     }
 }
 
-/// Sums of all blocks of `len` values.
 fn sums(len: usize, k: usize) -> usize {
     let rest = len % BLOCK;
     let last = if rest == 0 { 0 } else { block_sums(rest, k) };
@@ -199,7 +198,6 @@ fn unproject(sums: &[f32], index: usize, rng: KeyedRng, out: &mut [f32]) {
     }
 }
 
-/// The signs of one block.
 #[derive(Debug, Clone, Copy)]
 struct Signs(KeyedRng);
 

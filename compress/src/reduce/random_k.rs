@@ -25,7 +25,8 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
-/// Rounds of a network whose halves have four bits or more.
+// Rounds of a network whose halves have four bits or more. Smaller halves need more rounds to mix: rounds times bits of
+// a half is then 24, as with four bits.
 const ROUNDS: usize = 6;
 const MOST_ROUNDS: usize = 24;
 
@@ -37,7 +38,6 @@ pub struct RandomK {
     pub density: Density,
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "random_k",
@@ -108,7 +108,6 @@ impl Short for RandomK {
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     n: u64,
-    /// Bits of each half.
     half: u32,
     /// Round functions; those of `rounds` are used.
     keys: [KeyedRng; MOST_ROUNDS],

@@ -13,7 +13,6 @@ pub(crate) struct Singular {
     pub(crate) p: Vec<f32>,
     /// `[rank, cols]`, row-major: right singular vectors, each times its singular value.
     pub(crate) q: Vec<f32>,
-    /// Squared singular values.
     pub(crate) squares: Vec<f64>,
 }
 

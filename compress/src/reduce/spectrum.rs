@@ -3,7 +3,7 @@
 use crate::layout::Shape;
 use crate::reduce::eigen::{eigen, gram};
 
-/// Steps of subspace iteration. The leading values converge first.
+// Steps of subspace iteration. The leading values converge first.
 const STEPS: usize = 3;
 
 /// About the largest squared singular values, falling, of a matrix of which `step` gives the right factor of the next step of

@@ -22,9 +22,10 @@ use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
-/// One value of this many is sampled.
+// One value of this many is sampled: DGC (Lin et al. 2018) samples 0.1 to 1 %.
 const STRIDE: usize = 100;
 const LEAST_SAMPLE: usize = 4096;
+// Refinements of the threshold, as in GRACE's DGC.
 const ROUNDS: usize = 10;
 
 /// A magnitude to reach: `0.001`, or `{ sampled = 0.01 }`, the magnitude that about this share reaches.
@@ -36,7 +37,6 @@ pub enum Threshold {
     Sampled(Density),
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "threshold",
@@ -137,7 +137,6 @@ fn estimate(values: &[f32], k: usize, rng: KeyedRng) -> u32 {
     magnitude.max(1)
 }
 
-/// Values whose magnitude reaches `threshold`.
 #[inline(never)]
 fn count(threshold: u32, values: &[f32]) -> usize {
     let below = threshold as i32 - 1;

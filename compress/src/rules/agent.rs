@@ -12,14 +12,13 @@ use crate::error::Error;
 use crate::forms::rule::Table;
 use crate::rng::KeyedRng;
 
-/// The rule's name in TOML.
 pub(crate) const NAME: &str = "bandit";
-/// The usual chance of an epsilon-greedy bandit (Sutton and Barto 2018, section 2.3).
+// The usual chance of an epsilon-greedy bandit (Sutton and Barto 2018, section 2.3).
 const EXPLORE: f64 = 0.1;
-/// Weight of a reward after one more frame: the last 20 frames make two thirds of a mean, so an agent follows a training.
+// Weight of a reward after one more frame: the last 20 frames make two thirds of a mean, so an agent follows a
+// training.
 const DISCOUNT: f64 = 0.95;
 
-/// The parameters of an agent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Agent {
     worth: f64,
@@ -41,7 +40,6 @@ pub(crate) struct Outcome {
 pub(crate) struct Trials {
     seed: u32,
     frames: u32,
-    /// The arm of the last frame.
     last: usize,
     /// Empty before the first frame.
     arms: Vec<Arm>,

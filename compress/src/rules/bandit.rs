@@ -13,7 +13,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,
@@ -24,7 +23,7 @@ pub(crate) const METHOD: Entry = Entry {
     kinds: &[KIND],
 };
 
-/// Kind of state, as numbered in the state file.
+// Kind of state, as numbered in the state file.
 const KIND: u32 = 7;
 const ARMS: usize = 5;
 const WORTH: f64 = 1.0;

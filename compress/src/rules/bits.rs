@@ -8,13 +8,14 @@ use crate::error::Error;
 use crate::forms::rule::{self, NumberOrRule, Table};
 use crate::rules::agent::{self, Agent};
 
-/// The numbers of bits from which a rule chooses.
+// The numbers of bits from which a rule chooses.
 pub(crate) const CHOICES: [u32; 6] = [1, 2, 3, 4, 6, 8];
 
+// The most that a uniform quantizer takes: its symbols are bytes.
 const MOST: u32 = 8;
 const TARGET: f64 = 2.0;
 const TARGETS: RangeInclusive<f64> = 0.001..=8.0;
-/// The default of a bandit's `worth`: of Gaussian values, about three bits are then best.
+// The default of a bandit's `worth`: of Gaussian values, about three bits are then best.
 const WORTH: f64 = 0.05;
 const NAMES: [(&str, BitsBy); 2] = [("oracle", BitsBy::Oracle), ("learned", BitsBy::Learned)];
 

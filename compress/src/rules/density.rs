@@ -30,7 +30,7 @@ macro_rules! rules {
             $($(#[$doc])* $variant($rule),)*
         }
 
-        /// Every rule, in the order of error texts.
+        // Every rule, in the order of error texts.
         pub(crate) const METHODS: &[Entry] = &[$($module::METHOD,)*];
 
         impl DensitySpec {
@@ -86,7 +86,6 @@ impl DensitySpec {
         Selected { chosen, clip }
     }
 
-    /// Whether squared gradients change what the rule selects.
     pub(crate) fn wants_squared_gradients(&self) -> bool {
         self.parts().is_ok_and(DensityRule::wants_squared_gradients)
     }
@@ -104,13 +103,11 @@ impl DensitySpec {
         self.parts().map_or(Ok(()), |rule| rule.accepts(rule_state))
     }
 
-    /// Largest number of values of `len` that are selected, in any round.
     pub(crate) fn most(&self, len: usize) -> usize {
         self.parts()
             .map_or_else(|density| density.count(len), |rule| rule.most(len))
     }
 
-    /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
         self.parts().map_or(true, |rule| rule.counts())
     }

@@ -4,7 +4,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::rule::{self, Table};
 
-/// Default of `density`.
+// Default of `density`.
 const DENSITY: f64 = 0.01;
 
 /// The parameters `density`, `least` and `most`. Invariant: `least <= density <= most`.

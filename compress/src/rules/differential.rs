@@ -5,13 +5,12 @@ use std::f64::consts::{E, PI};
 use crate::math::{self, square};
 use crate::rng::KeyedRng;
 
-/// Tensors whose sample would be smaller are read whole.
+// Tensors whose sample would be smaller are read whole.
 const LEAST: usize = 256;
-/// Bins per deviation of the histogram, and deviations on each side.
+// Bins per deviation of the histogram, and deviations on each side.
 const PER_DEVIATION: f64 = 16.0;
 const DEVIATIONS: f64 = 8.0;
 
-/// How the entropy of a sample is estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Estimate {
     /// `ln(2 pi e sigma^2) / 2`: that of Gaussian values of the same deviation.

@@ -18,7 +18,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,
@@ -34,11 +33,12 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 const NAME: &str = "entropy";
-/// Kinds of state, as numbered in the state file.
+// Kinds of state, as numbered in the state file.
 const EFFECTIVE: u32 = 1;
 const LITERAL: u32 = 2;
 const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
 
+// The AGC paper does not publish its parameters: all defaults are ours (docs/reference/compressors.md).
 const ALPHA: f64 = 0.9;
 const BETA: f64 = 0.9;
 const EPS: f64 = 1e-8;

@@ -15,15 +15,18 @@ use crate::rules::rule_state::{RankCourse, RuleState};
 use crate::rules::spectrum::{MAX_RANK, RankErrors};
 
 pub(crate) const NAME: &str = "entropy";
-/// Kind of state, as numbered in the state file.
+// Kind of state, as numbered in the state file.
 pub(crate) const KIND: u32 = 5;
 const FORMS: [&str; 2] = ["random", "measured"];
 const ESTIMATES: [&str; 2] = ["gaussian", "histogram"];
+// In nats.
 const STABLE: f64 = 0.1;
 const MOST: u32 = 32;
+// Frames of a decision. The paper has 1,000 iterations (docs/reference/compressors.md).
 const WINDOW: u32 = 10;
+// Fewest rounds of the warm-up: it ends once the entropy is within `STABLE` of its mean.
 const WARM_UP: u32 = 3;
-/// Shares of the rounds and of the values that are sampled.
+// Shares of the rounds and of the values that are sampled.
 const ALPHA: f64 = 1.0;
 const BETA: f64 = 0.25;
 

@@ -24,7 +24,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,
@@ -41,12 +40,15 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 const NAME: &str = "fisher";
-/// Kinds of state, as numbered in the state file.
+// Kinds of state, as numbered in the state file.
 const SCALED: u32 = 3;
 const LITERAL: u32 = 4;
 const FORMS: [&str; 4] = ["scaled", "percentile", "literal", "gradients"];
 
+// The AGC paper does not publish its parameters: all defaults are ours (docs/reference/compressors.md).
 const ALPHA: f64 = 0.9;
+// On Laplace draws the density of `literal` settles at 3.9 % with 0.5, and at `least` with 0.9
+// (docs/reference/compressors.md).
 const LITERAL_ALPHA: f64 = 0.5;
 const BETA: f64 = 0.9;
 const DENSITY: f64 = 0.01;

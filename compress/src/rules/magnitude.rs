@@ -1,6 +1,6 @@
 //! Thresholds on magnitudes: percentiles, ranks, and the `f32` equivalent of an `f64` threshold.
 
-/// The smallest nonzero magnitude.
+// The smallest nonzero magnitude.
 pub(crate) const TINY: f32 = f32::from_bits(1);
 
 fn magnitude(value: f32) -> u32 {

@@ -7,7 +7,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// One entry of the table of rules.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) info: MethodInfo,

@@ -11,6 +11,7 @@ use crate::rng::KeyedRng;
 
 const HIDDEN: usize = 16;
 const RATE: f64 = 0.01;
+// Adam's own defaults (Kingma and Ba 2015, algorithm 1).
 const DECAY: [f64; 2] = [0.9, 0.999];
 
 /// The network and the state of its optimizer, for `IN` features and `OUT` predictions.

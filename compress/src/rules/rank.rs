@@ -32,7 +32,6 @@ impl RankSpec {
         }
     }
 
-    /// The largest rank of a tensor of `shape`, in any round.
     pub(crate) fn most(&self, shape: Shape) -> u32 {
         match self {
             Self::Fixed(_) => self.at(0),

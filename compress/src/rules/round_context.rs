@@ -19,7 +19,6 @@ impl RoundContext {
 }
 
 impl From<u64> for RoundContext {
-    /// The context of a round without a known bandwidth.
     fn from(round: u64) -> Self {
         Self::new(round, None)
     }

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::agent::Trials;
 
-/// The state of a rule for one tensor.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct RuleState {
     /// The rule and form that own the state, as numbered in the table of rules; 0: none.

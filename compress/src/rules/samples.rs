@@ -4,7 +4,7 @@ use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
 use crate::rules::selection::{Selected, Selection};
 
-/// The tensor of the worked examples.
+// The tensor of the worked examples.
 pub(crate) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
 
 /// The spec written as the TOML value `text`.

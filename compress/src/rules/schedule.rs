@@ -10,7 +10,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,

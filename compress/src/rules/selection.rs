@@ -17,10 +17,8 @@ pub(crate) enum Selection {
     },
 }
 
-/// The decision of a rule for one tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Selected {
-    /// Which values to send.
     pub(crate) chosen: Selection,
     /// Larger magnitudes are clipped to this one before sending.
     pub(crate) clip: Option<f32>,

@@ -13,7 +13,7 @@ use crate::math::{self, square};
 /// Largest rank of a spec.
 pub const MAX_RANK: u32 = 1024;
 
-/// Steps of the integral of the density.
+// Steps of the integral of the density.
 const STEPS: usize = 4096;
 
 /// The error by rank: `errors[r]` is left by rank r, falling.

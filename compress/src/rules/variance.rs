@@ -16,7 +16,6 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-/// The entry in the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,
@@ -28,12 +27,14 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 const NAME: &str = "variance";
-/// Kind of state, as numbered in the state file.
+// Kind of state, as numbered in the state file.
 const KIND: u32 = 6;
 
+// The density follows the deviation, as EDGC's rank does.
 const ALPHA: f64 = 0.5;
+// The bandwidth has no effect unless a spec asks for it.
 const GAMMA: f64 = 0.0;
-/// Largest factor by bandwidth; the smallest is its inverse.
+// Largest factor by bandwidth; the smallest is its inverse.
 const MOST_FACTOR: f64 = 8.0;
 const BETA: f64 = 0.9;
 const WARM_UP: u32 = 3;

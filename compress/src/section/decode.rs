@@ -26,7 +26,6 @@ pub(crate) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Reads the section of a tensor of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, rng: KeyedRng) -> Result<Self, Error> {
         let offset = reader.offset();
         let recipe = Recipe::read(reader, shape)?;
@@ -75,7 +74,6 @@ impl<'a> Section<'a> {
         self.bytes
     }
 
-    /// Values of all planes.
     pub(crate) fn coded_values(&self) -> usize {
         self.planes.parts.iter().map(|part| part.count).sum()
     }

@@ -25,7 +25,6 @@ impl Encoded {
     }
 }
 
-/// An encoded section.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,

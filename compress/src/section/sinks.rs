@@ -5,7 +5,6 @@ use crate::layout::Layout;
 use crate::quantize::numbers::{add_scaled, largest};
 use crate::sink::Sink;
 
-/// The largest magnitude.
 #[derive(Default)]
 pub(crate) struct Largest(pub(crate) f32);
 

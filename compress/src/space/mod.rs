@@ -36,7 +36,7 @@ use crate::rng::KeyedRng;
 use low_rank::LowRank;
 use shared::Shared;
 
-/// End of the names of the tensors of `z`.
+// End of the names of the tensors of `z`.
 const END: &str = ".z";
 
 /// The map from `z` to the weights of a model. Memory: at most two words for each weight, or half a word for each weight and
@@ -241,7 +241,6 @@ impl Map {
     }
 }
 
-/// How one tensor is mapped.
 enum Kind {
     Whole,
     Shared { values: usize, blocks: usize },
@@ -249,7 +248,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// Shape of the tensor of `z`.
     fn shape(&self, tensor: &Tensor) -> Vec<usize> {
         match self {
             Self::Whole => tensor.shape.clone(),
@@ -270,7 +268,7 @@ impl Kind {
     }
 }
 
-/// Block `b` draws from part `BLOCKS * b` of the tensor's generator. Part 1 of that draws the signs.
+// Block `b` draws from part `BLOCKS * b` of the tensor's generator. Part 1 of that draws the signs.
 const BLOCKS: u64 = 2;
 
 fn shared_kinds(trained: &[&Tensor], values: usize, blocks: usize) -> Result<Vec<Kind>, Error> {

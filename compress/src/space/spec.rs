@@ -75,7 +75,7 @@ impl SpaceSpec {
     }
 }
 
-/// Most values: the number of one and a sign fit a `u32`.
+// Most values: the number of one and a sign fit a `u32`.
 pub(super) const MOST: u32 = u32::MAX >> 1;
 
 /// The table as written.

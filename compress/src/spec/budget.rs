@@ -44,7 +44,7 @@ pub enum Budget {
     Bandit(BudgetBandit),
 }
 
-/// After the bytes of a budget for a run.
+// After the bytes of a budget for a run.
 const A_RUN: &str = " a run";
 
 impl Budget {
@@ -77,7 +77,6 @@ impl Budget {
         }
     }
 
-    /// The smallest budget that a frame may have.
     pub(crate) fn smallest(self) -> Self {
         match self {
             Self::Bandit(bandit) => Self::Bits(bandit.least),

@@ -8,15 +8,15 @@ use crate::forms::rule::Table;
 use crate::math;
 use crate::rules::agent::{Agent, NAME};
 
-/// Most bits per value of any budget.
+// Most bits per value of any budget.
 pub(crate) const MOST_BITS: f64 = 64.0;
-/// Number of budgets from which the agent chooses.
+// Number of budgets from which the agent chooses.
 pub(crate) const ARMS: usize = 5;
-/// Default of `worth`: of Laplace-distributed values, about a quarter of a bit per value is then best.
+// Default of `worth`: of Laplace-distributed values, about a quarter of a bit per value is then best.
 const WORTH: f64 = 1.0;
-/// Between the range and the numbers that differ from their defaults.
+// Between the range and the numbers that differ from their defaults.
 pub(crate) const BY: &str = " bits by bandit";
-/// Numbers of the agent, in the order of their text.
+// Numbers of the agent, in the order of their text.
 pub(crate) const NUMBERS: [&str; 3] = ["worth", "explore", "seed"];
 
 /// Bits per value of each frame, chosen by an agent from `least` to `most` with equal ratios: those whose frames kept the most
@@ -50,7 +50,6 @@ impl BudgetBandit {
         Ok(Self { least, most, agent })
     }
 
-    /// Bits per value of an arm.
     pub(crate) fn bits(&self, arm: usize) -> f64 {
         self.least * math::pow(self.most / self.least, arm as f64 / (ARMS - 1) as f64)
     }
@@ -70,7 +69,6 @@ impl fmt::Display for BudgetBandit {
 impl FromStr for BudgetBandit {
     type Err = Error;
 
-    /// Reads the text of `Display`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(

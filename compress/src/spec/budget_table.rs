@@ -15,14 +15,13 @@ use crate::size::{SIZES, bits_a_second};
 use crate::spec::budget::Budget;
 use crate::spec::budget_bandit::{BudgetBandit, MOST_BITS, NUMBERS};
 
-/// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
+// Share of a link that frames take, in percent: messages, TLS and latency take the rest.
 const SHARE: u128 = 95;
-/// A frame of any codec has at least so many bytes.
+// A frame of any codec has at least so many bytes.
 const SMALLEST: u128 = 48;
-/// Longest deadline: 30 days.
+// Longest deadline: 30 days.
 const LONGEST: u64 = 30 * 24 * 3_600_000;
 
-/// The table as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {

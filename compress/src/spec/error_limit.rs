@@ -14,9 +14,9 @@ pub struct ErrorLimit {
 }
 
 impl ErrorLimit {
-    /// Of the default codec. Updates of early rounds cost most when they are late: an error of 0.25 in round 1 is within 3 % of
-    /// float32 on models that compress badly, and models that compress well have less at a quarter of a bit. From round 6 on,
-    /// a lower limit than 0.8 buys little for its bytes (docs/experiments.md).
+    // Of the default codec. Updates of early rounds cost most when they are late: an error of 0.25 in round 1 is within
+    // 3 % of float32 on models that compress badly, and models that compress well have less at a quarter of a bit. From
+    // round 6 on, a lower limit than 0.8 buys little for its bytes (docs/experiments.md).
     pub(crate) const DEFAULT: Self = Self {
         first: 0.25,
         last: 0.8,

@@ -122,7 +122,7 @@ pub struct Rule {
     pub weight: Option<Weight>,
 }
 
-/// Codec of buffers and counters.
+// Codec of buffers and counters.
 pub(crate) static EXACT: Method = Method {
     reduce: ReduceSpec::Keep,
     quantize: QuantizeSpec::Exact,

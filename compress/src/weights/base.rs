@@ -11,9 +11,9 @@ use crate::weights::header::{self, own_type};
 use crate::weights::notes::Notes;
 use crate::weights::plan::FilePlan;
 
-/// Bytes that are read at once.
+// Bytes that are read at once.
 const BLOCK: usize = 1024 * 1024;
-/// Longest header of a file that is searched, in bytes: about 100,000 tensors.
+// Longest header of a file that is searched, in bytes: about 100,000 tensors.
 const MAX_HEADER: u64 = 16 << 20;
 
 /// The file of a model's frozen tensors: a safetensors file of them alone, without metadata texts. The digest of this file

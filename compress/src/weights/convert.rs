@@ -2,7 +2,7 @@
 
 use crate::layout::Dtype;
 
-/// Largest magnitude of an integer in a flat vector: `f32` holds every integer up to here. Larger ones saturate.
+// Largest magnitude of an integer in a flat vector: `f32` holds every integer up to here. Larger ones saturate.
 const MAX_INTEGER: f32 = 16_777_216.0;
 
 /// Reads little-endian values of `dtype`. A double beyond the range of `f32` becomes infinite. Shapes:

@@ -1,6 +1,6 @@
 //! Recognizes files that users often pass instead of safetensors, by their first bytes.
 
-/// First bytes of `torch.save`: a zip since PyTorch 1.6, a pickle before.
+// First bytes of `torch.save`: a zip since PyTorch 1.6, a pickle before.
 const TORCH: [(&[u8], &str); 2] = [
     (b"PK\x03\x04", "a zip"),
     (b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46", "a pickle"),

@@ -15,9 +15,9 @@ use crate::weights::foreign;
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
-/// Bytes of the length field before the header.
+// Bytes of the length field before the header.
 pub(crate) const LENGTH: usize = 8;
-/// Key of the metadata texts in the header.
+// Key of the metadata texts in the header.
 const NOTES: &str = "__metadata__";
 
 /// A safetensors file with a checked header.
@@ -84,7 +84,7 @@ pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Largest header that the format allows, in bytes.
+// Largest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// Reads the metadata texts of a safetensors file. Reads no byte after its header.
@@ -121,7 +121,6 @@ pub(crate) fn own_type(dtype: Dtype) -> Option<layout::Dtype> {
     layout::Dtype::ALL.into_iter().find(|own| own.stored() == dtype)
 }
 
-/// Finds the first duplicate key of a map.
 struct FirstRepeated;
 
 impl<'de> Visitor<'de> for FirstRepeated {

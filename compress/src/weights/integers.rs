@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::layout::{MAX_DIMS, check_name_and_shape, product};
 use crate::wire::{Reader, Writer};
 
-/// The supported types, in the order of their numbers in an archive.
+// The supported types, in the order of their numbers in an archive.
 const DTYPES: [Dtype; 9] = [
     Dtype::BOOL,
     Dtype::U8,
@@ -146,7 +146,6 @@ impl<'a> IntegerTensor<'a> {
     }
 }
 
-/// Bytes per value.
 fn width(dtype: Dtype) -> usize {
     dtype.bitsize() / 8
 }

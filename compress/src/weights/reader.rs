@@ -12,7 +12,6 @@ use crate::weights::{convert, header};
 #[derive(Debug)]
 pub struct TensorReader<F> {
     file: F,
-    /// Offset of the values.
     data: u64,
     header: Metadata,
 }

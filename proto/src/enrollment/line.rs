@@ -24,9 +24,11 @@ pub struct EnrollmentLine {
 }
 
 const PREFIX: &str = "fl1:";
+// A mistyped line passes once in 2^32.
 const CHECKSUM: usize = 4;
+// The length of SHA-256.
 const FINGERPRINT: usize = 32;
-/// Longest address, in bytes: `fl-client enroll ` and the line stay within 200 characters.
+// Longest address, in bytes: `fl-client enroll ` and the line stay within 200 characters.
 const MAX_ADDRESS: usize = 82;
 
 /// Why a text is not an enrollment line.

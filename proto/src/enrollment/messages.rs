@@ -12,9 +12,9 @@ pub struct SignedCertificate {
     pub authorities: Vec<Vec<u8>>,
 }
 
-/// Longest certificate in bytes: one with a P-256 key has about 400.
+// Longest certificate in bytes: one with a P-256 key has about 400.
 const MAX_CERTIFICATE: usize = 8 * 1024;
-/// Authorities that a federation trusts at once, at most: the one in use, and those before or after a rotation.
+// Authorities that a federation trusts at once, at most: the one in use, and those before or after a rotation.
 const MAX_AUTHORITIES: usize = 8;
 
 impl From<SignedCertificate> for wire::Certificate {
@@ -63,7 +63,7 @@ pub enum Enrolled {
     },
 }
 
-/// Shortest and longest wait that a server may ask for.
+// Shortest and longest wait that a server may ask for.
 const RETRY_MS: std::ops::RangeInclusive<u32> = 100..=60_000;
 
 impl From<Enrolled> for wire::EnrollReply {

@@ -13,7 +13,7 @@ pub fn approval_words(key: &Fingerprint, authority: &Fingerprint) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// One word for each value of a byte.
+// One word for each value of a byte.
 #[rustfmt::skip]
 const WORDS: [&str; 256] = [
     "acorn", "actor", "album", "alley", "amber", "anchor", "angel", "apple", "april", "apron", "arena", "arrow",

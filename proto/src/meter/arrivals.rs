@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// Reads that are remembered. The longest message on a stream of `Watch` is about 12 segments of TCP.
+// Reads that are remembered. The longest message on a stream of `Watch` is about 12 segments of TCP.
 const KEPT: usize = 64;
 
-/// The latest reads of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// Bytes read so far, and when.

@@ -14,9 +14,9 @@ use tokio::time::Sleep;
 use super::counter::Meter;
 use super::metered::Metered;
 
-/// Longest wait for the other side to finish.
+// Longest wait for the other side to finish.
 const LINGER: Duration = Duration::from_secs(1);
-/// Size of the buffer for discarded bytes.
+// Size of the buffer for discarded bytes.
 const SCRATCH: usize = 4096;
 
 /// A metered stream whose shutdown completes when the other side has closed as well.

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a full bucket lasts at the mean rate. In any second, at most 1.1 times the mean passes, and what may pass in debt.
+// How long a full bucket lasts at the mean rate. In any second, at most 1.1 times the mean passes, and what may pass in
+// debt.
 const BURST: Duration = Duration::from_millis(100);
-/// Least bytes that are waited for, if so many are to be passed: a trickle of short packets would cost more in headers. Of 20 ms,
-/// and within these bounds.
+// Least bytes that are waited for, if so many are to be passed: a trickle of short packets would cost more in headers.
+// Of 20 ms, and within these bounds.
 const LEAST: (u64, u64) = (256, 16 * 1024);
-/// A write of at most so many bytes passes at once, in debt: an HTTP/2 ping waits for nobody.
+// A write of at most so many bytes passes at once, in debt: an HTTP/2 ping waits for nobody.
 const SMALL: u64 = 128;
-/// Longest debt.
+// Longest debt.
 const DEBT: Duration = Duration::from_millis(400);
 const NANOS: u128 = 1_000_000_000;
 
@@ -65,7 +66,6 @@ impl Pace {
         *paid = Some(from + self.time(bytes));
     }
 
-    /// How long `bytes` take, rounded up.
     fn time(&self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * NANOS).div_ceil(u128::from(self.rate));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

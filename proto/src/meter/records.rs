@@ -4,20 +4,19 @@
 //! TLS 1.3 encrypts everything else. The reader keeps a few bytes of state, allocates nothing, and never fails: after bytes
 //! that cannot be TLS, it stops looking.
 
-/// Length of a record's header: type, an obsolete version, and length (RFC 8446, section 5.1).
+// Length of a record's header: type, an obsolete version, and length (RFC 8446, section 5.1).
 const HEADER: usize = 5;
-/// Valid record types: change of cipher, alert, handshake, application data, heartbeat (RFC 6520).
+// Valid record types: change of cipher, alert, handshake, application data, heartbeat (RFC 6520).
 const TYPES: std::ops::RangeInclusive<u8> = 20..=24;
-/// The outer type of every encrypted record.
+// The outer type of every encrypted record.
 const APPLICATION_DATA: u8 = 23;
-/// Longest content of an encrypted record (RFC 8446, section 5.2).
+// Longest content of an encrypted record (RFC 8446, section 5.2).
 const LONGEST: usize = (1 << 14) + 256;
-/// An HTTP/2 PING: 9 bytes of frame header and 8 of its own (RFC 9113, section 6.7).
+// An HTTP/2 PING: 9 bytes of frame header and 8 of its own (RFC 9113, section 6.7).
 const PING: usize = 9 + 8;
-/// Bytes that TLS 1.3 adds to a record's content: the inner type and the cipher's tag.
+// Bytes that TLS 1.3 adds to a record's content: the inner type and the cipher's tag.
 const SEALED: usize = 1 + 16;
 
-/// One direction of one connection.
 #[derive(Debug, Clone)]
 pub(super) enum Records {
     /// Inside a header; `known` bytes of it are in `bytes`.

@@ -15,11 +15,11 @@ use crate::fingerprint::Fingerprint;
 use crate::names::ClientId;
 use crate::tls::role::Role;
 
-/// Name in every server certificate.
+// Name in every server certificate.
 pub(crate) const SERVER_NAME: &str = "fl-server";
-/// How far in the past a certificate's validity begins, for clients whose clock is slow.
+// How far in the past a certificate's validity begins, for clients whose clock is slow.
 pub(super) const CLOCK_SKEW: Duration = Duration::hours(24);
-/// HTTP/2 in ALPN (RFC 7301).
+// HTTP/2 in ALPN (RFC 7301).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// Why a certificate or key cannot be made or used.

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use crate::tls::certificate::{CLOCK_SKEW, TlsError, certificates_of, peer_lifetime};
 
-/// Shortest and longest wait before another try to renew.
+// Shortest and longest wait before another try to renew.
 const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
 /// When a certificate was issued and when it expires. It is renewed at two thirds of the time between.

@@ -9,9 +9,9 @@ use tokio_rustls::rustls;
 
 use crate::tls::certificate::{HTTP2, Issued, TlsError, certificates};
 
-/// The only version of TLS.
+// The only version of TLS.
 pub(super) const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
-/// Sessions that a server remembers, so that clients resume them when they connect again. Each takes about 1 KiB.
+// Sessions that a server remembers, so that clients resume them when they connect again. Each takes about 1 KiB.
 const SESSIONS: usize = 16_384;
 
 /// The server's side of mutual TLS 1.3, which admits only clients of `authority`. All arguments are PEM.

@@ -11,7 +11,7 @@ use crate::fingerprint::Fingerprint;
 use crate::names::ClientId;
 use crate::tls::certificate::{Issued, TlsError, certificate_key, certificates_of};
 
-/// Longest request that is read, in bytes: one with a P-256 key has about 200.
+// Longest request that is read, in bytes: one with a P-256 key has about 200.
 const MAX_REQUEST: usize = 4096;
 
 /// A key that was made on this device.
@@ -197,7 +197,6 @@ fn is_allowed(algorithm: &rcgen::SignatureAlgorithm) -> bool {
     .any(|allowed| allowed == algorithm)
 }
 
-/// The name of a kind of key, or its number.
 fn kind(algorithm: &x509_parser::der_parser::oid::Oid<'_>) -> String {
     match algorithm.to_id_string().as_str() {
         "1.2.840.113549.1.1.1" => "RSA".to_owned(),

@@ -14,15 +14,15 @@ use super::otlp::wire::trace_service_client::TraceServiceClient;
 use super::otlp::{request, resource, wire};
 use super::span::Span;
 
-/// Capacity of the queue: the spans of a round of a thousand clients, about 2 MiB.
+// Capacity of the queue: the spans of a round of a thousand clients, about 2 MiB.
 const QUEUE: usize = 4096;
-/// Most spans in one message.
+// Most spans in one message.
 const BATCH: usize = 512;
-/// How long spans are collected into one message.
+// How long spans are collected into one message.
 const BATCH_DELAY: Duration = Duration::from_millis(500);
-/// Time limit of one message.
+// Time limit of one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after a failure.
+// Pause after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Where a collector listens for OTLP over gRPC.

@@ -18,7 +18,6 @@ pub(super) fn resource(service: &str, instance: Option<&str>, version: &str) -> 
     wire::Resource { attributes }
 }
 
-/// One message with all of `spans`.
 pub(super) fn request(resource: &wire::Resource, spans: Vec<Span>) -> wire::ExportTraceServiceRequest {
     let scope = wire::InstrumentationScope {
         name: env!("CARGO_PKG_NAME").to_owned(),

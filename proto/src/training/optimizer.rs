@@ -139,7 +139,6 @@ fn part(field: &'static str, value: f32) -> Result<(), ProtocolError> {
     within(field, value, (0.0..1.0).contains(&value), "0 to below 1")
 }
 
-/// The table form.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Table {

@@ -131,7 +131,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Maximum number of repetitions, and the time after which no new one starts.
+    // Maximum number of repetitions, and the time after which no new one starts.
     const REPETITIONS: usize = 5;
     const ENOUGH: Duration = Duration::from_secs(2);
 

@@ -10,11 +10,11 @@ use crate::fidelity::{Fidelity, Sums};
 use crate::state::State;
 use crate::{progress, read, spec, table, write};
 
-/// `encode` warns above this relative error.
+// `encode` warns above this relative error.
 const LARGE_ERROR: f64 = 0.5;
 
-/// `encode` warns if the frame exceeds its budget by this factor. Smaller excesses are normal, as the rate controller
-/// is accurate to a few percent.
+// `encode` warns if the frame exceeds its budget by this factor. Smaller excesses are normal, as the rate controller
+// is accurate to a few percent.
 const SLACK: f64 = 1.05;
 
 /// Compress an update (or any tensors) into a self-contained .flz.

@@ -7,9 +7,9 @@ use fl_compress::Archive;
 use crate::failure::Failure;
 use crate::table::grouped;
 
-/// The values of an archive may take 1/8 of the memory of the machine.
+// The values of an archive may take 1/8 of the memory of the machine.
 const SHARE: u64 = 8;
-/// Assumed memory of the machine if it cannot be determined.
+// Assumed memory of the machine if it cannot be determined.
 const UNKNOWN: u64 = 8 << 30;
 
 #[derive(Debug, clap::Args)]

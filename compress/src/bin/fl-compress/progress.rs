@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+// Shorter work needs no line; the time is then shown twice a second.
 const QUIET: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(500);
 

@@ -7,7 +7,7 @@ use fl_compress::Spec;
 
 use crate::failure::Failure;
 
-/// Longest spec file, in bytes.
+// Longest spec file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads the spec file at `path`; `budget` replaces its own.

@@ -9,13 +9,13 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 58.0;
-/// A row below the error axis for errors of zero, which a logarithmic axis cannot show.
+// A row below the error axis for errors of zero, which a logarithmic axis cannot show.
 const EXACT_ROW: f64 = 34.0;
 const RADIUS: f64 = 5.0;
-/// Average character width at font size 12.
+// Average character width at font size 12.
 const CHAR_WIDTH: f64 = 6.9;
 const LINE_HEIGHT: f64 = 14.0;
-/// Palette of Okabe and Ito (2008), safe for color-blind readers; without yellow, which is invisible on white.
+// Palette of Okabe and Ito (2008), safe for color-blind readers; without yellow, which is invisible on white.
 const COLORS: [&str; 6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
 
 /// One codec.

@@ -1,16 +1,17 @@
 //! The adaptive probability of a binary decision.
 
-/// The observation count stops here, so that a probability keeps adapting: the weight of the newest decision never
-/// falls below 1/1024.
+// The observation count stops here, so that a probability keeps adapting: the weight of the newest decision never
+// falls below 1/1024.
 const MOST: u32 = 1022;
-/// Below this count a context also updates its parent.
+// Below this count a context also updates its parent. A context inherits at most 8 observations, so at least its first
+// 8 decisions reach the parent.
 const YOUNG: u32 = 16;
-/// Observation count of an initial guess.
+// Observation count of an initial guess: the first 8 decisions of a context weigh as much as the guess.
 const GUESSED: u32 = 8;
-/// Largest observation count that a new context inherits from its parent.
+// Largest observation count that a new context inherits from its parent, so that its own decisions soon outweigh it.
 const INHERITED: u32 = 8;
 
-/// Weight of the observation after `n` others: `65536 / (n + 1.5)`.
+// Weight of the observation after `n` others: `65536 / (n + 1.5)`.
 const WEIGHTS: [u16; MOST as usize + 1] = {
     let mut weights = [0; MOST as usize + 1];
     let mut n = 0;
@@ -21,12 +22,12 @@ const WEIGHTS: [u16; MOST as usize + 1] = {
     weights
 };
 
-/// Fraction bits of a cost.
+// Fraction bits of a cost. The largest cost, just below 13 bits, still fits a u16.
 pub(crate) const COST: u32 = 12;
-/// Bits of the probability that select a cost.
+// Bits of the probability that select a cost: the table takes 8 KiB, a quarter of a usual L1 cache.
 const FINE: u32 = 12;
 
-/// `-log2((i + 1/2) / 2^FINE)` with [`COST`] fraction bits. Integers, so that every machine has the same costs.
+// `-log2((i + 1/2) / 2^FINE)` with [`COST`] fraction bits. Integers, so that every machine has the same costs.
 const COSTS: [u16; 1 << FINE] = {
     let mut costs = [0; 1 << FINE];
     let mut i = 0;
@@ -57,7 +58,7 @@ const COSTS: [u16; 1 << FINE] = {
 pub(crate) struct Chance(u32);
 
 impl Chance {
-    /// Probability 1/2 and no observations.
+    // Probability 1/2 and no observations.
     pub(crate) const NEW: Self = Self(1 << 31);
 
     /// Starts at odds of `2^(halves / 2)` to `others`, with the weight of [`GUESSED`] observations. Ranges: `halves`

@@ -3,9 +3,11 @@
 
 use crate::code::context::chance::Chance;
 
-/// Smallest interval before a decision.
+// Smallest interval before a decision. `range >> 16` is then at least 256, so both parts of a split are nonempty for
+// every probability of 16 bits, and the top byte of `low` is ready to be written.
 const FLOOR: u32 = 1 << 24;
-/// Check byte, coded after the last decision.
+// Check byte, coded after the last decision: a decoder that left the encoder's path finds another one in 255 of 256
+// cases.
 const CHECK: u32 = 0xa5;
 
 /// Codes decisions: an encoder writes its arguments; a decoder ignores them and returns the decoded ones. Models are

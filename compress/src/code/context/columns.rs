@@ -3,15 +3,16 @@
 use crate::code::context::spread::Spread;
 use crate::layout::Shape;
 
-/// Columns that share one group flag.
+// Columns that share one group flag.
 pub(crate) const GROUP: usize = 8;
-/// Largest prior count of a column.
+// Largest prior count of a column.
 const MOST: u64 = 4000;
-/// Rows after which all counts are halved.
+// Rows after which all counts are halved. A row adds at most 6 to a count, so counts stay far below `u16::MAX`.
 const WINDOW: u32 = 1024;
-/// Fixed-point fraction bits: `1 << ONE` is a probability of one.
+// Fixed-point fraction bits: `1 << ONE` is a probability of one. A number of values has 32 bits, so the product fits a
+// u64.
 pub(crate) const ONE: u32 = 20;
-/// Assumed density of nonzero values in the first row: one in 2^5.
+// Assumed density of nonzero values in the first row, which no counts describe yet: one in 2^5.
 const FIRST: u32 = 5;
 
 /// Counts per column. A single row has none, as no later row would use them.

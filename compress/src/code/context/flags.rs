@@ -10,18 +10,17 @@ use crate::code::context::columns::{Columns, GROUP};
 use crate::code::context::row::{Row, Rows, log};
 use crate::layout::Shape;
 
-/// Contexts by expected nonzero values of a group: half octaves from 2^-9.
+// Contexts by expected nonzero values of a group: half octaves from 2^-9.
 const GROUPS: usize = 28;
-/// Contexts by expected nonzero values at a place: half octaves from 2^-10.
+// Contexts by expected nonzero values at a place: half octaves from 2^-10.
 const PLACES: usize = 26;
-/// Contexts by count relative to the mean of the remaining places of the group: half octaves.
+// Contexts by count relative to the mean of the remaining places of the group: half octaves.
 const SHARES: usize = 8;
 
 /// Codes the flags, group by group in row-major order.
 #[derive(Debug)]
 pub(crate) struct Flags {
     shape: Shape,
-    /// First column of the next group.
     col: usize,
     /// Count of the group being coded.
     count: u32,
@@ -54,12 +53,10 @@ impl Flags {
         }
     }
 
-    /// First column of the next group.
     pub(crate) fn col(&self) -> usize {
         self.col
     }
 
-    /// Values in the next group.
     #[inline(always)]
     pub(crate) fn width(&self) -> usize {
         GROUP.min(self.shape.cols - self.col)
@@ -131,7 +128,6 @@ impl Flags {
         both(self.groups[self.row.before.min(2) as usize][group_context(expected)])
     }
 
-    /// Costs of the flags of the next group.
     #[inline(never)]
     pub(crate) fn costs(&self) -> FlagCosts {
         let (count, expected) = self.next();

@@ -3,11 +3,12 @@
 use crate::code::context::columns::{Columns, ONE};
 use crate::code::context::spread::Spread;
 
-/// Nonzero values after which the row statistics are halved.
+// Nonzero values after which the row statistics are halved: the factor of a row follows its last 32 to 64 nonzero
+// values.
 const WINDOW: u64 = 64 << ONE;
-/// Largest prior count of a row.
+// Largest prior count of a row: half of `WINDOW`, so that the values of the row can outweigh it.
 const MOST: u64 = 32;
-/// Rows after which the statistics of all rows are halved.
+// Rows after which the statistics of all rows are halved.
 const ROWS: u64 = 1024;
 
 /// Eight times the binary logarithm, linearly interpolated between powers of two; zero counts as one.

@@ -4,7 +4,7 @@ use crate::code::context::chance::Chance;
 use crate::code::context::coder::Binary;
 use crate::layout::Shape;
 
-/// Bound of a balance, so that it can reverse soon.
+// Bound of a balance, so that it can reverse soon.
 const MOST: i8 = 12;
 
 #[derive(Debug)]

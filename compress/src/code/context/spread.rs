@@ -8,9 +8,7 @@
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spread {
     pub(crate) sum: u64,
-    /// Sum of the squares of the counts.
     pub(crate) squares: u64,
-    /// Sum of the squares of the steps.
     pub(crate) steps: u64,
 }
 

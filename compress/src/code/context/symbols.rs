@@ -5,11 +5,10 @@ use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder as Decisions, Encoder};
 
-/// Distance classes of the previous symbol, and of the one before it.
+// Distance classes of the previous symbol: 0, 1, 2 to 3, more. Of the one before it, the last two are one class.
 const NEAR: usize = 4;
 const FAR: usize = 3;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "context",
     encode: |plane, out| {
@@ -60,7 +59,6 @@ impl SymbolReader for Decoder<'_> {
         self.coder = coder;
     }
 
-    /// Whether the stream ends here and every byte was consumed.
     fn finish(&self) -> bool {
         self.coder.ends()
     }

@@ -7,7 +7,6 @@ use crate::code::bits::BitWriter;
 use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 use crate::code::rice::{BLOCK, Decoder as Gaps, encode_block};
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     name: "rice",
     encode: |plane, out| {

@@ -14,7 +14,6 @@ pub(crate) struct BitsAgents {
 }
 
 impl BitsAgents {
-    /// For `count` sections.
     pub(crate) fn new(rule: BitsBandit, count: usize) -> Self {
         Self {
             rule,
@@ -35,7 +34,6 @@ impl BitsAgents {
         }
     }
 
-    /// Takes the outcomes of the sections.
     pub(crate) fn teach(&mut self, outcomes: impl Iterator<Item = Outcome>) {
         for (trials, outcome) in self.sections.iter_mut().zip(outcomes) {
             trials.teach(outcome);

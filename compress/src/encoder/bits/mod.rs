@@ -36,7 +36,6 @@ pub(crate) enum BitsState {
     Bandit(Vec<Trials>),
 }
 
-/// The rule of a section's quantizer.
 fn rule(quantize: &QuantizeSpec) -> Option<BitsRule> {
     match quantize {
         QuantizeSpec::Uniform(uniform) => uniform.rule(),
@@ -79,7 +78,6 @@ impl BitsController {
             .map(|(_, section)| section)
     }
 
-    /// Sets the bits of the tasks with the rule.
     pub(crate) fn before(&mut self, tasks: &mut [EncodeTask<'_>], threads: usize) -> Result<(), Error> {
         let ruled = Self::ruled(&self.is_ruled, tasks.iter_mut()).collect();
         match &mut self.method {
@@ -91,14 +89,12 @@ impl BitsController {
         }
     }
 
-    /// Learns from the bytes of the sections.
     pub(crate) fn coded(&mut self, sections: &[Encoded]) {
         if let ControlMethod::Priced(pricing) = &mut self.method {
             pricing.coded(Self::ruled(&self.is_ruled, sections.iter()));
         }
     }
 
-    /// Learns from the outcomes of the sections.
     pub(crate) fn after(&mut self, outcomes: &[Outcome]) {
         if let ControlMethod::Bandit(agents) = &mut self.method {
             agents.teach(Self::ruled(&self.is_ruled, outcomes.iter().copied()));

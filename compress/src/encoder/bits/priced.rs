@@ -21,17 +21,17 @@ use crate::rules::network::Network;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Frames that measure samples of all sections.
+// Frames that measure samples of all sections.
 const WARM_UP: u32 = 2;
-/// Most values of a sample, in those frames and later.
+// Most values of a sample, in those frames and later.
 const SAMPLES: [usize; 2] = [4096, 1024];
-/// Share of the values that may be measured per frame after the warm-up, each choice counted.
+// Share of the values that may be measured per frame after the warm-up, each choice counted.
 const MEASURED: f64 = 0.04;
-/// Training steps per frame during the warm-up; afterwards one.
+// Training steps per frame during the warm-up; afterwards one.
 const STEPS: usize = 50;
-/// Most sections of a training step.
+// Most sections of a training step.
 const EXAMPLES: usize = 32;
-/// Change of the logarithm of lambda for a rate that is off by a factor of e.
+// Change of the logarithm of lambda for a rate that is off by a factor of e.
 const GAIN: f64 = 1.5;
 
 /// Chooses bits, and learns from what it measures.
@@ -41,7 +41,6 @@ pub(crate) struct Pricing {
     state: PricingState,
 }
 
-/// What pricing learned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PricingState {
     seed: u32,
@@ -53,7 +52,6 @@ pub(crate) struct PricingState {
 }
 
 impl Pricing {
-    /// For `count` sections.
     pub(crate) fn new(rule: PricedBits, count: usize) -> Self {
         let state = PricingState {
             seed: rule.seed,
@@ -99,7 +97,6 @@ impl Pricing {
         Ok(())
     }
 
-    /// Sets the bits of the tasks with the rule.
     pub(crate) fn choose(&mut self, mut ruled: Vec<&mut EncodeTask<'_>>, threads: usize) -> Result<(), Error> {
         let energies: Vec<f64> = ruled
             .iter()

@@ -9,7 +9,7 @@ use crate::quantize::numbers::read_scale;
 use crate::simd::vectorized;
 use crate::wire::Reader;
 
-/// Levels per block on the stack.
+// Levels per block on the stack.
 const BLOCK: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]

@@ -19,11 +19,11 @@ use crate::rng::KeyedRng;
 use crate::simd::vectorized;
 use crate::wire::Writer;
 
-/// One value in as many may be nonzero, so that the known levels take little memory.
+// One value in as many may be nonzero, so that the known levels take little memory.
 const FEW_NONZERO: usize = 4;
-/// Bytes before the stream: step, mean, and about the length of the stream.
+// Bytes before the stream: 4 each for step and mean, and about two for the length of the stream.
 const HEAD: usize = 10;
-/// Largest level: neither its zig-zag number nor the conversion from a float overflows.
+// Largest level: neither its zig-zag number nor the conversion from a float overflows.
 const HIGHEST: f64 = (1 << 30) as f64;
 
 /// Levels that were chosen, as a decoder reads them.

@@ -5,10 +5,10 @@ use crate::code::context::levels::scaled::ScaledValues;
 use crate::layout::Shape;
 use crate::simd::vectorized;
 
-/// Values per block: few enough that `f32` sums stay accurate.
+// Values per block: few enough that `f32` sums stay accurate.
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const LANES: usize = 8;
-/// Multiplied by eight bytes of 0 or 1, moves them to the bits of the highest byte.
+// Multiplied by eight bytes of 0 or 1, moves them to the bits of the highest byte.
 const BITS: u64 = 0x0102_0408_1020_4080;
 const INFINITE: u32 = 0x7f80_0000;
 

@@ -34,8 +34,8 @@ use crate::quantize::method::{Entry, KnownPlane, Quantizer, Size};
 use crate::quantize::uniform::Rounding;
 use crate::rng::KeyedRng;
 
-/// Squared error that a bit is worth, in squared steps: the slope of a uniform quantizer at high rate, `2 ln 2 / 12`, and
-/// about that of a dead zone at low rate.
+// Squared error that a bit is worth, in squared steps: the slope of a uniform quantizer at high rate, `2 ln 2 / 12`,
+// and about that of a dead zone at low rate.
 pub(crate) const WORTH: f64 = 0.1155;
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;

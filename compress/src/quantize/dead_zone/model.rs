@@ -4,19 +4,17 @@
 use crate::math::{coarse_log2, square};
 use crate::quantize::dead_zone::bins::{Bin, Bins, Class};
 
-/// Stochastic levels below this are counted one by one.
+// Stochastic levels below this are counted one by one.
 const LEVELS: f64 = 4096.0;
-/// A bin that covers more levels than this is treated as a whole.
+// A bin that covers more levels than this is treated as a whole.
 const MANY: f64 = 16.0;
 
-/// Histogram of values by sign and magnitude.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     len: f64,
     /// Values that are zero, or smaller than every bin.
     zeros: f64,
     bins: Bins,
-    /// All values in bins.
     all: Class,
 }
 
@@ -120,7 +118,6 @@ impl Histogram {
         (bits, error)
     }
 
-    /// Sum of magnitudes.
     pub(crate) fn sum(&self) -> f64 {
         self.all.first
     }

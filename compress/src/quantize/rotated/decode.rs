@@ -10,7 +10,7 @@ use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
-/// Symbols per block on the stack.
+// Symbols per block on the stack.
 const PORTION: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]

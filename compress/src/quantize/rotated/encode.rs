@@ -9,6 +9,7 @@ use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::quantize::rotated::{Rotated, Scale, hadamard};
 use crate::rng::KeyedRng;
 
+// Independent sums, so that the compiler vectorizes.
 const LANES: usize = 8;
 
 impl Rotated {

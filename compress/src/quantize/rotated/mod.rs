@@ -110,7 +110,6 @@ impl Quantizer for Rotated {
     }
 }
 
-/// The TOML table of `rotated`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotatedTable {

@@ -2,10 +2,10 @@
 
 use crate::rng::KeyedRng;
 
-/// Longest piece, 256 KiB: it stays in the L2 cache.
+// Longest piece, 256 KiB: it stays in the L2 cache.
 pub(crate) const LONGEST: usize = 1 << 16;
 
-/// Positive Lloyd-Max centroids of the unit Gaussian, for 1 to 4 bits.
+// Positive Lloyd-Max centroids of the unit Gaussian, for 1 to 4 bits.
 const CENTROIDS: [&[f32]; 4] = [
     &[0.797_884_6],
     &[0.452_780_03, 1.510_417_6],
@@ -27,7 +27,6 @@ pub(crate) fn piece(left: usize) -> usize {
     if left >= LONGEST { LONGEST } else { 1 << left.ilog2() }
 }
 
-/// Number of pieces of `len` values.
 pub(crate) fn pieces(len: usize) -> usize {
     len / LONGEST + (len % LONGEST).count_ones() as usize
 }

@@ -10,7 +10,7 @@ use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::uniform::levels::middle;
 use crate::wire::Reader;
 
-/// Symbols per block on the stack.
+// Symbols per block on the stack.
 const PORTION: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,6 @@ pub(crate) struct Values<'a> {
     scales: Words<'a, 2>,
     symbols: Symbols<'a>,
     scale: f32,
-    /// Remaining values of the current block.
     left: usize,
 }
 

@@ -12,8 +12,8 @@ use crate::quantize::uniform::{Norm, Rounding, Uniform};
 use crate::rng::KeyedRng;
 use crate::simd::vectorized;
 
-/// A block whose largest magnitude is below this is sent as zeros, so that the factor from values to levels stays
-/// finite.
+// A block whose largest magnitude is below this is sent as zeros, so that the factor from values to levels stays
+// finite.
 const SMALLEST_SCALE: f32 = 3.0e-36;
 
 impl Uniform {

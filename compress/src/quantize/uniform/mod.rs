@@ -30,6 +30,7 @@ use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
 use crate::rules::bits::{BitsRule, BitsSpec};
 
+// The 16 bits of a scale cost 0.016 bits per value.
 const DEFAULT_BLOCK: u32 = 1024;
 
 /// How a value is rounded to a level.

@@ -4,13 +4,12 @@ use crate::layout::Shape;
 use crate::reduce::low_rank::pays;
 use crate::rules::spectrum::MAX_RANK;
 
-/// Largest rank of an encoder: its eigenproblems take time in proportion to the cube.
+// Largest rank of an encoder: its eigenproblems take time in proportion to the cube.
 pub(crate) const MOST: u32 = 256;
 
 /// Three ranks.
 pub(crate) type Ranks = [u32; 3];
 
-/// The four dimensions a, b, c and d.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Dims {
     pub(crate) shape: Shape,
@@ -59,7 +58,6 @@ impl Dims {
         pays(self.shape, ranks[1] as usize) && self.numbers(ranks) < self.shape.len()
     }
 
-    /// Shapes of the cores.
     pub(crate) fn cores(&self, ranks: Ranks) -> [Shape; 4] {
         let [a, b, c, d] = self.dims;
         let [first, second, third] = ranks.map(|rank| rank as usize);
@@ -72,7 +70,6 @@ impl Dims {
         ]
     }
 
-    /// Numbers of the cores.
     fn numbers(&self, ranks: Ranks) -> usize {
         let sizes = self.cores(ranks).map(|core| core.rows.saturating_mul(core.cols));
         sizes.into_iter().fold(0, usize::saturating_add)

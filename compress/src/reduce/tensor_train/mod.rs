@@ -38,10 +38,11 @@ use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
 
-/// Steps of subspace iteration, and vectors beyond the rank.
+// Steps of subspace iteration.
 const STEPS: usize = 3;
+// Vectors of the subspace beyond the rank: Halko, Martinsson and Tropp 2011 recommend 5 to 10.
 const BEYOND: usize = 8;
-/// Squared singular values below this share of the largest are rounding errors.
+// Squared singular values below this share of the largest are rounding errors.
 const NEGLIGIBLE: f64 = 1e-12;
 
 /// Four cores: `0.05` or `{ ranks = [4, 8, 4] }`. Where they would not hold fewer numbers than the tensor, it is sent
@@ -57,7 +58,6 @@ enum Size {
     Ranks(Ranks),
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "tensor_train",
@@ -128,7 +128,6 @@ impl TensorTrain {
     }
 }
 
-/// The cores of `tensor`, of at most `ranks`.
 fn reduced<'v>(tensor: &TensorValues<'v>, dims: Dims, mut ranks: Ranks) -> Reduced<'v> {
     let [a, b, c, d] = dims.dims;
     let mut left = tensor.values.to_vec();

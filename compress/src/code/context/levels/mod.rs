@@ -14,11 +14,11 @@ use crate::code::context::levels::scaled::{Groups, ScaledValues};
 use crate::code::context::signs::Signs;
 use crate::layout::Shape;
 
-/// Magnitudes up to this one are coded in unary; larger ones escape to an exponential Golomb code.
+// Magnitudes up to this one are coded in unary; larger ones escape to an exponential Golomb code.
 const UNARY: usize = 15;
-/// Bits after the leading one of the largest escape value.
+// Bits after the leading one of the largest escape value: levels are below 2^31.
 const LONGEST: usize = 30;
-/// Contexts by expected nonzero values at a place: octaves from 2^-6.
+// Contexts by expected nonzero values at a place: octaves from 2^-6.
 const PLACES: usize = 8;
 
 /// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: any level except
@@ -203,7 +203,6 @@ impl Model {
         if negative { -magnitude } else { magnitude }
     }
 
-    /// The context of a magnitude.
     #[inline(always)]
     fn place(&self, col: usize) -> usize {
         ((self.flags.expected(col) + 48) >> 3).clamp(0, PLACES as i32 - 1) as usize

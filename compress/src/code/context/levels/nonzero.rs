@@ -31,12 +31,10 @@ impl NonzeroLevels {
         }
     }
 
-    /// The number of nonzero levels.
     pub(crate) fn count(&self) -> usize {
         self.levels.len()
     }
 
-    /// The nonzero levels in order.
     pub(crate) fn levels(&self) -> &[i32] {
         &self.levels
     }
@@ -55,7 +53,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The first level.
     pub(crate) fn first(cols: usize) -> Self {
         Self {
             cols,

@@ -3,26 +3,25 @@
 
 use crate::math;
 
-/// Bits that a nonzero level takes, and each unit of its magnitude, in the same unit: shares of the bits of a stream.
+// Bits that a nonzero level takes, and each unit of its magnitude, in the same unit: shares of the bits of a stream.
 const PLACE: u64 = 4;
 const UNIT: u64 = 1;
-/// Magnitudes above this one count like it.
+// Magnitudes above this one count like it: from there on the code is exponential Golomb, and a unit costs little.
 const COUNTED: u32 = 15;
-/// Corrections of a stream.
+// Corrections of a stream.
 const CORRECTIONS: u64 = 64;
-/// Share of the stream whose rate is assumed to be the one that was asked for, until it is known.
+// Share of the stream whose rate is assumed to be the one that was asked for, until it is known.
 const ASSUMED: f64 = 0.25;
-/// Bound of the factor by which the worth of a bit changes: beyond, slopes become too unequal.
+// Bound of the factor by which the worth of a bit changes: beyond, slopes become too unequal.
 const MOST: f64 = 1.5;
-/// By how much a stream becomes shorter as a bit becomes worth more, both as logarithms: nearly as much where few values are
-/// nonzero, and falling with their share. Measured on heavy-tailed values.
+// By how much a stream becomes shorter as a bit becomes worth more, both as logarithms: nearly as much where few values
+// are nonzero, and falling with their share. Measured on heavy-tailed values.
 const SHORTENS: f64 = 0.9;
 const FALLS: f64 = 6.5;
 
 /// Where a stream is to end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Aim {
-    /// Its bytes.
     pub(crate) bytes: usize,
     /// The factor by which the stream is to become shorter at first.
     pub(crate) shorter: f64,

@@ -12,12 +12,10 @@ pub(crate) struct ScaledValues {
     pub(crate) ratios: Vec<f32>,
     /// What is added to the magnitude of a ratio before it is cut to a level.
     pub(crate) offset: f32,
-    /// Largest level.
     pub(crate) limit: f32,
 }
 
 impl ScaledValues {
-    /// No nonzero levels.
     pub(crate) fn zeros(shape: Shape) -> Self {
         Self {
             masks: vec![0; shape.rows * shape.cols.div_ceil(GROUP)],
@@ -25,19 +23,16 @@ impl ScaledValues {
         }
     }
 
-    /// The level of a ratio.
     #[inline(always)]
     pub(crate) fn level(&self, ratio: f32) -> i32 {
         level(ratio, self.offset, self.limit)
     }
 
-    /// The nonzero levels in order.
     pub(crate) fn levels(&self) -> impl Iterator<Item = i32> {
         self.ratios.iter().map(|&ratio| self.level(ratio))
     }
 }
 
-/// The level of a ratio.
 #[inline(always)]
 pub(crate) fn level(ratio: f32, offset: f32, limit: f32) -> i32 {
     let magnitude = (ratio.abs() + offset).min(limit) as i32;
@@ -45,7 +40,6 @@ pub(crate) fn level(ratio: f32, offset: f32, limit: f32) -> i32 {
     (magnitude ^ minus).wrapping_sub(minus)
 }
 
-/// Reads the groups in order.
 #[derive(Debug)]
 pub(crate) struct Groups<'a> {
     values: &'a ScaledValues,
