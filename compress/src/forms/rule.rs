@@ -27,6 +27,7 @@ pub(crate) fn ten_times(density: Density) -> f64 {
     (f64::from(density) * 10.0).min(1.0)
 }
 
+// Index of `points` in `KEYS`: the keys before it have words, those after it numbers.
 const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[

@@ -6,9 +6,11 @@ use crate::rounded::ModelRounding;
 use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 
 pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
+// Major and minor (docs/reference/format.md): a reader refuses another major version.
 pub(crate) const VERSION: [u8; 2] = [1, 0];
 // Bytes of a frame without its sections and without optional fields: fixed by the format (docs/reference/format.md).
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
+// Bits 0 to 2 and 7 of the flags (docs/reference/format.md).
 const MERGES: u8 = 1;
 const HAS_PREDICTOR: u8 = 2;
 const ROUNDS: u8 = 4;

@@ -90,4 +90,5 @@ impl<'a> Decoder<'a> {
     }
 }
 
+// `Decoder::mask` has one bit for each value of a group.
 const _: () = assert!(GROUP <= 32);

@@ -49,6 +49,7 @@ pub(crate) struct Signs(pub(crate) KeyedRng);
 impl Signs {
     /// A separate stream, so that these draws are independent of the draws of other slots.
     pub(crate) fn new(rng: KeyedRng) -> Self {
+        // Part of the format: a decoder derives the same signs.
         const ROTATION: usize = 6;
         Self(KeyedRng::new(rng.bits(0), ROTATION))
     }
