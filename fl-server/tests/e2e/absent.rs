@@ -13,14 +13,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A run in which every timeout is an hour, except that for absent clients.
 fn patient(fed: &Fed, clients: usize, min: usize, absent: u64) -> Serve {
-    let mut options = fed.options(&Run {
-        clients,
-        ..Run::default()
-    });
+    let mut options = fed.options(&Run::default().clients(clients));
     let cohort = &mut options.plan.cohort;
     (cohort.min, cohort.absent) = (min, absent);
     (cohort.grace, cohort.deadline) = (HOUR, HOUR);
     options
+}
+
+async fn leave(hand: &mut TestClient, departure: Departure, reason: &str) {
+    let leave = LeaveRequest {
+        run: "test".parse().unwrap(),
+        departure,
+        reason: reason.into(),
+    };
+    hand.calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
 }
 
 async fn closed(server: &mut Server, round: u64) -> usize {
@@ -41,15 +47,12 @@ async fn a_client_that_dies_costs_its_round_the_absence_and_the_next_nothing() {
     let fed = Fed::new();
     let mut server = Server::start(patient(&fed, 3, 2, 100)).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[2], |state| state.phase == Phase::Training).await;
     drop((hands.pop(), watches.pop()));
     for round in 1..=2 {
         for (hand, watch) in hands.iter_mut().zip(&mut watches) {
-            let state = TestClient::until(watch, |state| state.phase == Phase::Training && state.round == round).await;
+            let state = TestClient::until_round(watch, round).await;
             hand.try_update_model(state.version).await.unwrap();
             assert_eq!(hand.send(round).await, UpdateReply::Accepted);
         }
@@ -75,23 +78,10 @@ async fn a_client_that_fails_leaves_and_returns_has_a_line_for_each_and_few_if_i
     let fed = Fed::new();
     let mut server = Server::start(patient(&fed, 3, 2, HOUR)).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
-    for watch in &mut watches {
-        TestClient::until(watch, |state| state.phase == Phase::Training).await;
-    }
-    let leave = |round, reason: &str| {
-        wire::LeaveRequest::from(LeaveRequest {
-            run: "test".parse().unwrap(),
-            departure: Departure::Round(round),
-            reason: reason.into(),
-        })
-    };
+    let mut watches = in_training(&mut hands).await;
     // Said in each round, and once: not of a round that is not open, nor again of the same.
     for (round, reason) in [(2, "too early"), (1, "NameError: x\n(train.py:16)"), (1, "again")] {
-        hands[1].calls.leave(leave(round, reason)).await.unwrap();
+        leave(&mut hands[1], Departure::Round(round), reason).await;
     }
     let failed = "berta failed in round 1: NameError: x (train.py:16); it tries again in round 2";
     assert_eq!(said(&mut server).await, failed);
@@ -124,12 +114,7 @@ async fn a_client_that_says_that_it_leaves_is_replaced_at_once() {
     }
     let mut late = hands[2].watch().await;
     assert!(!TestClient::until(&mut late, |_| true).await.selected);
-    let leave = LeaveRequest {
-        run: "test".parse().unwrap(),
-        departure: Departure::Learner,
-        reason: "another model".into(),
-    };
-    hands[1].calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
+    leave(&mut hands[1], Departure::Learner, "another model").await;
     let state = tokio::time::timeout(PATIENCE, TestClient::until(&mut late, |state| state.selected)).await;
     assert_eq!(state.expect("it is asked in place of the other").attempt, 1);
     for at in [0, 2] {
@@ -160,9 +145,8 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     };
     assert_eq!(first, ("127.0.0.1".to_owned(), "certificate"));
     let own = fed.issue("carl");
-    let mut carl = TestClient::dial(&server.address, &fed.root.certificate, &own)
-        .await
-        .unwrap();
+    let carl = TestClient::dial(&server.address, &fed.root.certificate, &own);
+    let mut carl = carl.await.unwrap();
     let mut anna = fed.client("anna", &server).await;
     let other = || {
         wire::JoinRequest::from(JoinRequest {
@@ -177,12 +161,7 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
         assert_eq!(refused.code(), Code::FailedPrecondition);
     }
     let mut berta = fed.client("berta", &server).await;
-    let leave = LeaveRequest {
-        run: "test".parse().unwrap(),
-        departure: Departure::Learner,
-        reason: "a.weight is [3], not [40, 25]".into(),
-    };
-    berta.calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
+    leave(&mut berta, Departure::Learner, "a.weight is [3], not [40, 25]").await;
     let events = std::iter::from_fn(|| server.events.try_recv().ok());
     let turned: Vec<_> = events
         .filter_map(|event| match event {
@@ -199,11 +178,7 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
 #[tokio::test]
 async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_asked_again() {
     let fed = Fed::new();
-    let mut options = fed.options(&Run {
-        clients: 1,
-        rounds: 1,
-        ..Run::default()
-    });
+    let mut options = fed.options(&Run::rounds(1).clients(1));
     (options.plan.cohort.deadline, options.plan.cohort.retries) = (500, 1_000);
     let server = Server::start(options).await;
     let (mut anna, mut berta) = (fed.client("anna", &server).await, fed.client("berta", &server).await);
@@ -215,11 +190,9 @@ async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_as
     let mut header = anna.header(1, &frame);
     header.id.attempt = first;
 
-    let (parts, slow) = tokio::sync::mpsc::channel(4);
-    parts.send(header_chunk(&header)).await.unwrap();
-    parts.send(data_chunk(&frame[..10])).await.unwrap();
+    let (parts, slow) = upload(&header, &frame[..10]).await;
     let mut calls = anna.calls.clone();
-    let upload = tokio::spawn(async move { calls.submit(tokio_stream::wrappers::ReceiverStream::new(slow)).await });
+    let upload = tokio::spawn(async move { calls.submit(slow).await });
     TestClient::until(&mut watch, |state| state.phase == Phase::Training && !state.selected).await;
     assert!(matches!(anna.offer(&header).await, UpdateReply::Refused { .. }));
 

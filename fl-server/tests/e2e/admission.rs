@@ -54,14 +54,7 @@ fn is_denied(code: Code) -> bool {
 
 async fn channel(fed: &Fed, server: &Server, own: &Issued) -> Channel {
     let tls = fl_proto::client_tls(&fed.root.certificate, own).unwrap();
-    let dial = fl_proto::Dial {
-        address: server.address.clone(),
-        tls,
-        meter: Arc::default(),
-        paces: Default::default(),
-        silence: Default::default(),
-        answered: Default::default(),
-    };
+    let dial = fl_proto::Dial::new(server.address.clone(), tls);
     fl_proto::dial(dial).await.unwrap()
 }
 
@@ -144,7 +137,7 @@ async fn a_certificate_that_stops_to_count_ends_every_call_of_its_open_connectio
         socket.write_all(b"\"reload\"\n").unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains("read again"), "{answer}");
+        assert_contains(&answer, "read again");
     };
     // In this order: a clock that is ahead stays ahead.
     type End<'a> = (&'static str, Code, Box<dyn Fn() + 'a>);
@@ -182,10 +175,7 @@ async fn a_certificate_that_stops_to_count_ends_every_call_of_its_open_connectio
         } else {
             fed.issue(name)
         };
-        let hand = TestClient::dial(&server.address, &fed.root.certificate, &own)
-            .await
-            .unwrap();
-        let mut hand = hand.joined(name).await;
+        let mut hand = TestClient::connect(&server.address, &fed.root.certificate, &own, name).await;
         let mut watch = hand.watch().await;
         watch.message().await.unwrap().unwrap();
         let channel = channel(&fed, &server, &own).await;
@@ -199,15 +189,8 @@ async fn a_certificate_that_stops_to_count_ends_every_call_of_its_open_connectio
             calls().into_iter().map(|call| (call, code)).collect::<Vec<_>>(),
             "{name}"
         );
-        let ended = tokio::time::timeout(Duration::from_secs(60), async {
-            loop {
-                match watch.message().await {
-                    Ok(state) => assert!(state.is_some(), "the watch ended without a reason"),
-                    Err(status) => break status.code(),
-                }
-            }
-        });
-        assert_eq!(ended.await.unwrap(), code, "{name}: the open watch");
+        let status = tokio::time::timeout(Duration::from_secs(60), ended(&mut watch)).await;
+        assert_eq!(status.unwrap().code(), code, "{name}: the open watch");
     }
     server.stop().await;
 }

@@ -2,29 +2,15 @@
 //! survives a kill.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use crate::cli::good;
 use crate::support::*;
 use fl_compress::Layout;
-use fl_proto::Issued;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::process::Child;
-
-fn fl_server(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_fl-server"))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        output.status.success(),
-        "{args:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
 
 /// A federation of processes. The run has 20,100 parameters, so fp32 is larger than everything else on a connection.
 struct Founded {
@@ -42,7 +28,7 @@ struct Serving {
 fn founded(rounds: u64, evaluate: bool) -> Founded {
     let dir = tempfile::tempdir().unwrap();
     let fed = dir.path().join("fed").display().to_string();
-    fl_server(&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    good(&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     let layout = Layout::new([("a.weight", vec![200, 100]), ("b.bias", vec![100])]).unwrap();
     write_model(&dir.path().join("init.safetensors"), &layout);
     let run = format!(
@@ -84,14 +70,9 @@ impl Founded {
         let mut hands = Vec::new();
         for name in NAMES {
             let out = self.path(name);
-            fl_server(&["issue", name, "--fed", &self.fed, "--out", out.to_str().unwrap()]);
-            let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
-            let own = Issued {
-                certificate: read("client.pem"),
-                key: read("client.key"),
-            };
-            let hand = TestClient::dial(address, &read("authority.pem"), &own).await.unwrap();
-            hands.push(hand.joined(name).await);
+            good(&["issue", name, "--fed", &self.fed, "--out", out.to_str().unwrap()]);
+            let (authority, own) = issued_in(&out);
+            hands.push(TestClient::connect(address, &authority, &own, name).await);
         }
         hands
     }
@@ -119,23 +100,9 @@ impl Founded {
 }
 
 async fn get(page: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(page).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
-    if !head.to_lowercase().contains("transfer-encoding: chunked") {
-        return body.to_owned();
-    }
-    let (mut out, mut rest) = (String::new(), body);
-    while let Some((len, tail)) = rest.split_once("\r\n") {
-        let len = usize::from_str_radix(len, 16).unwrap();
-        out.push_str(&tail[..len]);
-        rest = &tail[(len + 2).min(tail.len())..];
-    }
-    out
+    let (status, head, body) = crate::live::get(page, path).await;
+    assert_eq!(status, 200, "{path}: {head}");
+    body
 }
 
 /// Bytes of the run, and the figures derived from them.
@@ -238,10 +205,8 @@ impl Look {
     fn agrees(&self) -> bool {
         let said = self.said();
         for (earlier, later) in said.iter().zip(&said[1..]) {
-            assert!(
-                earlier.moved.0 <= later.moved.0 && earlier.moved.1 <= later.moved.1,
-                "{said:?}"
-            );
+            assert!(earlier.moved.0 <= later.moved.0, "{said:?}");
+            assert!(earlier.moved.1 <= later.moved.1, "{said:?}");
             assert!(earlier.closed <= later.closed, "{said:?}");
             assert!(earlier.balanced && later.balanced, "{said:?}");
         }
@@ -310,7 +275,7 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
 
         // The server gets no signal: everything it has reported is on disk.
         serving.child.kill().await.unwrap();
-        let report: Value = serde_json::from_str(&fl_server(&["report", &founded.fed, "--format", "json"])).unwrap();
+        let report: Value = serde_json::from_str(&good(&["report", &founded.fed, "--format", "json"])).unwrap();
         let found = reported(&report);
         assert_eq!((found.moved, found.closed), (last.moved, rounds));
         assert_eq!(report["baselines"][0]["through"], rounds);
@@ -340,11 +305,11 @@ async fn a_signed_report_of_a_server_that_goes_on_serving_has_the_bytes_after_th
     // The clients stay connected.
     let before = metrics(&serving.page).await;
     let file = founded.path("signed.jsonl").display().to_string();
-    fl_server(&["report", &founded.fed, "--sign", "-o", &file]);
+    good(&["report", &founded.fed, "--sign", "-o", &file]);
     let after = metrics(&serving.page).await;
     let authority = format!("{}/authority.pem", founded.fed);
-    let verified = fl_server(&["verify", "--report", &file, "--authority", &authority]);
-    assert!(verified.contains("intact"), "{verified}");
+    let verified = good(&["verify", "--report", &file, "--authority", &authority]);
+    assert_contains(&verified, "intact");
     let signed = std::fs::read_to_string(&file).unwrap();
     let header: Value = serde_json::from_str(signed.lines().next().unwrap()).unwrap();
     let moved = pair(&header["totals"], "socket_up", "socket_down");

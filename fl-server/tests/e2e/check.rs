@@ -8,6 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::contains::assert_contains;
+
 /// A federation at a port.
 struct Fed(tempfile::TempDir);
 
@@ -112,10 +114,8 @@ fn a_port_that_is_taken_a_readable_key_and_too_few_files_are_named() {
     std::fs::write(fed.path("fed/revoked"), "two words\n").unwrap();
     let (code, result, stderr) = fed.check("256");
     assert_eq!((code, &result["verdict"]), (Some(2), &"wrong".into()), "{result:#}");
-    assert!(
-        stderr.contains("is taken") && stderr.contains("choose another port with `listen`"),
-        "{stderr}"
-    );
+    assert_contains(&stderr, "is taken");
+    assert_contains(&stderr, "choose another port with `listen`");
     if cfg!(target_os = "linux") {
         let holder = format!("(process {}) listens there", std::process::id());
         assert!(line(&result, "listen").1.ends_with(&holder), "{result:#}");
@@ -146,5 +146,5 @@ fn a_data_folder_that_cannot_be_written_is_wrong() {
             .starts_with("nothing can be written in /proc/self: "),
         "{result:#}"
     );
-    assert!(stderr.contains("name another one with `data`"), "{stderr}");
+    assert_contains(&stderr, "name another one with `data`");
 }

@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdout};
 const RUN: &str = "name = \"test\"\ntask = \"toy\"\nrounds = 2\nseed = 7\nmodel = \"init.safetensors\"\n\
                    [cohort]\nmin = 3\ntarget = 3\n";
 
-fn fl_server(args: &[&str]) -> Output {
+pub(crate) fn fl_server(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fl-server"))
         .args(args)
         .output()
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn good(args: &[&str]) -> String {
+pub(crate) fn good(args: &[&str]) -> String {
     let output = fl_server(args);
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
     text(&output.stdout)
@@ -68,28 +68,22 @@ impl Founded {
         self.dir.path().join(name)
     }
 
+    /// What `check` says of the run with this text.
+    fn checked(&self, run: impl AsRef<[u8]>) -> String {
+        std::fs::write(&self.run, run).unwrap();
+        good(&["check", &self.run])
+    }
+
     fn issue(&self, name: &str) -> (String, Issued) {
         let out = self.path(name);
         good(&["issue", name, "--fed", &self.fed, "--out", out.to_str().unwrap()]);
-        let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
-        (
-            read("authority.pem"),
-            Issued {
-                certificate: read("client.pem"),
-                key: read("client.key"),
-            },
-        )
+        issued_in(&out)
     }
 
     async fn serve(&self) -> (Child, Lines<BufReader<ChildStdout>>, String) {
+        let server = format!("{}/server.toml", self.fed);
         let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
-            .args([
-                "serve",
-                &format!("{}/server.toml", self.fed),
-                "--run",
-                &self.run,
-                "--exit-when-done",
-            ])
+            .args(["serve", &server, "--run", &self.run, "--exit-when-done"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -109,13 +103,7 @@ impl Founded {
         let mut hands = Vec::new();
         for name in NAMES {
             let (authority, own) = self.issue(name);
-            hands.push(
-                TestClient::dial(address, &authority, &own)
-                    .await
-                    .unwrap()
-                    .joined(name)
-                    .await,
-            );
+            hands.push(TestClient::connect(address, &authority, &own, name).await);
         }
         hands
     }
@@ -137,11 +125,11 @@ async fn by_default_updates_are_not_kept_and_verify_names_the_rounds_that_it_cou
     let (said, why) = (text(&verified.stdout), text(&verified.stderr));
     assert_eq!(verified.status.code(), Some(5), "{said}{why}");
     assert_eq!(said.matches("link ok; model ok").count(), 2, "{said}");
-    assert!(
-        said.contains("did not keep the updates of anna, berta, carl (keep_updates = false)"),
-        "{said}"
+    assert_contains(
+        &said,
+        "did not keep the updates of anna, berta, carl (keep_updates = false)",
     );
-    assert!(why.contains("not checked: aggregation of round 1"), "{why}");
+    assert_contains(&why, "not checked: aggregation of round 1");
 }
 
 fn mode(path: &Path) -> u32 {
@@ -172,31 +160,18 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
     let again = ["issue", "anna", "--fed", &founded.fed, "--out", out, "--again"];
     assert!(bad(1, &again).contains("never overwritten"));
     let other = founded.path("anna-2");
-    let mut again = [
-        "issue",
-        "anna",
-        "--fed",
-        &founded.fed,
-        "--out",
-        other.to_str().unwrap(),
-        "--again",
-    ];
+    let (fed_dir, other_dir) = (founded.fed.as_str(), other.to_str().unwrap());
+    let mut again = ["issue", "anna", "--fed", fed_dir, "--out", other_dir, "--again"];
     let refused = bad(2, &again[..6]);
-    assert!(
-        refused.contains("`anna` has a certificate already, sha256:"),
-        "{refused}"
-    );
+    assert_contains(&refused, "`anna` has a certificate already, sha256:");
     let fingerprint = |folder: &Path| {
         let pem = std::fs::read_to_string(folder.join("client.pem")).unwrap();
         fl_proto::Fingerprint::of_pem(&pem).unwrap().to_string()
     };
     let printed = good(&again);
-    assert!(
-        printed.contains(&format!("certificate {}", fingerprint(&other))),
-        "{printed}"
-    );
+    assert_contains(&printed, &format!("certificate {}", fingerprint(&other)));
     let before = fingerprint(Path::new(out));
-    assert!(printed.contains(&format!("still valid {before}")), "{printed}");
+    assert_contains(&printed, &format!("still valid {before}"));
     again[1] = "annabel";
     let third = founded.path("annabel");
     again[5] = third.to_str().unwrap();
@@ -208,10 +183,7 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
 #[test]
 fn check_says_which_budgets_are_too_small_or_too_large() {
     let founded = founded();
-    let check = |table: &str| {
-        std::fs::write(&founded.run, format!("{RUN}{table}")).unwrap();
-        good(&["check", &founded.run])
-    };
+    let check = |table: &str| founded.checked(format!("{RUN}{table}"));
     let of = |budget: &str| check(&format!("[compression.downlink]\nbudget = {budget}\n"));
     for starved in ["\"0.1 bits\"", "\"0.0001 bits\"", "\"70 B\""] {
         let said = of(starved);
@@ -221,17 +193,13 @@ fn check_says_which_budgets_are_too_small_or_too_large() {
         assert!(!said.contains("WARNING"), "{starved}: {said}");
     }
     let said = of("\"40 bits\"");
-    assert!(
-        said.contains("40.0 bits for each value, and a float32 has 32"),
-        "{said}"
-    );
+    assert_contains(&said, "40.0 bits for each value, and a float32 has 32");
     assert!(of("\"30KiB\"").contains("a float32 has 32"));
     assert!(!of("\"32 bits\"").contains("WARNING"));
     for budget in ["0.01 bits", "0.5 bits", "8 bits", "40 bits", "60B"] {
         let run = RUN.replace("[cohort]\n", "[cohort]\nalign = true\n");
         let table = format!("[compression.uplink]\nbudget = \"{budget}\"\n");
-        std::fs::write(&founded.run, format!("{run}{table}")).unwrap();
-        let said = good(&["check", &founded.run]);
+        let said = founded.checked(format!("{run}{table}"));
         let (_, line) = said
             .split_once("cohort.align: a client has ")
             .unwrap_or_else(|| panic!("{said}"));
@@ -250,39 +218,29 @@ fn check_says_what_is_wrong_and_where() {
     let founded = founded();
     assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("valid: listens on"));
     let said = good(&["check", &founded.run]);
-    assert!(said.contains("valid: run"), "{said}");
-    assert!(
-        said.contains("compression.uplink: 2.03 bits for each of 1010 values are 256 bytes"),
-        "{said}"
+    assert_contains(&said, "valid: run");
+    assert_contains(
+        &said,
+        "compression.uplink: 2.03 bits for each of 1010 values are 256 bytes",
     );
-    assert!(
-        said.contains("would exceed 0.25 to 0.8 by round 6 (first rounds may cost the most"),
-        "{said}"
+    assert_contains(
+        &said,
+        "would exceed 0.25 to 0.8 by round 6 (first rounds may cost the most",
     );
     assert!(!said.contains("WARNING"), "{said}");
-    assert!(said.contains("memory of updates: cafe;"), "{said}");
-    std::fs::write(&founded.run, RUN.replace("[cohort]", "[cohort]\nclients = 3")).unwrap();
-    let decided = good(&["check", &founded.run]);
-    assert!(decided.contains("memory of updates: error-feedback;"), "{decided}");
+    assert_contains(&said, "memory of updates: cafe;");
+    let decided = founded.checked(RUN.replace("[cohort]", "[cohort]\nclients = 3"));
+    assert_contains(&decided, "memory of updates: error-feedback;");
     let frozen = "[model]\nweights = \"init.safetensors\"\nfrozen = [\"a.weight\"]\nserve_base = true\n[cohort]";
     let lora = RUN
         .replace("model = \"init.safetensors\"\n", "")
         .replace("[cohort]", frozen);
-    std::fs::write(&founded.run, lora).unwrap();
-    let frozen = good(&["check", &founded.run]);
-    assert!(frozen.contains("clients without them download 3.9"), "{frozen}");
-    assert!(
-        frozen.contains("for 3 clients, once and beside the first weights"),
-        "{frozen}"
-    );
-    assert!(frozen.contains("first weights: every client downloads"), "{frozen}");
+    let frozen = founded.checked(lora);
+    assert_contains(&frozen, "clients without them download 3.9");
+    assert_contains(&frozen, "for 3 clients, once and beside the first weights");
+    assert_contains(&frozen, "first weights: every client downloads");
     assert!(!frozen.contains("download nothing"), "{frozen}");
-    std::fs::write(
-        &founded.run,
-        format!("{RUN}[compression.downlink]\nbudget = \"0.1 bits\"\n"),
-    )
-    .unwrap();
-    let said = good(&["check", &founded.run]);
+    let said = founded.checked(format!("{RUN}[compression.downlink]\nbudget = \"0.1 bits\"\n"));
     let warning = said.lines().find(|line| line.contains("WARNING")).unwrap();
     assert!(
         warning.contains("compression.downlink: the budget cannot be met"),
@@ -331,18 +289,15 @@ fn check_says_what_is_wrong_and_where() {
     let with_run = |total: &str| format!("{RUN}[compression.uplink]\nbudget = {{ run = \"{total}\" }}\n");
     std::fs::write(&founded.run, with_run("100 B")).unwrap();
     let error = bad(2, &["check", &founded.run]);
-    assert!(
-        error.contains("leave 50 for each of 2 rounds") && error.contains("give at least "),
-        "{error}"
-    );
+    assert_contains(&error, "leave 50 for each of 2 rounds");
+    assert_contains(&error, "give at least ");
     let (_, named) = error.split_once("run = \"").unwrap();
     std::fs::write(&founded.run, with_run(named.split_once('"').unwrap().0)).unwrap();
     good(&["check", &founded.run]);
-    std::fs::write(&founded.run, with_run("2 kB")).unwrap();
-    let said = good(&["check", &founded.run]);
-    assert!(
-        said.contains("compression.uplink: 2000 bytes for the updates of each client in the run"),
-        "{said}"
+    let said = founded.checked(with_run("2 kB"));
+    assert_contains(
+        &said,
+        "compression.uplink: 2000 bytes for the updates of each client in the run",
     );
     std::fs::write(&founded.run, RUN).unwrap();
     let broken = founded.path("broken.toml");
@@ -410,10 +365,7 @@ async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
         std::fs::write(&model, bytes).unwrap();
         for args in [&["check", &founded.run][..], &["serve", &server, "--run", &founded.run]] {
             let error = bad(2, args);
-            assert!(
-                error.contains("init.safetensors: tensor `b.bias`, value 9 is not finite"),
-                "{error}"
-            );
+            assert_contains(&error, "init.safetensors: tensor `b.bias`, value 9 is not finite");
         }
     }
     assert!(good(&["status", &founded.fed]).contains("no run yet"));
@@ -431,15 +383,10 @@ fn new_writes_a_run_that_check_takes_and_never_overwrites() {
         "new", "digits", "--task", "toy", "--rounds", "3", "--min", "2", "--target", "3",
     ];
     let said = good(&[&new[..], &["-o", file]].concat());
-    assert!(
-        said.contains("next: fl-client init") && said.contains(&format!("fl-server check {file}")),
-        "{said}"
-    );
+    assert_contains(&said, "next: fl-client init");
+    assert_contains(&said, &format!("fl-server check {file}"));
     let checked = good(&["check", file]);
-    assert!(
-        checked.contains("valid: run `digits`, task `toy`, 3 rounds"),
-        "{checked}"
-    );
+    assert_contains(&checked, "valid: run `digits`, task `toy`, 3 rounds");
     let before = std::fs::read(&path).unwrap();
     assert!(bad(1, &[&new[..], &["-o", file]].concat()).contains("never overwritten"));
     assert_eq!(std::fs::read(&path).unwrap(), before);
@@ -453,23 +400,13 @@ fn several_clients_are_issued_at_once_with_their_task() {
     let founded = founded();
     let out = founded.path("clients");
     let folder = out.to_str().unwrap();
-    let issue = [
-        "issue",
-        "camera",
-        "--fed",
-        &founded.fed,
-        "--out",
-        folder,
-        "--count",
-        "3",
-    ];
+    let fed = founded.fed.as_str();
+    let issue = ["issue", "camera", "--fed", fed, "--out", folder, "--count", "3"];
     let data = "{ builtin = { client = {i} } }";
     let task = ["--task", "toy", "--learner", "mlp", "--data", data];
     let said = good(&[&issue[..], &task].concat());
-    assert!(
-        said.contains("issued `camera-02`") && !said.contains("bind a task"),
-        "{said}"
-    );
+    assert_contains(&said, "issued `camera-02`");
+    assert!(!said.contains("bind a task"), "{said}");
     for at in 0..3 {
         let dir = out.join(format!("camera-0{at}"));
         assert_eq!(mode(&dir.join("client.key")), 0o600);
@@ -504,11 +441,8 @@ fn a_port_in_use_names_the_key_to_change() {
         };
         std::fs::write(&server, format!("{key} = \"{address}\"\n{other}\n")).unwrap();
         let error = bad(1, &["serve", &server, "--run", &founded.run]);
-        assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
-        assert!(
-            error.contains(&format!("choose another with `{key}` in server.toml")),
-            "{error}"
-        );
+        assert_contains(&error, &format!("cannot listen on {address}"));
+        assert_contains(&error, &format!("choose another with `{key}` in server.toml"));
     }
 }
 
@@ -525,26 +459,20 @@ fn check_says_who_downloads_the_first_weights() {
     // A snapshot has 4 bytes per value, one per tensor, and 38; three clients are in the cohort.
     let cost = "download 3.98 KiB each, 12.0 KiB for 3 clients";
     let checked = good(&["check", &founded.run]);
-    assert!(
-        checked.contains("starts from exactly these weights download nothing") && checked.contains(cost),
-        "{checked}"
-    );
+    assert_contains(&checked, "starts from exactly these weights download nothing");
+    assert_contains(&checked, cost);
     note("42");
     let checked = good(&["check", &founded.run]);
-    assert!(
-        checked.contains("WARNING: the first weights were made from seed 42, and the run has seed 7"),
-        "{checked}"
+    assert_contains(
+        &checked,
+        "WARNING: the first weights were made from seed 42, and the run has seed 7",
     );
-    assert!(
-        checked.contains(&cost.replacen("download", "downloads", 1)),
-        "{checked}"
-    );
+    assert_contains(&checked, &cost.replacen("download", "downloads", 1));
     // The default seed is that of the file.
-    std::fs::write(&founded.run, RUN.replace("seed = 7\n", "")).unwrap();
-    let checked = good(&["check", &founded.run]);
-    assert!(
-        checked.contains("clients with learner `toy` make them from seed 42 and download nothing; others download"),
-        "{checked}"
+    let checked = founded.checked(RUN.replace("seed = 7\n", ""));
+    assert_contains(
+        &checked,
+        "clients with learner `toy` make them from seed 42 and download nothing; others download",
     );
 }
 
@@ -607,11 +535,7 @@ async fn a_run_that_waits_says_for_how_many_clients() {
     let line = lines.next_line().await.unwrap().unwrap();
     assert_eq!(line, "waiting for 3 more clients: 0 of min 3 present");
     let (authority, own) = founded.issue("anna");
-    let mut hand = TestClient::dial(&address, &authority, &own)
-        .await
-        .unwrap()
-        .joined("anna")
-        .await;
+    let mut hand = TestClient::connect(&address, &authority, &own, "anna").await;
     let _watch = hand.watch().await;
     let line = lines.next_line().await.unwrap().unwrap();
     assert_eq!(line, "waiting for 2 more clients: 1 of min 3 present");
@@ -636,10 +560,8 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     let mut hands = founded.clients(&address).await;
     let watch = hands[0].watch().await;
     let status = good(&["status", fed]);
-    assert!(
-        status.contains("serving `test`") && status.contains("test: "),
-        "{status}"
-    );
+    assert_contains(&status, "serving `test`");
+    assert_contains(&status, "test: ");
     let model = founded.path("model.safetensors");
     let model = model.to_str().unwrap();
     assert!(good(&["export", fed, "test", "-o", model]).contains("version 0"));
@@ -651,10 +573,8 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
 
     let digests = all_take_part(&mut hands).await;
     let live = good(&["report", fed]);
-    assert!(
-        live.contains("equal to the byte") && live.contains("fp32 federated averaging"),
-        "{live}"
-    );
+    assert_contains(&live, "equal to the byte");
+    assert_contains(&live, "fp32 federated averaging");
     let spec = founded.path("spec.toml");
     std::fs::write(&spec, "memory = 'none'\ndefault = { quantize = { uniform = 8 } }").unwrap();
     let what_if = ["report", fed, "--format", "json", "--what-if", spec.to_str().unwrap()];
@@ -711,13 +631,10 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     good(&["export", fed, "-o", model]);
     let bytes = std::fs::read(model).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    let values: Vec<f32> = ["a.weight", "b.bias"]
-        .iter()
-        .flat_map(|name| tensors.tensor(name).unwrap().data().to_vec())
-        .collect::<Vec<u8>>()
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-        .collect();
+    let raw = ["a.weight", "b.bias"].map(|name| tensors.tensor(name).unwrap().data());
+    let raw = raw.concat();
+    let values = raw.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+    let values: Vec<f32> = values.collect();
     assert_eq!(fl_compress::Digest::of_f32(&values), digests[0]);
     assert!(good(&["export", fed, "-o", model, "--version", "1"]).contains("version 1"));
     assert!(bad(1, &["export", fed, "-o", model, "--version", "3"]).contains("the newest is 2"));
@@ -749,12 +666,8 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
 
     // A missing store is not treated as a new one.
     std::fs::remove_dir_all(Path::new(fed).join("data/store")).unwrap();
-    for args in [
-        &["status", fed][..],
-        &["report", fed],
-        &["export", fed, "-o", model],
-        &serve,
-    ] {
+    let export = ["export", fed, "-o", model];
+    for args in [&["status", fed][..], &["report", fed], &export, &serve] {
         assert!(bad(4, args).contains("has only 0 of its"), "{args:?}");
     }
 }
@@ -784,10 +697,8 @@ fn reports_answer(founded: &Founded, fed: &str) {
         1 + 7 + 1
     );
     assert!(good(&["report", fed, "--against", "fp16"]).contains("payload only: 2 bytes per value"));
-    assert!(
-        good(&["report", fed, "--against", "test"]).contains("Bytes moved when an accuracy")
-            || lines(&["--against", "test"]) > 5
-    );
+    let against = good(&["report", fed, "--against", "test"]);
+    assert!(against.contains("Bytes moved when an accuracy") || against.lines().count() > 5);
 
     let costs = founded.path("costs.toml");
     let costs = costs.to_str().unwrap();
@@ -797,13 +708,8 @@ fn reports_answer(founded: &Founded, fed: &str) {
     assert!(bad(2, &["report", fed, "--costs", costs, "--by", "stage"]).contains("by client and by round"));
     std::fs::write(costs, "[link]\nprice_per_gb_up = -1\n").unwrap();
     assert!(bad(2, &["report", fed, "--costs", costs]).contains("`link.price_per_gb_up` is -1"));
-    assert!(
-        bad(
-            2,
-            &["report", fed, "--costs", &founded.path("none").display().to_string()]
-        )
-        .contains("cannot read")
-    );
+    let none = founded.path("none").display().to_string();
+    assert!(bad(2, &["report", fed, "--costs", &none]).contains("cannot read"));
 
     assert!(bad(1, &["report", fed, "--round", "9"]).contains("it has rounds 1 to 2"));
     assert!(bad(1, &["report", fed, "--client", "bob"]).contains("\"berta\""));
@@ -815,19 +721,11 @@ fn reports_answer(founded: &Founded, fed: &str) {
     bad(2, &["report", fed, "--against", "fp16", "--by", "round"]);
 
     let file = founded.path("run.parquet");
-    good(&[
-        "report",
-        fed,
-        "--format",
-        "parquet",
-        "--by",
-        "client",
-        "-o",
-        file.to_str().unwrap(),
-    ]);
+    let parquet = ["report", fed, "--format", "parquet", "--by", "client", "-o"];
+    good(&[&parquet[..], &[file.to_str().unwrap()]].concat());
     let bytes = std::fs::read(&file).unwrap();
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
-    let piped = fl_server(&["report", fed, "--format", "parquet", "--by", "client", "-o", "-"]);
+    let piped = fl_server(&[&parquet[..], &["-"]].concat());
     assert_eq!(piped.stdout, bytes);
     let events = founded.path("events");
     for _ in 0..2 {
@@ -849,20 +747,16 @@ fn signed_reports_are_verified(founded: &Founded) {
     let path = file.to_str().unwrap();
     assert_eq!(good(&["report", fed, "--sign", "-o", path]), "");
     let verified = good(&["verify", "--report", path, "--authority", &authority]);
-    assert!(
-        verified.contains("intact") && verified.contains("signed by `fl-server`"),
-        "{verified}"
-    );
-    assert!(verified.contains("figures      agree with each other"), "{verified}");
+    assert_contains(&verified, "intact");
+    assert_contains(&verified, "signed by `fl-server`");
+    assert_contains(&verified, "figures      agree with each other");
     assert!(good(&["verify", "--report", path]).contains("and not who signed it"));
 
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replacen("\"client\":\"anna\"", "\"client\":\"anne\"", 1)).unwrap();
     let found = bad(4, &["verify", "--report", path, "--authority", &authority]);
-    assert!(
-        found.contains("line 4 (bytes ") && found.contains("client anne"),
-        "{found}"
-    );
+    assert_contains(&found, "line 4 (bytes ");
+    assert_contains(&found, "client anne");
     std::fs::write(&file, &text[..text.len() - 9]).unwrap();
     assert!(bad(4, &["verify", "--report", path]).contains("cut short"));
     std::fs::write(&file, text).unwrap();
@@ -883,16 +777,12 @@ fn certificates_that_do_not_go_together_are_found_before_anything_is_begun() {
     let founded = founded();
     let server = format!("{}/server.toml", founded.fed);
     let key = Path::new(&founded.fed).join("server.key");
-    let (other, right) = (
-        Path::new(&founded.fed).join("authority.key"),
-        std::fs::read(&key).unwrap(),
-    );
+    let other = Path::new(&founded.fed).join("authority.key");
+    let right = std::fs::read(&key).unwrap();
     for wrong in [std::fs::read(other).unwrap(), b"no key".to_vec(), Vec::new()] {
         std::fs::write(&key, wrong).unwrap();
-        for args in [
-            &["check", server.as_str()][..],
-            &["serve", &server, "--run", &founded.run],
-        ] {
+        let serve = ["serve", &server, "--run", &founded.run];
+        for args in [&["check", server.as_str()][..], &serve] {
             assert!(bad(2, args).contains("server.key"), "{args:?}");
         }
     }
@@ -907,10 +797,7 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
     let (mut child, mut lines, address) = founded.serve().await;
     let hands = founded.clients(&address).await;
     let checked = good(&["check", &format!("{}/server.toml", founded.fed)]);
-    assert!(
-        checked.contains(&format!("runs on {address} and has its ports")),
-        "{checked}"
-    );
+    assert_contains(&checked, &format!("runs on {address} and has its ports"));
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let mut last = String::new();
@@ -918,7 +805,7 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
         last = line;
     }
     assert!(child.wait().await.unwrap().success());
-    assert!(last.contains("serve again to continue"), "{last}");
+    assert_contains(&last, "serve again to continue");
     assert!(!Path::new(&founded.fed).join("data/admin.sock").exists());
     drop(hands);
     assert!(good(&["status", &founded.fed]).contains("test: waiting"));
@@ -946,7 +833,7 @@ fn serve_prints_no_enrollment_line_for_a_port_of_another_process() {
         let said = bad(1, &["serve", &fed, "--run", &run, "--enroll", "cam-*"]);
         let expected =
             format!("cannot listen on {address}: another process listens there; choose another with `{key}`");
-        assert!(said.contains(&expected), "{said}");
+        assert_contains(&said, &expected);
         std::fs::write(&config, text).unwrap();
     }
     assert!(

@@ -43,10 +43,7 @@ async fn a_clock_set_back_by_an_hour_does_not_stop_the_run() {
     static JUMP: AtomicI64 = AtomicI64::new(0);
     let fed = Fed::new();
     let options = || {
-        let mut options = fed.options(&Run {
-            clients: 2,
-            ..Run::default()
-        });
+        let mut options = fed.options(&Run::default().clients(2));
         (options.plan.cohort.min, options.plan.cohort.deadline) = (1, 1_000);
         options.clock = || (system() + JUMP.load(Ordering::Relaxed)) as u64;
         options
@@ -74,11 +71,7 @@ async fn a_clock_set_back_by_an_hour_does_not_stop_the_run() {
 async fn a_clock_set_forward_by_two_hours_ends_no_round_early() {
     static JUMP: AtomicI64 = AtomicI64::new(0);
     let fed = Fed::new();
-    let mut options = fed.options(&Run {
-        rounds: 1,
-        clients: 2,
-        ..Run::default()
-    });
+    let mut options = fed.options(&Run::rounds(1).clients(2));
     options.plan.cohort.deadline = HOUR as u64;
     options.clock = || (system() + JUMP.load(Ordering::Relaxed)) as u64;
     let mut server = Server::start(options).await;

@@ -1,26 +1,19 @@
 //! A download that was interrupted continues where it stopped: within a frame, after newer versions, and after a restart.
 
 use fl_compress::Digest;
-use fl_proto::{FetchRequest, ModelHeader, PartialFrame, UpdateReply};
+use fl_proto::{ModelHeader, PartialFrame, UpdateReply};
 use fl_server::Serve;
 use tonic::Code;
 
 use crate::support::*;
 
 fn options(fed: &Fed) -> Serve {
-    fed.options(&Run {
-        rounds: 9,
-        compression: SPARSE,
-        ..Run::default()
-    })
+    fed.options(&Run::rounds(9).compression(SPARSE))
 }
 
 /// Closes the rounds `from` to `to`.
 async fn close_rounds(hands: &mut [TestClient], from: u64, to: u64) {
-    let mut watches = Vec::new();
-    for hand in hands.iter_mut() {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(hands).await;
     for round in from..=to {
         for (hand, watch) in hands.iter_mut().zip(&mut watches) {
             TestClient::until(watch, |state| state.round == round && state.selected).await;
@@ -40,14 +33,7 @@ async fn fetch(
     want: u64,
     partial: Option<PartialFrame>,
 ) -> (ModelHeader, Vec<u8>) {
-    let run = "test".parse().unwrap();
-    let request = FetchRequest {
-        run,
-        held,
-        want,
-        partial,
-    };
-    hand.fetch_bytes(request).await.unwrap()
+    hand.fetch_bytes(fetch_request(held, want, partial)).await.unwrap()
 }
 
 #[tokio::test]
@@ -155,10 +141,7 @@ async fn the_bytes_of_no_other_blob_are_read() {
     let fed = Fed::new();
     let server = Server::start(options(&fed)).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[1], |state| state.round == 1 && state.selected).await;
     hands[1].try_update_model(0).await.unwrap();
     let frame = hands[1].encode(1);
@@ -169,16 +152,7 @@ async fn the_bytes_of_no_other_blob_are_read() {
     let (header, bytes) = fetch(&mut hands[0], None, 0, asked).await;
     assert_eq!((header.frames().len(), header.offset()), (1, 0));
     assert_eq!(Digest::of(&bytes), header.frames()[0].digest);
-    let run = "test".parse().unwrap();
-    let newer = FetchRequest {
-        run,
-        held: None,
-        want: 1,
-        partial: asked,
-    };
-    assert_eq!(
-        hands[0].fetch_bytes(newer).await.unwrap_err().code(),
-        Code::FailedPrecondition
-    );
+    let newer = hands[0].fetch_bytes(fetch_request(None, 1, asked)).await;
+    assert_eq!(newer.unwrap_err().code(), Code::FailedPrecondition);
     server.stop().await;
 }

@@ -1,18 +1,15 @@
 //! The bounds of both ports over real sockets: each one holds, and `/metrics` counts it.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fl_proto::wire::enrollment_client::EnrollmentClient;
-use fl_proto::{
-    Authority, Dial, EnrollmentLine, Meter, NewKey, PROTOCOL_MAJOR, Paces, Secret, pinned_client_tls, wire,
-};
-use fl_server::Live;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use fl_proto::{Authority, Dial, EnrollmentLine, NewKey, PROTOCOL_MAJOR, Secret, pinned_client_tls, wire};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tonic::Code;
 
+use crate::settings::Served;
 use crate::support::*;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -79,20 +76,13 @@ pub(crate) async fn until_closed(io: &mut (impl tokio::io::AsyncRead + Unpin)) {
     end.expect("the server closes the connection");
 }
 
-fn page(options: &mut fl_server::Serve, fed: &Fed) -> String {
-    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
-    let url = live.url();
-    options.live = Some(live);
-    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
-}
-
 #[tokio::test]
 async fn handshakes_at_the_main_port_are_bounded_in_time_and_number_and_every_end_is_counted() {
     let fed = Fed::new();
     let mut options = fed.options(&Run::default());
     options.tuning.handshake_timeout = Duration::from_millis(300);
     options.tuning.handshakes_per_address = 2;
-    let page = page(&mut options, &fed);
+    let page = fed.page(&mut options);
     let server = Server::start(options).await;
 
     closes(&server.address, b"").await;
@@ -145,7 +135,7 @@ async fn a_client_that_calls_too_often_waits_and_its_connections_beyond_the_boun
     options.tuning.call_rate = 5;
     options.tuning.connections_per_client = 1;
     options.tuning.idle = Duration::from_millis(500);
-    let page = page(&mut options, &fed);
+    let page = fed.page(&mut options);
     let server = Server::start(options).await;
     let older = fed.client("anna", &server).await;
     let mut anna = fed.client("anna", &server).await;
@@ -167,66 +157,6 @@ async fn a_client_that_calls_too_often_waits_and_its_connections_beyond_the_boun
     server.stop().await;
 }
 
-/// A server process with an enrollment port of tight bounds.
-struct Enrolling {
-    dir: tempfile::TempDir,
-    child: Child,
-    page: String,
-    port: String,
-}
-
-impl Enrolling {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let fed = dir.path().join("fed");
-        let port = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().to_string()
-        };
-        fl_server(&["init", fed.to_str().unwrap(), "--listen", "127.0.0.1:0"]).await;
-        let tight = format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nenroll = \"{port}\"\nhandshake_timeout = \"300ms\"\n\
-             enroll_connections_per_address = 2\nenroll_timeout = \"3s\"\nenroll_rate = 1\n"
-        );
-        std::fs::write(fed.join("server.toml"), tight).unwrap();
-        write_model(&dir.path().join("init.safetensors"), &Fed::new().layout);
-        std::fs::write(dir.path().join("run.toml"), Fed::new().toml(&Run::default())).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fl-server"))
-            .args(["serve".into(), fed.join("server.toml")])
-            .args(["--run".into(), dir.path().join("run.toml")])
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (mut page, mut said) = (None, String::new());
-        while page.is_none() {
-            let line = lines.next_line().await.unwrap().expect("it serves");
-            let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
-            page = url.map(|url| url.trim_end_matches('/').to_owned());
-            said.push_str(&line);
-        }
-        let page = page.unwrap_or_else(|| panic!("no page in {said}"));
-        Self { dir, child, page, port }
-    }
-
-    /// The line of a new token.
-    async fn line(&self, name: &str) -> EnrollmentLine {
-        let fed = self.dir.path().join("fed");
-        let said = fl_server(&["enroll", name, "--fed", fed.to_str().unwrap()]).await;
-        said.trim().strip_prefix("fl-client enroll ").unwrap().parse().unwrap()
-    }
-
-    async fn metrics(&self) -> Metrics {
-        Metrics::of(&self.page).await
-    }
-
-    /// Waits until `/metrics` say so.
-    async fn counts(&self, holds: impl Fn(&Metrics) -> bool) {
-        Metrics::once(&self.page, holds).await;
-    }
-}
-
 /// Runs `fl-server ARGS`, which must succeed.
 pub(crate) async fn fl_server(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_fl-server"))
@@ -234,21 +164,20 @@ pub(crate) async fn fl_server(args: &[&str]) -> String {
         .output()
         .await
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let (said, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(said).unwrap();
+    assert!(output.status.success(), "{args:?}: {said}{errors}");
+    said
+}
+
+/// The way to the enrollment port of `line`.
+pub(crate) fn way(line: &EnrollmentLine) -> Dial {
+    Dial::new(line.address.clone(), pinned_client_tls(line.authority).unwrap())
 }
 
 /// Asks for a certificate with the secret of `line`.
 pub(crate) async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, tonic::Status> {
-    let dialed = fl_proto::dial(Dial {
-        address: line.address.clone(),
-        tls: pinned_client_tls(line.authority).unwrap(),
-        meter: Default::default(),
-        paces: Paces::default(),
-        silence: Default::default(),
-        answered: Default::default(),
-    });
-    let mut calls = EnrollmentClient::new(dialed.await.unwrap());
+    let mut calls = EnrollmentClient::new(fl_proto::dial(way(line)).await.unwrap());
     let key = NewKey::generate().unwrap();
     let request = wire::EnrollRequest {
         protocol_major: PROTOCOL_MAJOR,
@@ -261,25 +190,20 @@ pub(crate) async fn ask(line: &EnrollmentLine) -> Result<wire::EnrollReply, toni
 
 #[tokio::test]
 async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is_counted() {
-    let server = Enrolling::start().await;
+    let tight =
+        "handshake_timeout = \"300ms\"\nenroll_connections_per_address = 2\nenroll_timeout = \"3s\"\nenroll_rate = 1\n";
+    let mut server = Served::start("127.0.0.1", tight).await;
     assert_eq!(server.metrics().await.get("fl_enrollment_open"), 0);
-    TcpStream::connect(&server.port).await.unwrap_err();
+    TcpStream::connect(&server.enroll).await.unwrap_err();
     let line = server.line("anna").await;
     assert_eq!(server.metrics().await.get("fl_enrollment_open"), 1);
 
-    closes(&server.port, b"").await;
-    closes(&server.port, &[7; 100]).await;
+    closes(&server.enroll, b"").await;
+    closes(&server.enroll, &[7; 100]).await;
     // A connection that makes no call, and the one that takes the only other place.
-    let meter = std::sync::Arc::new(Meter::default());
-    let dialed = fl_proto::dial(Dial {
-        address: line.address.clone(),
-        tls: pinned_client_tls(line.authority).unwrap(),
-        meter: std::sync::Arc::clone(&meter),
-        paces: Paces::default(),
-        silence: Default::default(),
-        answered: Default::default(),
-    });
-    let _idle = dialed.await.unwrap();
+    let way = way(&line);
+    let meter = std::sync::Arc::clone(&way.meter);
+    let _idle = fl_proto::dial(way).await.unwrap();
     server.counts(|metrics| metrics.connections("enroll") == (0, 1)).await;
     meter.closed().await;
     for reason in ["handshake_timeout", "handshake", "lifetime"] {
@@ -309,9 +233,9 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
 
     // Silent connections take every place of the address; the device gets one as soon as they are silent for too long.
     let silent = [
-        TcpStream::connect(&server.port).await.unwrap(),
-        TcpStream::connect(&server.port).await.unwrap(),
-        TcpStream::connect(&server.port).await.unwrap(),
+        TcpStream::connect(&server.enroll).await.unwrap(),
+        TcpStream::connect(&server.enroll).await.unwrap(),
+        TcpStream::connect(&server.enroll).await.unwrap(),
     ];
     for mut io in silent {
         until_closed(&mut io).await;
@@ -320,8 +244,7 @@ async fn the_enrollment_port_is_bounded_in_time_number_and_rate_and_every_end_is
     ask(&line).await.unwrap();
     let issued = "fl_enrollments_total{outcome=\"issued\"}";
     assert_eq!(server.metrics().await.get(issued), 1);
-    let Enrolling { mut child, .. } = server;
-    child.kill().await.unwrap();
+    server.child.kill().await.unwrap();
 }
 
 #[tokio::test]
@@ -330,7 +253,7 @@ async fn behind_a_proxy_the_bounds_of_an_address_are_those_of_the_client() {
     let mut options = fed.options(&Run::default());
     options.tuning.proxy_protocol = true;
     options.tuning.handshakes_per_address = 1;
-    let address = page(&mut options, &fed);
+    let address = fed.page(&mut options);
     let server = Server::start(options).await;
     let own = fed.issue("anna");
     // A proxy: what it says of the client comes before the client's bytes.
@@ -375,6 +298,6 @@ async fn a_proxy_that_nobody_asked_for_is_named() {
             break why;
         }
     };
-    assert!(why.contains("`proxy_protocol = true`"), "{why}");
+    assert_contains(&why, "`proxy_protocol = true`");
     server.stop().await;
 }

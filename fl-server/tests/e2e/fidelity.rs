@@ -3,9 +3,8 @@
 
 use crate::support::*;
 use fl_proto::UpdateReply;
+use fl_server::Event;
 use fl_server::ledger::Direction;
-use fl_server::{Event, Live};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 async fn opened(hand: &mut TestClient, round: u64) {
@@ -16,16 +15,10 @@ async fn opened(hand: &mut TestClient, round: u64) {
 #[tokio::test]
 async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
     let fed = Fed::new();
-    let run = Run {
-        compression: SPARSE,
-        ..Run::default()
-    };
+    let run = Run::default().compression(SPARSE);
     let server = fed.start(&run).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
@@ -48,12 +41,10 @@ async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
     // A client of protocol 1.0, and one that reports the fidelity of another frame: both updates count.
     let frame = berta.encode(1);
     berta.fidelity.clear();
-    let header = berta.header(1, &frame);
-    assert_eq!(berta.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    assert_eq!(berta.submit_frame(1, &frame).await, UpdateReply::Accepted);
     let frame = carl.encode(1);
     carl.fidelity.pop();
-    let header = carl.header(1, &frame);
-    assert_eq!(carl.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    assert_eq!(carl.submit_frame(1, &frame).await, UpdateReply::Accepted);
     opened(&mut anna, 2).await;
     drop((anna, berta, carl, _watches));
     server.stop().await;
@@ -79,10 +70,7 @@ async fn figures_out_of_range_are_refused_before_the_frame_is_read() {
     let fed = Fed::new();
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
@@ -109,23 +97,11 @@ async fn figures_out_of_range_are_refused_before_the_frame_is_read() {
 #[tokio::test]
 async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_metrics() {
     let fed = Fed::new();
-    let mut options = fed.options(&Run {
-        rounds: 4,
-        ..Run::default()
-    });
-    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
-    let address = live
-        .url()
-        .trim_start_matches("http://")
-        .trim_end_matches('/')
-        .to_owned();
-    options.live = Some(live);
+    let mut options = fed.options(&Run::rounds(4));
+    let address = fed.page(&mut options);
     let mut server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     for round in 1..=3 {
         TestClient::until(&mut watches[0], |state| state.round == round).await;
         for hand in &mut hands {
@@ -139,8 +115,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
                 age: round as u32,
             };
             hand.fidelity[0] = (&lost).into();
-            let header = hand.header(round, &frame);
-            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            assert_eq!(hand.submit_frame(round, &frame).await, UpdateReply::Accepted);
         }
     }
     TestClient::until(&mut watches[0], |state| state.round == 4).await;
@@ -150,7 +125,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
             warnings.push(text);
         }
     }
-    let metrics = metrics(&address).await;
+    let metrics = crate::edge::Metrics::of(&address).await.0;
     for line in [
         "fl_tensor_starved_rounds{direction=\"up\",tensor=\"a.weight\"} 3.0",
         "fl_tensor_starved_rounds{direction=\"up\",tensor=\"b.bias\"} 0.0",
@@ -169,10 +144,8 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
         let series = format!("fl_tensor_entropy_nats{{direction=\"up\",tensor=\"{tensor}\"}}");
         metrics.lines().any(|line| line.starts_with(&series))
     };
-    assert!(
-        has_entropy("b.bias") && !has_entropy("a.weight"),
-        "zeros have none\n{metrics}"
-    );
+    assert!(has_entropy("b.bias"), "zeros have none\n{metrics}");
+    assert!(!has_entropy("a.weight"), "zeros have none\n{metrics}");
     while let Ok(event) = server.events.try_recv() {
         if let Event::Warning(text) = event {
             warnings.push(text);
@@ -188,11 +161,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
 #[tokio::test]
 async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not() {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 2,
-        evaluate: true,
-        ..Run::default()
-    };
+    let run = Run::rounds(2).evaluate();
     let mut server = fed.start(&run).await;
     let mut hands = fed.clients(&server).await;
     let mut watch = hands[0].watch().await;
@@ -208,8 +177,7 @@ async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not(
                 delta.fill(0.0);
             }
             let frame = hand.encode_delta(round, delta);
-            let header = hand.header(round, &frame);
-            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            assert_eq!(hand.submit_frame(round, &frame).await, UpdateReply::Accepted);
         }
     }
     let (mut warnings, mut closed) = (Vec::new(), 0);
@@ -230,13 +198,4 @@ async fn a_round_whose_updates_are_all_zero_is_a_warning_and_a_later_one_is_not(
     );
     assert_eq!(warnings.len(), 2);
     server.stop().await;
-}
-
-pub(crate) async fn metrics(address: &str) -> String {
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
 }

@@ -1,8 +1,11 @@
 //! Input from strangers, liars and broken connections is refused with a reason, is never fatal, and never counts.
 
+use std::sync::Arc;
+
 use crate::support::*;
-use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
+use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{Authority, Phase, Refusal, UpdateReply, wire};
+use fl_server::Event;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
@@ -13,14 +16,32 @@ use tonic::Code;
 async fn in_round_one(fed: &Fed) -> (Server, Vec<TestClient>, Vec<tonic::Streaming<wire::RoundState>>) {
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
-    for watch in &mut watches {
-        TestClient::until(watch, |state| state.phase == Phase::Training).await;
-    }
+    let watches = in_training(&mut hands).await;
     (server, hands, watches)
+}
+
+/// Waits until the server has so many bytes of an update.
+async fn received(server: &mut Server, wanted: u64) {
+    loop {
+        let event = server.events.recv().await.expect("the server has received bytes");
+        if matches!(event, Event::UpdateReceiving { bytes, .. } if bytes == wanted) {
+            return;
+        }
+    }
+}
+
+/// An exact frame, encoded against `step`.
+fn exact_frame(layout: &Layout, header: FrameHeader, values: &[f32], step: Option<&[u8]>) -> Vec<u8> {
+    let step = step.map(|step| Frame::parse(step, layout).unwrap());
+    let mut encoder = Encoder::new(Arc::new(layout.clone()), &Spec::exact()).unwrap();
+    let pending = encoder.encode_against(step.as_ref(), &mut values.to_vec(), header);
+    pending.unwrap().frame
+}
+
+/// The header of an update's frame.
+fn of_round(round: u64) -> FrameHeader {
+    let kind = FrameKind::Update;
+    FrameHeader { kind, round, seed: 0 }
 }
 
 fn why(reply: UpdateReply) -> Refusal {
@@ -66,14 +87,14 @@ async fn strangers_do_not_get_in() {
     roots
         .add(CertificateDer::from_pem_slice(fed.root.certificate.as_bytes()).unwrap())
         .unwrap();
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let io = tokio::net::TcpStream::connect(&server.address).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let mut io = connector.connect("fl-server".try_into().unwrap(), io).await.unwrap();
     let refused = io.read_to_end(&mut Vec::new()).await.unwrap_err();
     assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
@@ -90,16 +111,10 @@ async fn a_client_that_is_revoked_while_its_update_arrives_is_not_counted() {
     let mut anna = hands.remove(0);
     let frame = anna.encode(1);
     let header = anna.header(1, &frame);
-    let (parts, stream) = tokio::sync::mpsc::channel(4);
-    parts.send(header_chunk(&header)).await.unwrap();
-    parts.send(data_chunk(&frame[..100])).await.unwrap();
+    let (parts, stream) = upload(&header, &frame[..100]).await;
     let mut calls = anna.calls.clone();
-    let call = tokio::spawn(async move { calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream)).await });
-    while let Some(event) = server.events.recv().await {
-        if matches!(event, fl_server::Event::UpdateReceiving { bytes: 100, .. }) {
-            break;
-        }
-    }
+    let call = tokio::spawn(async move { calls.submit(stream).await });
+    received(&mut server, 100).await;
     let revoked = fed.dir.path().join("revoked");
     std::fs::write(&revoked, "anna\n").unwrap();
     parts.send(data_chunk(&frame[100..])).await.unwrap();
@@ -200,9 +215,8 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
     let frame = anna.encode(1);
 
     for len in 1..frame.len() {
-        let header = anna.header(1, &frame[..len]);
         assert_eq!(
-            why(anna.submit(&header, &frame[..len]).await.unwrap()),
+            why(anna.submit_frame(1, &frame[..len]).await),
             Refusal::Invalid,
             "cut at {len}"
         );
@@ -210,12 +224,7 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
     for bit in 0..8 * frame.len() {
         let mut broken = frame.clone();
         broken[bit / 8] ^= 1 << (bit % 8);
-        let header = anna.header(1, &broken);
-        assert_eq!(
-            why(anna.submit(&header, &broken).await.unwrap()),
-            Refusal::Invalid,
-            "bit {bit}"
-        );
+        assert_eq!(why(anna.submit_frame(1, &broken).await), Refusal::Invalid, "bit {bit}");
     }
     // A wrong digest.
     let header = anna.header(1, b"something else");
@@ -227,31 +236,17 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
     // A frame of another layout, and of another round.
     for (shape, round) in [(vec![6], 1), (vec![5], 2)] {
         let layout = Layout::new([("w", shape)]).unwrap();
-        let mut delta = vec![0.5; layout.len()];
-        let mut encoder = Encoder::new(layout.into(), &Spec::exact()).unwrap();
-        let header = FrameHeader {
-            kind: FrameKind::Update,
-            round,
-            seed: 0,
-        };
-        let other = encoder.encode(&mut delta, header).unwrap().frame;
-        let header = anna.header(1, &other);
-        assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::Invalid);
+        let other = exact_frame(&layout, of_round(round), &vec![0.5; layout.len()], None);
+        assert_eq!(why(anna.submit_frame(1, &other).await), Refusal::Invalid);
     }
     // A snapshot instead of an update.
     let layout = Layout::new([("w", vec![5])]).unwrap();
     let snapshot = fl_compress::snapshot(&layout, &[0.5; 5], 1).unwrap();
-    let header = anna.header(1, &snapshot);
-    assert_eq!(why(anna.submit(&header, &snapshot).await.unwrap()), Refusal::Invalid);
+    assert_eq!(why(anna.submit_frame(1, &snapshot).await), Refusal::Invalid);
     // NaN and infinity, with a valid checksum.
     for bad in [f32::NAN, f32::INFINITY] {
         let marked = with_value(&frame, &anna.model_delta(1), bad);
-        let header = anna.header(1, &marked);
-        assert_eq!(
-            why(anna.submit(&header, &marked).await.unwrap()),
-            Refusal::Invalid,
-            "{bad}"
-        );
+        assert_eq!(why(anna.submit_frame(1, &marked).await), Refusal::Invalid, "{bad}");
     }
 
     let header = anna.header(1, &frame);
@@ -262,13 +257,8 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
         "sent twice"
     );
     let other = anna.encode_salted(1, 99);
-    let header = anna.header(1, &other);
-    assert_eq!(
-        why(anna.submit(&header, &other).await.unwrap()),
-        Refusal::AlreadyAccepted
-    );
-    let header = anna.header(7, &other);
-    assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::NotThisRound);
+    assert_eq!(why(anna.submit_frame(1, &other).await), Refusal::AlreadyAccepted);
+    assert_eq!(why(anna.submit_frame(7, &other).await), Refusal::NotThisRound);
     let outcome = server.stop().await;
     assert_eq!(outcome.version, 0);
 }
@@ -279,34 +269,21 @@ async fn updates_that_could_add_up_beyond_f32_are_refused_and_the_largest_accept
     let (server, mut hands, mut watches) = in_round_one(&fed).await;
     let bound = fed.plan(&Run::default()).largest_value();
     assert_eq!(bound, f32::MAX / 8.0, "a quarter of the range for two rounds");
-    let frame = |round, value: f32| {
-        let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
-        let header = FrameHeader {
-            kind: FrameKind::Update,
-            round,
-            seed: 0,
-        };
-        encoder.encode(&mut [0.0, 0.1, value, 0.0, 0.0], header).unwrap().frame
-    };
+    let frame = |round, value| exact_frame(&fed.layout, of_round(round), &[0.0, 0.1, value, 0.0, 0.0], None);
     for value in [f32::MAX, -bound.next_up()] {
         let frame = frame(1, value);
-        let header = hands[0].header(1, &frame);
-        let UpdateReply::Refused { why, message } = hands[0].submit(&header, &frame).await.unwrap() else {
+        let UpdateReply::Refused { why, message } = hands[0].submit_frame(1, &frame).await else {
             panic!("{value:e} is not refused")
         };
         assert!(why == Refusal::Invalid && message.contains("magnitude"), "{message}");
     }
     for round in 1..=2 {
         if round > 1 {
-            TestClient::until(&mut watches[0], |state| {
-                state.phase == Phase::Training && state.round == round
-            })
-            .await;
+            TestClient::until_round(&mut watches[0], round).await;
         }
         let frame = frame(round, bound);
         for hand in &mut hands {
-            let header = hand.header(round, &frame);
-            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            assert_eq!(hand.submit_frame(round, &frame).await, UpdateReply::Accepted);
         }
     }
     TestClient::until(&mut watches[0], |state| state.phase == Phase::Done).await;
@@ -380,9 +357,10 @@ fn files(fed: &Fed, folder: &str) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            match entry.path().is_dir() {
-                true => folders.push(entry.path()),
-                false => names.push(entry.file_name().into_string().unwrap()),
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                names.push(entry.file_name().into_string().unwrap());
             }
         }
     }
@@ -392,10 +370,7 @@ fn files(fed: &Fed, folder: &str) -> Vec<String> {
 #[tokio::test]
 async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
     let fed = Fed::new();
-    let run = Run {
-        clients: 2,
-        ..Run::default()
-    };
+    let run = Run::default().clients(2);
     // The cohort has one client more than needed; the round closes at its deadline.
     let text = fed.toml(&run).replace("target = 2", "target = 2\nsize = 3");
     let text = text.replace("5min", "2s");
@@ -403,27 +378,16 @@ async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
     options.plan = fl_server::RunPlan::from_toml(&text, fed.dir.path()).unwrap();
     let mut server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
-    for watch in &mut watches {
-        TestClient::until(watch, |state| state.phase == Phase::Training).await;
-    }
+    let mut watches = in_training(&mut hands).await;
     let mut carl = hands.pop().unwrap();
     let frame = carl.encode(1);
     let header = carl.header(1, &frame);
-    let (parts, stream) = tokio::sync::mpsc::channel(4);
-    parts.send(header_chunk(&header)).await.unwrap();
-    parts.send(data_chunk(&frame[..100])).await.unwrap();
+    let (parts, stream) = upload(&header, &frame[..100]).await;
     let call = tokio::spawn(async move {
-        let reply = carl.calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream));
+        let reply = carl.calls.submit(stream);
         UpdateReply::try_from(reply.await.unwrap().into_inner()).unwrap()
     });
-    while !matches!(
-        server.events.recv().await,
-        Some(fl_server::Event::UpdateReceiving { bytes: 100, .. })
-    ) {}
+    received(&mut server, 100).await;
     for hand in &mut hands {
         assert_eq!(hand.send(1).await, UpdateReply::Accepted);
     }
@@ -433,10 +397,8 @@ async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
     assert_eq!(why(call.await.unwrap()), Refusal::NotThisRound);
     let blobs = files(&fed, "blobs");
     assert!(!blobs.contains(&header.id.digest.to_string()), "{blobs:?}");
-    assert_eq!(
-        (files(&fed, "side"), files(&fed, "partial")),
-        (Vec::<String>::new(), Vec::<String>::new())
-    );
+    assert_eq!(files(&fed, "side"), Vec::<String>::new());
+    assert_eq!(files(&fed, "partial"), Vec::<String>::new());
     server.stop().await;
 }
 
@@ -447,20 +409,9 @@ async fn a_connection_that_dies_while_sending_keeps_what_arrived() {
     let mut anna = hands.remove(0);
     let frame = anna.encode(1);
     let header = anna.header(1, &frame);
-    let (parts, stream) = tokio::sync::mpsc::channel(4);
-    parts.send(header_chunk(&header)).await.unwrap();
-    parts.send(data_chunk(&frame[..1000])).await.unwrap();
-    let call = tokio::spawn(async move {
-        anna.calls
-            .submit(tokio_stream::wrappers::ReceiverStream::new(stream))
-            .await
-            .is_ok()
-    });
-    while let Some(event) = server.events.recv().await {
-        if matches!(event, fl_server::Event::UpdateReceiving { bytes: 1000, .. }) {
-            break;
-        }
-    }
+    let (parts, stream) = upload(&header, &frame[..1000]).await;
+    let call = tokio::spawn(async move { anna.calls.submit(stream).await.is_ok() });
+    received(&mut server, 1000).await;
     call.abort();
     let _ = call.await;
     drop(parts);
@@ -476,34 +427,23 @@ async fn messages_that_break_a_rule_name_the_field() {
     let fed = Fed::new();
     let (server, mut hands, _watches) = in_round_one(&fed).await;
     let anna = &mut hands[0];
-    let status = anna
-        .calls
-        .join(wire::JoinRequest {
-            protocol_major: 9,
+    for (protocol_major, code, named) in [
+        (9, Code::InvalidArgument, "protocol_major"),
+        (1, Code::FailedPrecondition, "`toy`"),
+    ] {
+        let request = wire::JoinRequest {
+            protocol_major,
             ..Default::default()
-        })
-        .await
-        .unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("protocol_major"));
-    let status = anna
-        .calls
-        .join(wire::JoinRequest {
-            protocol_major: 1,
-            ..Default::default()
-        })
-        .await
-        .unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("`toy`"));
-    let status = anna
-        .calls
-        .watch(tokio_stream::once(wire::WatchRequest {
-            run: "other".into(),
-            ..wire::WatchRequest::default()
-        }))
-        .await
-        .unwrap_err();
+        };
+        let status = anna.calls.join(request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{named}");
+        assert_contains(status.message(), named);
+    }
+    let request = wire::WatchRequest {
+        run: "other".into(),
+        ..wire::WatchRequest::default()
+    };
+    let status = anna.calls.watch(tokio_stream::once(request)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     let status = anna.submit_parts(vec![data_chunk(b"no header")]).await.unwrap_err();
     assert!(status.message().contains("header"));
@@ -515,14 +455,7 @@ async fn messages_that_break_a_rule_name_the_field() {
         correct: Some(2.0),
         ..Default::default()
     };
-    assert!(
-        anna.calls
-            .evaluate(report)
-            .await
-            .unwrap_err()
-            .message()
-            .contains("correct")
-    );
+    assert_contains(anna.calls.evaluate(report).await.unwrap_err().message(), "correct");
     server.stop().await;
 }
 
@@ -531,31 +464,21 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
     let exact = "[compression.uplink]\nmemory = \"cafe\"\ndefault = {}\n[compression.downlink]\ndefault = {}\n";
     for (compression, cafe) in [(exact, true), (EXACT, false)] {
         let fed = Fed::with_layout(Layout::new([("w", vec![5])]).unwrap());
-        let run = Run {
-            rounds: 3,
-            clients: 1,
-            compression,
-            ..Run::default()
-        };
+        let run = Run::rounds(3).clients(1).compression(compression);
         let bound = fed.plan(&run).largest_value();
         let server = fed.start(&run).await;
         let mut anna = fed.client("anna", &server).await;
         let mut watch = anna.watch().await;
-        let header = |kind, round| FrameHeader { kind, round, seed: 0 };
-        let encode = |kind, round, values: &[f32; 5], step: Option<&[u8]>| {
-            let step = step.map(|step| fl_compress::Frame::parse(step, &fed.layout).unwrap());
-            let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
-            let pending = encoder.encode_against(step.as_ref(), &mut values.clone(), header(kind, round));
-            pending.unwrap().frame
+        let header = FrameHeader {
+            kind: FrameKind::ModelUpdate,
+            ..of_round(1)
         };
-        let made_up = encode(FrameKind::ModelUpdate, 1, &[1.0; 5], None);
-        let update = |round, values: &[f32; 5], step: Option<&[u8]>| encode(FrameKind::Update, round, values, step);
+        let made_up = exact_frame(&fed.layout, header, &[1.0; 5], None);
+        let update =
+            |round, value: f32, step: Option<&[u8]>| exact_frame(&fed.layout, of_round(round), &[value; 5], step);
         let mut last: Option<Vec<u8>> = None;
         for round in 1..=3u64 {
-            let state = TestClient::until(&mut watch, |state| {
-                state.phase == Phase::Training && state.round == round
-            })
-            .await;
+            let state = TestClient::until_round(&mut watch, round).await;
             let before = last.take();
             if round > 1 {
                 let (_, mut frames) = anna.fetch(Some(round - 2), round - 1).await.unwrap();
@@ -574,9 +497,8 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
                 refused.extend(last.as_ref().map(|step| (step, "of this run has none")));
             }
             for (step, expected) in refused {
-                let frame = update(round, &[0.5; 5], Some(step));
-                let header = anna.header(round, &frame);
-                let UpdateReply::Refused { why, message } = anna.submit(&header, &frame).await.unwrap() else {
+                let frame = update(round, 0.5, Some(step.as_slice()));
+                let UpdateReply::Refused { why, message } = anna.submit_frame(round, &frame).await else {
                     panic!("round {round}: not refused")
                 };
                 assert!(why == Refusal::Invalid && message.contains(expected), "{message}");
@@ -585,16 +507,14 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
             let step = last.as_deref().filter(|_| cafe);
             if step.is_some() {
                 // The update is the sum with its predictor, which is too large.
-                let frame = update(round, &[2.0 * value; 5], step);
-                let header = anna.header(round, &frame);
-                let UpdateReply::Refused { message, .. } = anna.submit(&header, &frame).await.unwrap() else {
+                let frame = update(round, 2.0 * value, step);
+                let UpdateReply::Refused { message, .. } = anna.submit_frame(round, &frame).await else {
                     panic!("round {round}: not refused")
                 };
-                assert!(message.contains("and its predictor one of"), "{message}");
+                assert_contains(&message, "and its predictor one of");
             }
-            let frame = update(round, &[value; 5], step);
-            let header = anna.header(round, &frame);
-            assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            let frame = update(round, value, step);
+            assert_eq!(anna.submit_frame(round, &frame).await, UpdateReply::Accepted);
             assert_eq!(state.version, round - 1);
         }
         TestClient::until(&mut watch, |state| state.phase == Phase::Done).await;
@@ -607,36 +527,16 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
 #[tokio::test]
 async fn after_a_torn_write_the_bytes_of_an_update_name_no_other_blob() {
     let fed = Fed::with_layout(Layout::new([("w", vec![1000])]).unwrap());
-    let run = Run {
-        rounds: 4,
-        clients: 1,
-        compression: "[compression.uplink]\nmemory = \"cafe\"\ndefault = {}\n[compression.downlink]\ndefault = {}\n",
-        ..Run::default()
-    };
+    let run = Run::rounds(4)
+        .clients(1)
+        .compression("[compression.uplink]\nmemory = \"cafe\"\ndefault = {}\n[compression.downlink]\ndefault = {}\n");
     let server = fed.start(&run).await;
     let mut anna = fed.client("anna", &server).await;
     let mut watch = anna.watch().await;
-    let encode = |round, mut values: Vec<f32>, step: Option<&[u8]>| {
-        let step = step.map(|step| fl_compress::Frame::parse(step, &fed.layout).unwrap());
-        let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
-        let kind = FrameKind::Update;
-        let header = FrameHeader {
-            kind,
-            round,
-            seed: round,
-        };
-        encoder
-            .encode_against(step.as_ref(), &mut values, header)
-            .unwrap()
-            .frame
-    };
     let mut evil = Vec::new();
     let mut first = None;
     for round in 1..=3u64 {
-        TestClient::until(&mut watch, |state| {
-            state.phase == Phase::Training && state.round == round
-        })
-        .await;
+        TestClient::until_round(&mut watch, round).await;
         let step = match round {
             1 => None,
             _ => anna.fetch(Some(round - 2), round - 1).await.unwrap().1.pop(),
@@ -646,9 +546,16 @@ async fn after_a_torn_write_the_bytes_of_an_update_name_no_other_blob() {
             _ => (0..1000).map(|at| (at as f32 + round as f32).sin()).collect(),
         };
         first = first.or(step.as_ref().map(|step| fl_compress::Digest::of(step)));
-        let frame = encode(round, values, step.as_deref().filter(|_| round == 2));
-        let header = anna.header(round, &frame);
-        assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        let frame = exact_frame(
+            &fed.layout,
+            FrameHeader {
+                seed: round,
+                ..of_round(round)
+            },
+            &values,
+            step.as_deref().filter(|_| round == 2),
+        );
+        assert_eq!(anna.submit_frame(round, &frame).await, UpdateReply::Accepted);
         evil = frame;
     }
     TestClient::until(&mut watch, |state| state.version == 3).await;

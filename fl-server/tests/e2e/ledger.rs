@@ -14,14 +14,7 @@ const CLOSE_NOTIFY: u64 = 24;
 #[tokio::test]
 async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     let fed = Fed::new();
-    let server = fed
-        .start(&Run {
-            rounds: 3,
-            evaluate: true,
-            compression: SPARSE,
-            ..Run::default()
-        })
-        .await;
+    let server = fed.start(&Run::rounds(3).evaluate().compression(SPARSE)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let meters: Vec<_> = hands
@@ -74,21 +67,16 @@ async fn refused_frames_are_waste_and_a_restart_goes_on_booking() {
     let fed = Fed::new();
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let mut broken = frame.clone();
     broken[20] ^= 1;
-    let header = hands[0].header(1, &broken);
     assert!(matches!(
-        hands[0].submit(&header, &broken).await.unwrap(),
+        hands[0].submit_frame(1, &broken).await,
         UpdateReply::Refused { .. }
     ));
-    let header = hands[0].header(1, &frame);
-    assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    assert_eq!(hands[0].submit_frame(1, &frame).await, UpdateReply::Accepted);
     drop((watches, hands));
     let first = server.stop().await;
 
@@ -168,12 +156,7 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
 #[tokio::test]
 async fn no_alert_is_raised_while_the_books_balance() {
     let fed = Fed::new();
-    let mut server = fed
-        .start(&Run {
-            rounds: 5,
-            ..Run::default()
-        })
-        .await;
+    let mut server = fed.start(&Run::rounds(5)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     drop(hands);

@@ -10,19 +10,6 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-
-/// Binds an ephemeral loopback port; returns the address.
-fn page(own: &Issued) -> (Live, String) {
-    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, own).unwrap();
-    let address = live
-        .url()
-        .trim_start_matches("http://")
-        .trim_end_matches('/')
-        .to_owned();
-    (live, address)
-}
-
 /// Status, head and body of one request over its own stream.
 async fn ask<S: AsyncRead + AsyncWrite + Unpin>(stream: S, head: &str, body: &str) -> (u16, String, String) {
     try_ask(stream, head, body).await.unwrap()
@@ -51,6 +38,14 @@ pub(crate) async fn get(address: &str, path: &str) -> (u16, String, String) {
     ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: {address}"), "").await
 }
 
+/// A connection that reads the live events.
+async fn viewer(address: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /live HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    BufReader::new(stream)
+}
+
 /// The data of the next server-sent event with this name.
 async fn next_event(lines: &mut (impl AsyncBufReadExt + Unpin), name: &str) -> serde_json::Value {
     let (mut line, wanted) = (String::new(), format!("event: {name}"));
@@ -72,26 +67,15 @@ async fn next_event(lines: &mut (impl AsyncBufReadExt + Unpin), name: &str) -> s
 #[tokio::test]
 async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 3,
-        evaluate: true,
-        compression: SPARSE,
-        ..Run::default()
-    };
+    let run = Run::rounds(3).evaluate().compression(SPARSE);
     let mut options = fed.options(&run);
-    let (live, address) = page(&fed.server);
-    options.live = Some(live);
+    let address = fed.page(&mut options);
     let server = Server::start(options).await;
 
-    let mut watching = TcpStream::connect(&address).await.unwrap();
-    let request = format!("GET /live HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    watching.write_all(request.as_bytes()).await.unwrap();
-    let mut watching = BufReader::new(watching);
+    let mut watching = viewer(&address).await;
     let waiting = next_event(&mut watching, "live").await;
-    assert_eq!(
-        (waiting["phase"].as_str(), waiting["round"].as_u64()),
-        (Some("waiting"), Some(0))
-    );
+    assert_eq!(waiting["phase"].as_str(), Some("waiting"));
+    assert_eq!(waiting["round"].as_u64(), Some(0));
     assert_eq!(waiting["waiting"]["min"], 3);
     assert_eq!(next_event(&mut watching, "report").await["version"], 0);
 
@@ -101,10 +85,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     assert!(body.contains("<!doctype html>") && !body.contains("id=\"data\""));
 
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let watches = watch_all(&mut hands).await;
     let training = loop {
         let now = next_event(&mut watching, "live").await;
         if now["phase"] == "training" {
@@ -123,7 +104,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     drop(watches);
 
     let (_, _, before) = get(&address, "/metrics").await;
-    assert!(before.contains("fl_phase{phase=\"training\"} 1.0"), "{before}");
+    assert_contains(&before, "fl_phase{phase=\"training\"} 1.0");
     all_take_part(&mut hands).await;
     // The run is over, but the server stays up while clients are connected.
     let (status, _, report) = get(&address, "/report.json").await;
@@ -154,8 +135,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
 async fn a_loopback_page_answers_only_to_this_machines_own_name() {
     let fed = Fed::new();
     let mut options = fed.options(&Run::default());
-    let (live, address) = page(&fed.server);
-    options.live = Some(live);
+    let address = fed.page(&mut options);
     let server = Server::start(options).await;
     for path in ["/", "/live.json", "/metrics"] {
         let stream = TcpStream::connect(&address).await.unwrap();
@@ -175,12 +155,7 @@ async fn a_loopback_page_answers_only_to_this_machines_own_name() {
 async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
     let fed = Fed::new();
     let mut options = fed.options(&Run::default());
-    let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
-    let url = live.url();
-    let port = url.trim_end_matches('/').rsplit(':').next().unwrap();
-    assert!(url.starts_with("https://"));
-    let address = format!("127.0.0.1:{port}");
-    options.live = Some(live);
+    let address = fed.page_with_token(&mut options);
     let server = Server::start(options).await;
 
     let mut roots = rustls::RootCertStore::empty();
@@ -217,8 +192,7 @@ async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
     let (status, _, _) = tell(&format!("GET /live.json HTTP/1.1\r\nCookie: {cookie}"), "").await;
     assert_eq!(status, 200);
     // A plain-text request gets no response.
-    let stream = TcpStream::connect(&address).await.unwrap();
-    let mut stream = stream;
+    let mut stream = TcpStream::connect(&address).await.unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
@@ -233,14 +207,7 @@ async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
 async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     let fed = Fed::new();
     let mut options = fed.options(&Run::default());
-    let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
-    let url = live.url();
-    let address = url
-        .trim_start_matches("https://localhost")
-        .trim_end_matches('/')
-        .to_owned();
-    let address = format!("127.0.0.1{address}");
-    options.live = Some(live);
+    let address = fed.page_with_token(&mut options);
     let server = Server::start(options).await;
     let connect = async |authority: &str, own: &Issued| {
         // The page speaks HTTP/1.1 and names no protocol.
@@ -270,8 +237,7 @@ async fn an_operator_reads_the_page_with_a_certificate_and_no_one_else_does() {
     // Another federation's operator is refused in the handshake.
     let stranger = Fed::new().issue_as("otto", Role::Operator);
     assert_eq!(metrics(root, &stranger).await, None);
-    let stream = connect(root, &operator).await;
-    let mut stream = BufReader::new(stream);
+    let mut stream = BufReader::new(connect(root, &operator).await);
     stream
         .get_mut()
         .write_all(b"GET /live HTTP/1.1\r\nHost: fl-server\r\nConnection: close\r\n\r\n")
@@ -335,19 +301,12 @@ fn an_address_that_is_taken_and_a_token_that_is_short_are_said_in_words() {
 #[tokio::test]
 async fn silent_connections_do_not_close_the_page_however_many_they_are() {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 1,
-        ..Run::default()
-    };
+    let run = Run::rounds(1);
     let mut options = fed.options(&run);
-    let (live, address) = page(&fed.server);
-    options.live = Some(live);
+    let address = fed.page(&mut options);
     let server = Server::start(options).await;
     let mut held = Vec::new();
-    let mut watching = TcpStream::connect(&address).await.unwrap();
-    let request = format!("GET /live HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    watching.write_all(request.as_bytes()).await.unwrap();
-    let mut watching = BufReader::new(watching);
+    let mut watching = viewer(&address).await;
     next_event(&mut watching, "live").await;
     for n in 0..200 {
         let mut stream = TcpStream::connect(&address).await.unwrap();

@@ -2,6 +2,8 @@
 //! takes longer than most tests.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../fixtures/contains.rs"]
+mod contains;
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
 #[path = "../fixtures/stored_run.rs"]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fl_proto::wire::update_chunk::Part;
 use fl_proto::{EvaluationReport, Metric, Metrics, UpdateReply, wire};
-use fl_server::{Event, Live, ModelEvaluation, RoundSummary};
+use fl_server::{Event, ModelEvaluation, RoundSummary};
 use tonic::Code;
 
 use crate::support::*;
@@ -67,10 +67,7 @@ async fn metrics_that_cannot_be_true_are_refused_by_name_before_the_frame_is_rea
     let fed = Fed::new();
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
@@ -106,10 +103,8 @@ async fn metrics_that_cannot_be_true_are_refused_by_name_before_the_frame_is_rea
         };
         let refused = hands[0].submit_parts(vec![chunk]).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
-        assert!(
-            refused.message().contains("`metrics`") && refused.message().contains(why),
-            "{refused}"
-        );
+        assert!(refused.message().contains("`metrics`"), "{refused}");
+        assert!(refused.message().contains(why), "{refused}");
         assert!(refused.message().len() < 300, "{refused}");
         let mut report = evaluation(0, 0.5, Some(1.0), Metrics::new());
         report.metrics = metrics;
@@ -129,23 +124,11 @@ async fn metrics_are_averaged_by_name_and_no_client_decides_them_in_any_order_of
     let mut rounds = Vec::new();
     for order in [[0, 1, 2], [2, 0, 1]] {
         let fed = Fed::new();
-        let mut options = fed.options(&Run {
-            evaluate: true,
-            ..Run::default()
-        });
-        let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
-        let page = live
-            .url()
-            .trim_start_matches("http://")
-            .trim_end_matches('/')
-            .to_owned();
-        options.live = Some(live);
+        let mut options = fed.options(&Run::default().evaluate());
+        let page = fed.page(&mut options);
         let mut server = Server::start(options).await;
         let mut hands = fed.clients(&server).await;
-        let mut watches = Vec::new();
-        for hand in &mut hands {
-            watches.push(hand.watch().await);
-        }
+        let mut watches = watch_all(&mut hands).await;
         TestClient::until(&mut watches[0], |state| state.round == 1).await;
         // The last client lies, and reports a name that nobody else has.
         let all = [
@@ -189,14 +172,12 @@ async fn metrics_are_averaged_by_name_and_no_client_decides_them_in_any_order_of
         assert_eq!(found.metrics, BTreeMap::from([("bleu".to_owned(), 0.5)]));
         // The newest closed round has no metrics, so the page has none of trainings.
         first(&mut server, summary).await;
-        let text = crate::fidelity::metrics(&page).await;
+        let text = crate::edge::Metrics::of(&page).await.0;
         for line in ["fl_model_metric{metric=\"bleu\"} 0.5", "fl_model_accuracy_ratio 0.75"] {
             assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
         }
-        assert!(
-            text.contains("fl_model_perplexity 7.38") && !text.contains("fl_last_round_training_metric{"),
-            "{text}"
-        );
+        assert_contains(&text, "fl_model_perplexity 7.38");
+        assert!(!text.contains("fl_last_round_training_metric{"), "{text}");
         server.stop().await;
         rounds.push((closed.metrics, found));
     }
@@ -241,10 +222,7 @@ async fn metrics_as(address: &str, accept: &str) -> String {
 async fn a_program_gets_the_format_that_it_accepts_and_promtool_finds_no_fault() {
     let fed = Fed::new();
     let mut options = fed.options(&Run::default());
-    let live = fl_server::Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
-    let url = live.url();
-    let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    options.live = Some(live);
+    let address = fed.page(&mut options);
     let server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
     assert_eq!(all_take_part(&mut hands).await.len(), 3);
@@ -252,7 +230,7 @@ async fn a_program_gets_the_format_that_it_accepts_and_promtool_finds_no_fault()
     assert!(open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n"));
     let classic = metrics_as(&address, "*/*").await;
     let (head, body) = classic.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert_contains(&head, "content-type: text/plain; version=0.0.4");
     assert!(!body.contains("# EOF") && !body.contains("# UNIT"));
     for line in body.lines().filter(|line| line.starts_with("# TYPE ")) {
         assert_eq!(line.ends_with(" counter"), line.contains("_total "), "{line}");

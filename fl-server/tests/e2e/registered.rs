@@ -8,12 +8,9 @@ use crate::support::*;
 
 /// `memory = "auto"`, for a cohort of `target`. `more`: a key of `[cohort]`.
 fn options(fed: &Fed, name: &str, target: usize, more: &str) -> Serve {
-    let run = Run {
-        rounds: 2,
-        clients: target,
-        compression: "[compression.uplink]\nmemory = \"auto\"\ndefault = { quantize = { uniform = 8 } }",
-        ..Run::default()
-    };
+    let run = Run::rounds(2)
+        .clients(target)
+        .compression("[compression.uplink]\nmemory = \"auto\"\ndefault = { quantize = { uniform = 8 } }");
     let text = fed.toml(&run).replace("\"test\"", &format!("\"{name}\""));
     let text = text.replace("[cohort]", &format!("[cohort]\n{more}"));
     let mut options = fed.options(&run);
@@ -51,13 +48,7 @@ async fn a_client_whose_classes_differ_from_those_of_most_is_refused_and_its_wat
     // Whoever joins first does not decide for the others.
     hands[2].join_with(None, Some(8)).await.unwrap();
     hands[1].join_with(None, Some(8)).await.unwrap();
-    let ended = loop {
-        match watch.message().await {
-            Ok(state) => assert!(state.is_some(), "the watch ended without a reason"),
-            Err(status) => break status,
-        }
-    };
-    other(&ended);
+    other(&ended(&mut watch).await);
     other(&hands[0].join_with(None, Some(7)).await.unwrap_err());
     // Its data was corrected.
     hands[0].join_with(None, None).await.unwrap();
@@ -69,19 +60,13 @@ async fn a_client_whose_classes_differ_from_those_of_most_is_refused_and_its_wat
 #[tokio::test]
 async fn the_update_of_a_client_that_is_refused_for_its_classes_does_not_count() {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 1,
-        ..Run::default()
-    };
+    let run = Run::rounds(1);
     let text = fed.toml(&run).replace("min = 3", "min = 2");
     let mut options = fed.options(&run);
     options.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
     let mut server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.selected).await;
     assert_eq!(hands[0].send(1).await, UpdateReply::Accepted);
     for hand in &mut hands[1..] {

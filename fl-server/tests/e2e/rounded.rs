@@ -1,18 +1,14 @@
 //! `model.snapshot`: late joiners get the short snapshot of a rounded version and the model updates after it.
 
 use fl_compress::Digest;
-use fl_proto::{FetchRequest, PartialFrame};
+use fl_proto::PartialFrame;
 use fl_server::{RunPlan, Serve};
 
-use crate::run::command;
+use crate::edge::fl_server;
 use crate::support::*;
 
 fn options(fed: &Fed, rounds: u64) -> Serve {
-    let run = Run {
-        rounds,
-        compression: SPARSE,
-        ..Run::default()
-    };
+    let run = Run::rounds(rounds).compression(SPARSE);
     let text = fed.toml(&run).replace("model = \"init.safetensors\"\n", "");
     let table = "[model]\nweights = \"init.safetensors\"\nsnapshot = { bits = 8, every = 3 }\n[cohort]";
     let text = text.replace("[cohort]", table);
@@ -47,12 +43,7 @@ async fn a_late_joiner_has_the_server_s_model_from_a_short_snapshot_also_after_a
     let (header, _) = clients[0].fetch(Some(5), 8).await.unwrap();
     assert!(!header.is_snapshot() && header.frames().len() == 3);
     // A part of a short snapshot is continued.
-    let request = |partial| FetchRequest {
-        run: "test".parse().unwrap(),
-        held: None,
-        want: 8,
-        partial,
-    };
+    let request = |partial| fetch_request(None, 8, partial);
     let (whole, bytes) = clients[0].fetch_bytes(request(None)).await.unwrap();
     let digest = whole.frames()[0].digest;
     let partial = Some(PartialFrame { digest, held: 100 });
@@ -69,7 +60,7 @@ async fn a_late_joiner_has_the_server_s_model_from_a_short_snapshot_also_after_a
 
     std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
     let dir = fed.dir.path().to_str().unwrap();
-    command(&["rollback", dir, "--to", "4"]).await;
+    fl_server(&["rollback", dir, "--to", "4"]).await;
     let server = Server::start(options(&fed, 8)).await;
     let mut clients = fed.clients(&server).await;
     let models = all_take_part(&mut clients).await;
@@ -79,12 +70,12 @@ async fn a_late_joiner_has_the_server_s_model_from_a_short_snapshot_also_after_a
     drop(clients);
     server.stop().await;
     let plan = fed.dir.path().join("run.toml");
-    let verified = command(&["verify", dir, "--plan", plan.to_str().unwrap()]).await;
+    let verified = fl_server(&["verify", dir, "--plan", plan.to_str().unwrap()]).await;
     let is_good = |round: u64| verified.contains(&format!("round {round:>4}: link ok; model ok; aggregation ok"));
     assert!([1, 3, 6, 8, 10, 12, 13].into_iter().all(is_good), "{verified}");
     let model = fed.dir.path().join("model.safetensors");
-    let exported = command(&["export", dir, "-o", model.to_str().unwrap()]).await;
-    assert!(exported.contains(&models[0].to_string()), "{exported}");
+    let exported = fl_server(&["export", dir, "-o", model.to_str().unwrap()]).await;
+    assert_contains(&exported, &models[0].to_string());
 }
 
 #[tokio::test]
@@ -93,20 +84,14 @@ async fn check_says_which_versions_are_rounded_and_warns_where_the_error_is_lost
     let plan = options(&fed, 6).plan;
     let file = fed.dir.path().join("run.toml");
     let file = file.to_str().unwrap();
-    let said = command(&["check", file]).await;
-    assert!(said.contains("rounded versions: one in 3, to 8 bits a value"), "{said}");
+    let said = fl_server(&["check", file]).await;
+    assert_contains(&said, "rounded versions: one in 3, to 8 bits a value");
     let text = plan.text.0.replace("memory  = \"error-feedback\"", "memory = \"none\"");
     std::fs::write(file, text).unwrap();
-    let said = command(&["check", file]).await;
-    assert!(
-        said.contains("WARNING: `model.snapshot` rounds one version in 3"),
-        "{said}"
-    );
+    let said = fl_server(&["check", file]).await;
+    assert_contains(&said, "WARNING: `model.snapshot` rounds one version in 3");
     let text = plan.text.0.replace("every = 3", "every = 300");
     std::fs::write(file, text).unwrap();
-    let said = command(&["check", file]).await;
-    assert!(
-        said.contains("WARNING: `model.snapshot.every` is 300, so that a run of"),
-        "{said}"
-    );
+    let said = fl_server(&["check", file]).await;
+    assert_contains(&said, "WARNING: `model.snapshot.every` is 300, so that a run of");
 }

@@ -1,8 +1,9 @@
 //! Whole runs over real sockets with mutual TLS.
 
+use crate::edge::fl_server;
 use crate::support::*;
 use fl_compress::{Digest, Frame};
-use fl_proto::{Phase, RoundState, UpdateReply};
+use fl_proto::{Phase, UpdateReply};
 use fl_server::{Ending, Event};
 
 fn drain(server: &mut Server) -> Vec<Event> {
@@ -13,13 +14,7 @@ fn drain(server: &mut Server) -> Vec<Event> {
 async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
     for compression in [EXACT, SPARSE, CAFE] {
         let fed = Fed::new();
-        let mut server = fed
-            .start(&Run {
-                evaluate: true,
-                compression,
-                ..Run::default()
-            })
-            .await;
+        let mut server = fed.start(&Run::default().evaluate().compression(compression)).await;
         let mut hands = fed.clients(&server).await;
         let digests = all_take_part(&mut hands).await;
         drop(hands);
@@ -59,12 +54,7 @@ async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
 #[tokio::test]
 async fn compressed_runs_send_bits_not_floats() {
     let fed = Fed::new();
-    let mut server = fed
-        .start(&Run {
-            compression: SPARSE,
-            ..Run::default()
-        })
-        .await;
+    let mut server = fed.start(&Run::default().compression(SPARSE)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let summary = drain(&mut server).into_iter().find_map(|event| match event {
@@ -95,13 +85,7 @@ async fn a_client_of_several_streams_is_present_once() {
 #[tokio::test]
 async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     let fed = Fed::new();
-    let server = fed
-        .start(&Run {
-            rounds: 4,
-            compression: SPARSE,
-            ..Run::default()
-        })
-        .await;
+    let server = fed.start(&Run::rounds(4).compression(SPARSE)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let late = &mut hands[0];
@@ -124,12 +108,7 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
 
     // Model updates are dense here: two of them are larger than one snapshot.
     let fed = Fed::new();
-    let server = fed
-        .start(&Run {
-            rounds: 2,
-            ..Run::default()
-        })
-        .await;
+    let server = fed.start(&Run::rounds(2)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let (header, _) = hands[0].fetch(Some(0), 2).await.unwrap();
@@ -143,28 +122,17 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
 async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model() {
     let undisturbed = {
         let fed = Fed::new();
-        let server = fed
-            .start(&Run {
-                compression: SPARSE,
-                ..Run::default()
-            })
-            .await;
+        let server = fed.start(&Run::default().compression(SPARSE)).await;
         let mut hands = fed.clients(&server).await;
         all_take_part(&mut hands).await;
         drop(hands);
         server.end().await.model
     };
     let fed = Fed::new();
-    let run = Run {
-        compression: SPARSE,
-        ..Run::default()
-    };
+    let run = Run::default().compression(SPARSE);
     let server = fed.start(&run).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     let state = TestClient::until(&mut watches[0], |state| state.phase == Phase::Training).await;
     assert_eq!(state.round, 1);
     let frame = hands[0].encode(1);
@@ -172,12 +140,7 @@ async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     let outcome = server.stop().await;
     assert_eq!((outcome.ending, outcome.version), (Ending::Stopped, 0));
-    let ended = loop {
-        if let Err(status) = watches[1].message().await {
-            break status;
-        }
-    };
-    assert_eq!(ended.code(), tonic::Code::Unavailable);
+    assert_eq!(ended(&mut watches[1]).await.code(), tonic::Code::Unavailable);
 
     let server = fed.start(&run).await;
     let mut again = Vec::new();
@@ -201,20 +164,12 @@ async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model
 #[tokio::test]
 async fn a_run_that_is_over_stays_over_and_is_told_so() {
     let fed = Fed::new();
-    let server = fed
-        .start(&Run {
-            rounds: 1,
-            ..Run::default()
-        })
-        .await;
+    let server = fed.start(&Run::rounds(1)).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     drop(hands);
     let model = server.end().await.model;
-    let mut options = fed.options(&Run {
-        rounds: 1,
-        ..Run::default()
-    });
+    let mut options = fed.options(&Run::rounds(1));
     options.exit_when_done = false;
     let server = Server::start(options).await;
     let mut anna = fed.client("anna", &server).await;
@@ -235,29 +190,16 @@ async fn a_run_that_is_over_stays_over_and_is_told_so() {
 async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
     let fed = Fed::new();
     fed.start(&Run::default()).await.stop().await;
-    let server = fed
-        .start(&Run {
-            rounds: 9,
-            ..Run::default()
-        })
-        .await;
+    let server = fed.start(&Run::rounds(9)).await;
     let error = server.result().await.unwrap_err().to_string();
-    assert!(
-        error.contains("begun with another plan (`rounds` was 2 and is 9)"),
-        "{error}"
-    );
+    assert_contains(&error, "begun with another plan (`rounds` was 2 and is 9)");
 }
 
 /// Two clients in four rounds; one is late in round 3. Returns the model. `restart`: the server restarts in round 4
 /// after the first of two updates.
 async fn predicted(restart: bool) -> Digest {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 4,
-        clients: 2,
-        compression: CAFE,
-        ..Run::default()
-    };
+    let run = Run::rounds(4).clients(2).compression(CAFE);
     let mut server = fed.start(&run).await;
     let mut hands = [fed.client("anna", &server).await, fed.client("berta", &server).await];
     let mut watches = [hands[0].watch().await, hands[1].watch().await];
@@ -277,8 +219,7 @@ async fn predicted(restart: bool) -> Digest {
                 }
             }
             let (hand, watch) = (&mut hands[at], &mut watches[at]);
-            let training = |state: &RoundState| state.phase == Phase::Training && state.round == round;
-            let state = TestClient::until(watch, training).await;
+            let state = TestClient::until_round(watch, round).await;
             assert_eq!(state.model, hand.try_update_model(state.version).await.unwrap());
             let frame = hand.encode(round);
             let named = Frame::parse(&frame, &fed.layout).unwrap().predictor();
@@ -288,8 +229,7 @@ async fn predicted(restart: bool) -> Digest {
                 "{} in round {round}",
                 hand.name
             );
-            let header = hand.header(round, &frame);
-            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            assert_eq!(hand.submit_frame(round, &frame).await, UpdateReply::Accepted);
         }
     }
     let done = TestClient::until(&mut watches[0], |state| state.phase == Phase::Done).await;
@@ -312,35 +252,11 @@ async fn a_restart_in_a_predicted_round_leads_to_the_same_model() {
     assert_eq!(predicted(true).await, predicted(false).await);
 }
 
-/// Runs the `fl-server` binary without blocking the server in this process.
-pub(crate) async fn command(args: &[&str]) -> String {
-    let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-    let run = move || {
-        std::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
-            .args(args)
-            .output()
-    };
-    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
 #[tokio::test]
 async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verified_to_the_end() {
     for compression in [SPARSE, CAFE] {
         let fed = Fed::new();
-        let run = Run {
-            rounds: 3,
-            compression,
-            evaluate: true,
-            ..Run::default()
-        };
+        let run = Run::rounds(3).evaluate().compression(compression);
         let file = fed.dir.path().join("run.toml");
         std::fs::write(&file, fed.toml(&run)).unwrap();
         std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
@@ -356,14 +272,11 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
         all_take_part(&mut hands).await;
         drop(hands);
         assert_eq!(server.end().await.version, 3);
-        let said = command(&["rollback", dir, "--to", "1"]).await;
-        assert!(
-            said.contains("rolled back to version 1, which is version 4 now"),
-            "{said}"
-        );
+        let said = fl_server(&["rollback", dir, "--to", "1"]).await;
+        assert_contains(&said, "rolled back to version 1, which is version 4 now");
         let model = fed.dir.path().join("model.safetensors");
-        let exported = command(&["export", dir, "-o", model.to_str().unwrap()]).await;
-        let older = command(&["export", dir, "--version", "1", "-o", model.to_str().unwrap()]).await;
+        let exported = fl_server(&["export", dir, "-o", model.to_str().unwrap()]).await;
+        let older = fl_server(&["export", dir, "--version", "1", "-o", model.to_str().unwrap()]).await;
         let digest = |line: &str| line.trim().rsplit(' ').next().unwrap().to_owned();
         assert_eq!(digest(&exported), digest(&older));
 
@@ -379,11 +292,8 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
             Some(6),
             "version 4, and the two rounds that were taken back"
         );
-        let said = command(&["rollback", dir, "--to", "5"]).await;
-        assert!(
-            said.contains("rolled back to version 5, which is version 7 now"),
-            "{said}"
-        );
+        let said = fl_server(&["rollback", dir, "--to", "5"]).await;
+        assert_contains(&said, "rolled back to version 5, which is version 7 now");
         // Clients with a rolled-back version continue from the new one.
         let models = all_take_part(&mut hands).await;
         assert!(models.iter().all(|model| *model == models[0]));
@@ -391,11 +301,9 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
         drop(hands);
         let outcome = server.stop().await;
         assert_eq!((outcome.version, outcome.model), (8, models[0]));
-        let verified = command(&["verify", dir, "--plan", plan]).await;
-        assert!(
-            !verified.contains("not checked") && verified.contains("round    8: link ok; model ok; aggregation ok"),
-            "{verified}"
-        );
+        let verified = fl_server(&["verify", dir, "--plan", plan]).await;
+        assert!(!verified.contains("not checked"), "{verified}");
+        assert_contains(&verified, "round    8: link ok; model ok; aggregation ok");
         // A restart replays the rounds after the rollback.
         let again = Server::start(options()).await;
         assert_eq!(again.end().await.model, models[0]);
@@ -405,10 +313,7 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
 #[tokio::test]
 async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
     let fed = Fed::new();
-    let run = Run {
-        rounds: 1,
-        ..Run::default()
-    };
+    let run = Run::rounds(1);
     std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
     let dir = fed.dir.path().to_str().unwrap();
     let text = fed.toml(&run).replace("min = 3", "min = 2");
@@ -416,16 +321,13 @@ async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
     options.plan = fl_server::RunPlan::from_toml(&text, fed.dir.path()).unwrap();
     let server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.selected).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
-    let said = command(&["exclude", dir, "anna"]).await;
-    assert!(said.contains("anna is excluded from round 1"), "{said}");
+    let said = fl_server(&["exclude", dir, "anna"]).await;
+    assert_contains(&said, "anna is excluded from round 1");
     TestClient::until(&mut watches[0], |state| !state.selected && state.round == 1).await;
     assert_eq!(
         hands[0].offer(&header).await,
@@ -438,6 +340,6 @@ async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
     TestClient::until(&mut watches[1], |state| state.phase == Phase::Done).await;
     drop((hands, watches));
     assert_eq!(server.end().await.version, 1);
-    let report = command(&["report", dir, "--format", "json"]).await;
-    assert!(report.contains("\"updates\""), "{report}");
+    let report = fl_server(&["report", dir, "--format", "json"]).await;
+    assert_contains(&report, "\"updates\"");
 }

@@ -5,14 +5,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fl_proto::{Dial, EnrollmentLine, Issued, Meter, Paces, Secret, client_tls, pinned_client_tls};
+use fl_proto::{EnrollmentLine, Issued, Secret, client_tls};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tonic::Code;
 
-use crate::edge::{Metrics, TIMEOUT, ask, closes, fl_server, until_closed};
+use crate::edge::{Metrics, TIMEOUT, ask, closes, fl_server, until_closed, way};
 use crate::support::*;
 
 /// A server process, and the folder of its federation.
@@ -22,12 +22,7 @@ pub(crate) struct Served {
     pub(crate) log: Lines<BufReader<ChildStderr>>,
     pub(crate) address: String,
     pub(crate) admin: String,
-    enroll: String,
-}
-
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    pub(crate) enroll: String,
 }
 
 impl Served {
@@ -88,22 +83,21 @@ impl Served {
         let text = std::fs::read_to_string(self.path("server.toml")).unwrap();
         let head: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
         std::fs::write(self.path("server.toml"), format!("{head}{keys}")).unwrap();
+        self.hang_up().await;
+        self.says("were read again").await
+    }
+
+    async fn hang_up(&self) {
         let id = self.child.id().unwrap().to_string();
         let sent = Command::new("kill").args(["-HUP", &id]).status().await;
         assert!(sent.unwrap().success());
-        self.says("were read again").await
     }
 
     pub(crate) async fn issue(&self, name: &str) -> (String, Issued) {
         let (fed, to) = (self.path(""), self.dir.path().join(name));
         let (fed, out) = (fed.to_str().unwrap(), to.to_str().unwrap());
         fl_server(&["issue", name, "--fed", fed, "--out", out]).await;
-        let read = |file: &str| std::fs::read_to_string(to.join(file)).unwrap();
-        let own = Issued {
-            certificate: read("client.pem"),
-            key: read("client.key"),
-        };
-        (read("authority.pem"), own)
+        issued_in(&to)
     }
 
     pub(crate) async fn line(&self, name: &str) -> EnrollmentLine {
@@ -111,12 +105,12 @@ impl Served {
         said.trim().strip_prefix("fl-client enroll ").unwrap().parse().unwrap()
     }
 
-    async fn metrics(&self) -> Metrics {
+    pub(crate) async fn metrics(&self) -> Metrics {
         Metrics::of(&self.admin).await
     }
 
     /// Waits until `/metrics` say so.
-    async fn counts(&self, holds: impl Fn(&Metrics) -> bool) {
+    pub(crate) async fn counts(&self, holds: impl Fn(&Metrics) -> bool) {
         Metrics::once(&self.admin, holds).await;
     }
 }
@@ -125,14 +119,7 @@ impl Served {
 async fn bounds_of_the_main_port_change_and_open_connections_stay() {
     let mut server = Served::start("127.0.0.1", "").await;
     let (root, own) = server.issue("anna").await;
-    let dial = async || {
-        TestClient::dial(&server.address, &root, &own)
-            .await
-            .unwrap()
-            .joined("anna")
-            .await
-    };
-    let mut older = dial().await;
+    let mut older = TestClient::connect(&server.address, &root, &own, "anna").await;
     let mut silent = TcpStream::connect(&server.address).await.unwrap();
     let said = server
         .change("handshake_timeout = \"300ms\"\nconnections_per_client = 1\ncall_rate = 5\nverify_at_once = 5\n")
@@ -145,14 +132,7 @@ async fn bounds_of_the_main_port_change_and_open_connections_stay() {
     server
         .counts(|metrics| metrics.closed("main", "handshake_timeout") == 1)
         .await;
-    let dial = async || {
-        TestClient::dial(&server.address, &root, &own)
-            .await
-            .unwrap()
-            .joined("anna")
-            .await
-    };
-    let mut newer = dial().await;
+    let mut newer = TestClient::connect(&server.address, &root, &own, "anna").await;
     older.meter.closed().await;
     server.counts(|metrics| metrics.closed("main", "newer") == 1).await;
     let began = Instant::now();
@@ -197,16 +177,9 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
                 `enroll_rate`";
     assert!(said.ends_with(keys), "{said}");
     closes(&server.enroll, b"").await;
-    let meter = Arc::new(Meter::default());
-    let dialed = fl_proto::dial(Dial {
-        address: line.address.clone(),
-        tls: pinned_client_tls(line.authority).unwrap(),
-        meter: Arc::clone(&meter),
-        paces: Paces::default(),
-        silence: Default::default(),
-        answered: Default::default(),
-    });
-    let _idle = dialed.await.unwrap();
+    let way = way(&line);
+    let meter = Arc::clone(&way.meter);
+    let _idle = fl_proto::dial(way).await.unwrap();
     meter.closed().await;
     for reason in ["handshake_timeout", "lifetime"] {
         server.counts(|metrics| metrics.closed("enroll", reason) == 1).await;
@@ -232,8 +205,6 @@ async fn enrollment_changes_its_bounds_and_what_it_tells_devices() {
     assert_eq!(ask(&guess).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(server.metrics().await.get(limited), 1);
 }
-
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The status of `/metrics` with this token, the certificate of the page, and when the server's is to be renewed.
 async fn page(server: &Served, root: &str, own: &Issued, token: &str) -> (u16, Vec<u8>, u64) {
@@ -271,17 +242,10 @@ async fn the_page_takes_another_token_and_the_servers_renewed_certificate() {
     assert_eq!(page(&server, &root, &own, first.trim()).await.0, 401);
     assert_eq!(page(&server, &root, &own, TOKEN).await, (200, before.clone(), due));
     std::fs::write(server.path("admin.token"), "short").unwrap();
-    let id = server.child.id().unwrap().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-HUP", &id])
-            .status()
-            .await
-            .unwrap()
-            .success()
-    );
+    server.hang_up().await;
     let said = server.says("not reloaded").await;
-    assert!(said.contains("admin.token") && said.contains("stay in use"), "{said}");
+    assert_contains(&said, "admin.token");
+    assert_contains(&said, "stay in use");
     assert_eq!(page(&server, &root, &own, TOKEN).await.0, 200);
     std::fs::write(server.path("admin.token"), TOKEN).unwrap();
     let fed = server.path("");

@@ -26,23 +26,17 @@ fn options(fed: &Fed, name: &str, run: &Run) -> Serve {
 }
 
 fn run() -> Run {
-    Run {
-        rounds: ROUNDS,
-        ..Run::default()
-    }
+    Run::rounds(ROUNDS)
 }
 
 /// Serves rounds `from` to `to` with all clients, then stops.
 async fn serve_rounds(fed: &Fed, options: Serve, from: u64, to: u64) {
     let server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     for round in from..=to {
         for watch in &mut watches {
-            TestClient::until(watch, |state| state.round == round && state.phase == Phase::Training).await;
+            TestClient::until_round(watch, round).await;
         }
         for hand in &mut hands {
             assert_eq!(hand.send(round).await, UpdateReply::Accepted);
@@ -59,6 +53,7 @@ async fn serve_to_the_end(fed: &Fed, options: Serve) -> Outcome {
 
 /// Serves a run to its end; also returns the damage that the server found.
 async fn serve_with_damage(fed: &Fed, options: Serve) -> (Outcome, Vec<String>) {
+    let name = options.plan.name.clone();
     let mut server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
@@ -69,16 +64,14 @@ async fn serve_with_damage(fed: &Fed, options: Serve) -> (Outcome, Vec<String>) 
             damage.push(text);
         }
     }
-    (server.end().await, damage)
+    let outcome = server.end().await;
+    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS), "{name}");
+    (outcome, damage)
 }
 
 /// A run with residuals on both sides, with or without stored updates.
 fn sparse(fed: &Fed, name: &str, keep_updates: bool) -> Serve {
-    let run = Run {
-        compression: SPARSE,
-        ..run()
-    };
-    let mut options = options(fed, name, &run);
+    let mut options = options(fed, name, &run().compression(SPARSE));
     options.tuning.keep_updates = keep_updates;
     options
 }
@@ -88,18 +81,20 @@ fn stored(fed: &Fed, name: &str) -> RunStore {
     store.run(&name.parse().unwrap()).unwrap()
 }
 
+fn blobs(fed: &Fed, name: &str) -> Blobs {
+    Blobs::open(&fed.data(), &name.parse().unwrap(), Disk::default()).unwrap()
+}
+
 /// The checkpoint files of a run, newest first.
 fn checkpoints(fed: &Fed, name: &str) -> Vec<PathBuf> {
-    let run = stored(fed, name);
-    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let (run, blobs) = (stored(fed, name), blobs(fed, name));
     let kept = run.checkpoints().unwrap();
     kept.iter().map(|kept| blobs.path(&kept.blob)).collect()
 }
 
 /// The file that the first update of a round is in.
 fn update(fed: &Fed, name: &str, of: u64) -> PathBuf {
-    let run = stored(fed, name);
-    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let (run, blobs) = (stored(fed, name), blobs(fed, name));
     let found = run.records().find_map(|record| match record.unwrap() {
         Record::UpdateAccepted { round, update, .. } if round == of => Some(blobs.path(&update.digest)),
         _ => None,
@@ -133,7 +128,6 @@ async fn a_run_loses_nothing_to_another_run_of_the_same_updates() {
     serve_rounds(&fed, options(&fed, "a", &run()), 1, 5).await;
     let other = serve_to_the_end(&fed, options(&fed, "b", &run())).await;
     let outcome = serve_to_the_end(&fed, options(&fed, "a", &run())).await;
-    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
     assert_eq!(outcome.model, other.model, "the same updates make the same model");
 }
 
@@ -143,10 +137,7 @@ async fn an_upload_that_broke_off_is_resumed_after_another_run_was_served() {
     let (a, b) = (options(&fed, "a", &run()), options(&fed, "b", &run()));
     let server = Server::start(a).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
+    let mut watches = watch_all(&mut hands).await;
     TestClient::until(&mut watches[0], |state| state.phase == Phase::Training).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
@@ -173,7 +164,6 @@ async fn goes_on(
     serve_rounds(fed, sparse(fed, name, keep_updates), 1, 5).await;
     damage(fed);
     let (outcome, alerts) = serve_with_damage(fed, sparse(fed, name, keep_updates)).await;
-    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS), "{name}");
     assert_eq!(outcome.model, plain.model, "{name}: {alerts:?}");
     alerts
 }
@@ -197,10 +187,8 @@ async fn a_damaged_checkpoint_is_replaced_by_the_older_one_or_by_all_updates_to_
         );
         assert_eq!(alerts.len(), 1, "{alerts:?}");
         let (code, said) = verify(&fed, name);
-        assert!(
-            code == 5 && said.contains("note: stored data cannot be used"),
-            "{code}: {said}"
-        );
+        assert_eq!(code, 5, "{code}: {said}");
+        assert!(said.contains("note: stored data cannot be used"), "{code}: {said}");
     }
     let both = |fed: &Fed| checkpoints(fed, "both").iter().for_each(|path| remove(path));
     let alerts = goes_on(&fed, ("both", true), both, &plain).await;
@@ -226,27 +214,25 @@ async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_
         let server = Server::start(sparse(&fed, name, keep_updates)).await;
         assert_eq!(server.stop().await.version, 5);
         serve_rounds(&fed, sparse(&fed, name, keep_updates), 6, 7).await;
-        let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, keep_updates)).await;
-        assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+        let (_, alerts) = serve_with_damage(&fed, sparse(&fed, name, keep_updates)).await;
         assert_eq!(alerts, Vec::<String>::new(), "the new checkpoint is good");
         let (code, said) = verify(&fed, name);
-        assert!(said.contains("residual and the optimizer's state begin anew"), "{said}");
+        assert_contains(&said, "residual and the optimizer's state begin anew");
         // The model updates of later rounds are rebuilt from the checkpoints.
-        assert!(said.contains("round   12: link ok; model ok; aggregation ok"), "{said}");
-        match keep_updates {
-            true => assert!(code == 4 && said.contains("is missing"), "{code}: {said}"),
-            false => assert!(
-                code == 5 && said.contains("aggregation of rounds 1 to "),
-                "{code}: {said}"
-            ),
-        }
+        assert_contains(&said, "round   12: link ok; model ok; aggregation ok");
+        let (expected, part) = if keep_updates {
+            (4, "is missing")
+        } else {
+            (5, "aggregation of rounds 1 to ")
+        };
+        assert_eq!(code, expected, "{said}");
+        assert_contains(&said, part);
     }
 }
 
 /// Replaces the frame of the model update of a round by one of the same values that another encoder makes.
 fn encode_otherwise(fed: &Fed, name: &str, of: u64) {
-    let run = stored(fed, name);
-    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let (run, blobs) = (stored(fed, name), blobs(fed, name));
     let records = run.records().map(Result::unwrap);
     let closed = |record: &Record| matches!(record, Record::RoundClosed { round, .. } if *round == of);
     let mut record = records.filter(closed).last().unwrap();
@@ -287,8 +273,7 @@ async fn a_server_that_was_stopped_replays_nothing_so_another_encoder_costs_it_n
     let name = "stopped";
     serve_rounds(&fed, sparse(&fed, name, true), 1, 5).await;
     encode_otherwise(&fed, name, 5);
-    let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
-    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+    let (_, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
     assert_eq!(alerts, Vec::<String>::new());
 }
 
@@ -299,15 +284,12 @@ async fn a_model_update_that_another_program_encoded_is_taken_as_it_was_sent() {
     serve_rounds(&fed, sparse(&fed, name, true), 1, 5).await;
     forget_last_checkpoint(&fed, name);
     encode_otherwise(&fed, name, 5);
-    let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
-    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+    let (_, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
     assert_eq!(alerts.len(), 1, "{alerts:?}");
     let said = &alerts[0];
-    assert!(
-        said.contains("round 5, repeated, gives frame") && said.contains("the encoder of another version"),
-        "{said}"
-    );
-    assert!(said.contains("the model is exact"), "{said}");
+    assert_contains(&said, "round 5, repeated, gives frame");
+    assert_contains(&said, "the encoder of another version");
+    assert_contains(&said, "the model is exact");
 }
 
 #[tokio::test]
@@ -317,22 +299,21 @@ async fn an_audit_without_files_misses_no_missing_update_or_checkpoint() {
     serve_to_the_end(&fed, sparse(&fed, name, true)).await;
     let (code, said) = verify(&fed, name);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("checkpoint of version 10: ok"), "{said}");
+    assert_contains(&said, "checkpoint of version 10: ok");
     for path in [update(&fed, name, 4), checkpoints(&fed, name).remove(1)] {
         let bytes = std::fs::read(&path).unwrap();
         remove(&path);
         let (code, said) = verify(&fed, name);
-        assert!(
-            code == 4 && said.contains("DIFFERS") && said.contains("is missing"),
-            "{code}: {said}"
-        );
+        assert_eq!(code, 4, "{code}: {said}");
+        assert!(said.contains("DIFFERS"), "{code}: {said}");
+        assert!(said.contains("is missing"), "{code}: {said}");
         std::fs::write(&path, bytes).unwrap();
     }
     let head = fed.data().join("head");
     remove(&head);
     for _ in 0..2 {
         let (_, said) = verify(&fed, name);
-        assert!(said.contains("note: data/head was missing"), "{said}");
+        assert_contains(&said, "note: data/head was missing");
     }
 }
 
@@ -351,21 +332,18 @@ async fn an_audit_checks_the_kept_snapshots() {
     serve_to_the_end(&fed, serve).await;
     let (code, said) = verify(&fed, name);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("snapshot of version 12: ok"), "{said}");
+    assert_contains(&said, "snapshot of version 12: ok");
 
     let run = stored(&fed, name);
     let list = run.meta("snapshots").unwrap().unwrap();
     let newest = Digest(*list.last_chunk().unwrap());
-    let path = Blobs::open(&fed.data(), run.name(), Disk::default())
-        .unwrap()
-        .path(&newest);
+    let path = blobs(&fed, name).path(&newest);
     drop(run);
     for (damage, why) in [(flip as fn(&Path), "digest"), (remove, "is missing")] {
         damage(&path);
         let (code, said) = verify(&fed, name);
-        assert!(
-            code == 4 && said.contains("snapshot of version 12: DIFFERS") && said.contains(why),
-            "{code}: {said}"
-        );
+        assert_eq!(code, 4, "{code}: {said}");
+        assert!(said.contains("snapshot of version 12: DIFFERS"), "{code}: {said}");
+        assert!(said.contains(why), "{code}: {said}");
     }
 }

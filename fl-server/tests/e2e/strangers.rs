@@ -8,8 +8,7 @@ use std::time::Duration;
 use crate::support::*;
 use fl_compress::Layout;
 use fl_proto::wire::federation_client::FederationClient;
-use fl_proto::{CHUNK, FetchRequest, Phase, UpdateReply, client_tls, wire};
-use fl_server::Live;
+use fl_proto::{CHUNK, UpdateReply, client_tls, wire};
 use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
 use fl_server::record::Record;
@@ -52,13 +51,9 @@ fn hello_of_tls_1_2() -> Vec<u8> {
 
 #[tokio::test]
 async fn tls_1_2_is_refused_at_both_ports() {
-    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
     let fed = Fed::new();
-    let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
-    let url = live.url();
-    let page = format!("127.0.0.1:{}", url.trim_end_matches('/').rsplit(':').next().unwrap());
     let mut options = fed.options(&Run::default());
-    options.live = Some(live);
+    let page = fed.page_with_token(&mut options);
     let server = Server::start(options).await;
     for address in [&server.address, &page] {
         let mut io = TcpStream::connect(address).await.unwrap();
@@ -95,10 +90,7 @@ async fn twenty_clients_finish_their_rounds_whatever_strangers_do_where_few_file
     let fed = Fed::new();
     let folder = fed.dir.path();
     let program = env!("CARGO_BIN_EXE_fl-server");
-    let run = fed.toml(&Run {
-        clients: CLIENTS,
-        ..Run::default()
-    });
+    let run = fed.toml(&Run::default().clients(CLIENTS));
     std::fs::write(folder.join("run.toml"), run).unwrap();
     let server = "listen = \"127.0.0.1:0\"\nadmin = \"off\"\n";
     for (name, text) in [
@@ -168,8 +160,8 @@ async fn twenty_clients_finish_their_rounds_whatever_strangers_do_where_few_file
     drop(early);
     let said = said.await.unwrap();
     assert!(status.success(), "{said}");
-    assert!(last.contains(&models[0].to_string()), "{last}");
-    assert!(said.contains("open_files=128"), "{said}");
+    assert_contains(&last, &models[0].to_string());
+    assert_contains(&said, "open_files=128");
     assert!(!said.contains("ERROR") && !said.contains("os error 24"), "{said}");
 }
 
@@ -183,13 +175,7 @@ async fn a_clients_newest_connection_ends_its_oldest_and_one_without_a_call_is_c
     let mut oldest = fed.client("anna", &server).await;
     let mut watch = oldest.watch().await;
     let mut others = [fed.client("anna", &server).await, fed.client("anna", &server).await];
-    let ended = loop {
-        match watch.message().await {
-            Ok(Some(_)) => {}
-            ended => break ended,
-        }
-    };
-    assert!(ended.is_err(), "{ended:?}");
+    ended(&mut watch).await;
     assert!(oldest.join(None).await.is_err());
     let mut berta = fed.client("berta", &server).await;
     let mut watch = berta.watch().await;
@@ -212,12 +198,7 @@ async fn a_newer_watch_ends_the_older_and_says_why() {
     older.message().await.unwrap();
     let mut newer = second.watch().await;
     newer.message().await.unwrap();
-    let status = loop {
-        match older.message().await {
-            Ok(message) => assert!(message.is_some(), "it must say why it ends"),
-            Err(status) => break status,
-        }
-    };
+    let status = ended(&mut older).await;
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.message().contains("its own certificate"), "{status}");
     drop((first, second, older, newer));
@@ -234,13 +215,7 @@ async fn with_one_place(
     options.tuning.stall = stall;
     let server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
-    let mut watches = Vec::new();
-    for hand in &mut hands {
-        watches.push(hand.watch().await);
-    }
-    for watch in &mut watches {
-        TestClient::until(watch, |state| state.phase == Phase::Training).await;
-    }
+    let watches = in_training(&mut hands).await;
     (server, hands, watches)
 }
 
@@ -343,12 +318,7 @@ async fn a_download_that_nobody_reads_takes_no_place() {
     let fed = Fed::with_layout(large());
     let (server, mut hands, _watches) = with_one_place(&fed, FOR_EVER).await;
     let mut calls = deaf(&fed, &server, "anna").await;
-    let request = FetchRequest {
-        run: "test".parse().unwrap(),
-        held: None,
-        want: 0,
-        partial: None,
-    };
+    let request = fetch_request(None, 0, None);
     // Only the response head arrives, because headers need no window.
     let unread = calls.fetch(wire::FetchRequest::from(request)).await.unwrap();
     soon(hands[1].try_update_model(0)).await.unwrap();
@@ -390,11 +360,7 @@ async fn what_a_server_keeps_is_for_its_owner_only() {
 async fn updates_that_no_restart_needs_are_removed_unless_they_are_to_be_kept() {
     for keep in [false, true] {
         let fed = Fed::new();
-        let run = Run {
-            rounds: 3,
-            compression: SPARSE,
-            ..Run::default()
-        };
+        let run = Run::rounds(3).compression(SPARSE);
         let mut options = fed.options(&run);
         assert!(!options.tuning.keep_updates, "the default");
         options.tuning.keep_updates = keep;

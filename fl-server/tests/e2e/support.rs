@@ -8,20 +8,26 @@ use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, NewKey, Paces,
-    Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId, UpdateReply, certificate_pem,
-    client_tls, dial, wire,
+    PartialFrame, Phase, Role, RoundState, SectionFidelity, SigningRequest, UpdateHeader, UpdateId, UpdateReply,
+    certificate_pem, client_tls, dial, wire,
 };
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
 use fl_server::store::Store;
-use fl_server::{Event, Outcome, RunPlan, Serve, ServeError};
+use fl_server::{Event, Live, Outcome, RunPlan, Serve, ServeError};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
+
+pub(crate) use crate::contains::assert_contains;
+
+/// Of the page.
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 pub const NAMES: [&str; 3] = ["anna", "berta", "carl"];
 
@@ -62,6 +68,27 @@ default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans"
 memory  = "auto"
 default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
 "#;
+
+impl Run {
+    /// The default, with so many rounds.
+    pub fn rounds(rounds: u64) -> Self {
+        let default = Self::default();
+        Self { rounds, ..default }
+    }
+
+    pub fn clients(self, clients: usize) -> Self {
+        Self { clients, ..self }
+    }
+
+    pub fn evaluate(self) -> Self {
+        let evaluate = true;
+        Self { evaluate, ..self }
+    }
+
+    pub fn compression(self, compression: &'static str) -> Self {
+        Self { compression, ..self }
+    }
+}
 
 impl Default for Run {
     fn default() -> Self {
@@ -127,6 +154,23 @@ impl Fed {
         serve
     }
 
+    /// Adds the page at a loopback address; returns this.
+    pub fn page(&self, options: &mut Serve) -> String {
+        let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &self.server).unwrap();
+        let url = live.url();
+        options.live = Some(live);
+        url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// Adds the page at all addresses, over TLS and behind [`TOKEN`]; returns its loopback address.
+    pub fn page_with_token(&self, options: &mut Serve) -> String {
+        let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &self.server).unwrap();
+        let url = live.url();
+        options.live = Some(live);
+        let port = url.strip_prefix("https://localhost").unwrap();
+        format!("127.0.0.1{}", port.trim_end_matches('/'))
+    }
+
     pub async fn start(&self, run: &Run) -> Server {
         Server::start(self.options(run)).await
     }
@@ -165,10 +209,7 @@ impl Fed {
     }
 
     pub async fn client(&self, name: &str, server: &Server) -> TestClient {
-        let hand = TestClient::dial(&server.address, &self.root.certificate, &self.issue(name))
-            .await
-            .unwrap();
-        hand.joined(name).await
+        TestClient::connect(&server.address, &self.root.certificate, &self.issue(name), name).await
     }
 
     pub async fn clients(&self, server: &Server) -> Vec<TestClient> {
@@ -258,24 +299,25 @@ impl TestClient {
         Self::dial_paced(address, authority, own, Paces::default()).await
     }
 
+    /// A client that has joined the run.
+    pub async fn connect(address: &str, authority: &str, own: &Issued, name: &str) -> Self {
+        let hand = Self::dial(address, authority, own).await.unwrap();
+        hand.joined(name).await
+    }
+
     pub async fn dial_paced(
         address: &str,
         authority: &str,
         own: &Issued,
         paces: Paces,
     ) -> Result<Self, tonic::transport::Error> {
-        let meter = Arc::new(Meter::default());
         let tls = client_tls(authority, own).unwrap();
-        let channel = dial(Dial {
-            address: address.to_owned(),
-            tls,
-            meter: Arc::clone(&meter),
+        let way = Dial {
             paces,
-            silence: Default::default(),
-            answered: Default::default(),
-        })
-        .await?;
-        let calls = FederationClient::new(channel);
+            ..Dial::new(address.to_owned(), tls)
+        };
+        let meter = Arc::clone(&way.meter);
+        let calls = FederationClient::new(dial(way).await?);
         Ok(Self {
             name: String::new(),
             calls,
@@ -322,25 +364,20 @@ impl TestClient {
     }
 
     pub async fn watch(&mut self) -> Streaming<wire::RoundState> {
-        self.calls
-            .watch(tokio_stream::once(wire::WatchRequest {
-                run: self.run_name().to_string(),
-                ..wire::WatchRequest::default()
-            }))
-            .await
-            .unwrap()
-            .into_inner()
+        self.try_watch().await.unwrap()
+    }
+
+    async fn try_watch(&mut self) -> Result<Streaming<wire::RoundState>, Status> {
+        let request = wire::WatchRequest {
+            run: self.run_name().to_string(),
+            ..wire::WatchRequest::default()
+        };
+        Ok(self.calls.watch(tokio_stream::once(request)).await?.into_inner())
     }
 
     /// The header and the frames, one after another.
     pub async fn fetch(&mut self, held: Option<u64>, want: u64) -> Result<(ModelHeader, Vec<Vec<u8>>), Status> {
-        let request = FetchRequest {
-            run: self.run_name(),
-            held,
-            want,
-            partial: None,
-        };
-        let (header, mut bytes) = self.fetch_bytes(request).await?;
+        let (header, mut bytes) = self.fetch_bytes(fetch_request(held, want, None)).await?;
         let mut frames = Vec::new();
         for part in header.frames() {
             let rest = bytes.split_off(part.len as usize);
@@ -456,6 +493,12 @@ impl TestClient {
         self.submit_parts(parts).await
     }
 
+    /// Sends a frame of `round` with its header.
+    pub async fn submit_frame(&mut self, round: u64, frame: &[u8]) -> UpdateReply {
+        let header = self.header(round, frame);
+        self.submit(&header, frame).await.unwrap()
+    }
+
     pub async fn submit_parts(&mut self, parts: Vec<wire::UpdateChunk>) -> Result<UpdateReply, Status> {
         let reply = self.calls.submit(tokio_stream::iter(parts)).await?.into_inner();
         Ok(UpdateReply::try_from(reply).unwrap())
@@ -507,14 +550,7 @@ impl TestClient {
     }
 
     async fn try_part(&mut self) -> Result<Digest, Status> {
-        let mut watch = self
-            .calls
-            .watch(tokio_stream::once(wire::WatchRequest {
-                run: self.run_name().to_string(),
-                ..wire::WatchRequest::default()
-            }))
-            .await?
-            .into_inner();
+        let mut watch = self.try_watch().await?;
         let (mut sent, mut evaluated) = (0, None);
         while let Some(state) = watch.message().await? {
             let state = RoundState::try_from(state).unwrap();
@@ -568,6 +604,77 @@ impl TestClient {
             }
         }
     }
+
+    /// Reads states until this round is open.
+    pub async fn until_round(watch: &mut Streaming<wire::RoundState>, round: u64) -> RoundState {
+        Self::until(watch, |state| state.phase == Phase::Training && state.round == round).await
+    }
+}
+
+/// A fetch of the run `test`.
+pub fn fetch_request(held: Option<u64>, want: u64, partial: Option<PartialFrame>) -> FetchRequest {
+    let run = "test".parse().unwrap();
+    FetchRequest {
+        run,
+        held,
+        want,
+        partial,
+    }
+}
+
+/// The status that ends a watch.
+pub async fn ended(watch: &mut Streaming<wire::RoundState>) -> Status {
+    loop {
+        match watch.message().await {
+            Ok(state) => assert!(state.is_some(), "the watch ended without a reason"),
+            Err(status) => return status,
+        }
+    }
+}
+
+/// The authority, and the client's certificate and key, of a folder that `issue` has written.
+pub fn issued_in(folder: &Path) -> (String, Issued) {
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let own = Issued {
+        certificate: read("client.pem"),
+        key: read("client.key"),
+    };
+    (read("authority.pem"), own)
+}
+
+/// Binds an ephemeral loopback port and frees it.
+pub fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// The watches of all clients, in their order.
+pub async fn watch_all(hands: &mut [TestClient]) -> Vec<Streaming<wire::RoundState>> {
+    let mut watches = Vec::new();
+    for hand in hands {
+        watches.push(hand.watch().await);
+    }
+    watches
+}
+
+/// The watches of all clients, each of which has seen an open round.
+pub async fn in_training(hands: &mut [TestClient]) -> Vec<Streaming<wire::RoundState>> {
+    let mut watches = watch_all(hands).await;
+    for watch in &mut watches {
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
+    }
+    watches
+}
+
+/// The messages of an upload that has begun with `data`, and where its next ones go.
+pub async fn upload(
+    header: &UpdateHeader,
+    data: &[u8],
+) -> (mpsc::Sender<wire::UpdateChunk>, ReceiverStream<wire::UpdateChunk>) {
+    let (parts, stream) = mpsc::channel(4);
+    parts.send(header_chunk(header)).await.unwrap();
+    parts.send(data_chunk(data)).await.unwrap();
+    (parts, ReceiverStream::new(stream))
 }
 
 pub fn header_chunk(header: &UpdateHeader) -> wire::UpdateChunk {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use crate::contains::assert_contains;
 use crate::stored_run::StoredRun;
 use fl_compress::{Layout, Spec};
 
@@ -65,7 +66,7 @@ impl Founded {
         let output = self.ask(&self.spec(text), &[]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{said}");
-        assert!(said.contains(words), "{said}");
+        assert_contains(&said, words);
         assert_eq!(output.stdout, b"", "{said}");
     }
 
@@ -135,8 +136,8 @@ fn what_is_not_kept_is_said_and_what_is_damaged_is_named() {
     founded.bad(4, TOP_K, name);
     std::fs::remove_file(&updates[0]).unwrap();
     let said = founded.good(TOP_K, &[]);
-    assert!(said.contains("left out: 1 of the run's updates"), "{said}");
-    assert!(said.contains("`keep_updates = true`"), "{said}");
+    assert_contains(&said, "left out: 1 of the run's updates");
+    assert_contains(&said, "`keep_updates = true`");
     for update in &updates[1..] {
         std::fs::remove_file(update).unwrap();
     }

@@ -5,6 +5,8 @@
 
 mod bandwidths;
 mod budgets;
+#[path = "../fixtures/contains.rs"]
+mod contains;
 mod methods;
 mod model;
 mod plan;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{Digest, Layout, Memory, Spec};
+use fl_compress::{Digest, Frame, Layout, Memory, Spec};
 use fl_server::model::{
     Aggregator, AggregatorMethod, GlobalModel, Methods, ModelError, OptimizerMethod, ServerOptimizer, Updates,
     optimizer,
@@ -12,7 +12,9 @@ use fl_server::plan::{Bound, Key, MethodInfo, MethodSpec, Range, RunPlan, any_up
 use fl_server::state_machine::Contribution;
 use proptest::prelude::*;
 
-use crate::model::{Frames, compressed, layout, plan, values, without_limits};
+use crate::client;
+use crate::contains::assert_contains;
+use crate::model::{Frames, compressed, layout, plan, values, with_rate, without_limits};
 
 const ROUNDS: u64 = 5;
 
@@ -226,20 +228,47 @@ fn a_rollback_forgets_momentum_and_what_follows_is_repeated_to_the_bit() {
 
 #[test]
 fn no_update_keeps_a_round_from_closing_whatever_the_methods() {
+    let one_bit = r#"{ "memory": "error-feedback",
+        "default": { "quantize": { "uniform": { "bits": 1, "rounding": "stochastic" } } } }"#;
+    let default = methods().swap_remove(0);
+    let mut plans: Vec<_> = methods()
+        .into_iter()
+        .map(|methods| planned(methods, compressed()))
+        .collect();
+    plans.push(planned(default.clone(), Spec::exact()));
+    plans.push(planned(default.clone(), serde_json::from_str(one_bit).unwrap()));
     let layout = layout();
-    for methods in methods() {
-        let (plan, mut frames) = (planned(methods, compressed()), Frames::default());
-        let mut global = start(&layout, &plan);
-        for round in 1..=8 {
-            let delta = match round {
-                1..=5 => vec![f32::MAX; layout.len()],
-                _ => values(round, layout.len()),
-            };
-            let updates = vec![frames.update_against(None, &layout, 0, round, &delta)];
-            let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
-            let result = global.close(round, &updates, frames.read()).unwrap();
-            assert_eq!(again.close(round, &updates, frames.read()).unwrap(), result);
-            assert!(global.model().iter().all(|value| value.is_finite()));
+    for plan in plans {
+        for alternating in [true, false] {
+            let (mut frames, mut mine) = (Frames::default(), values(1, layout.len()));
+            let mut global = start(&layout, &plan);
+            let mut unused = Vec::new();
+            for round in 1..=12 {
+                let sign = |i: usize| if alternating && i.is_multiple_of(3) { -1.0 } else { 1.0 };
+                let delta: Vec<f32> = match round {
+                    1..=8 => (0..layout.len()).map(|i| sign(i) * f32::MAX).collect(),
+                    _ => values(round, layout.len()),
+                };
+                let updates = vec![frames.update_against(None, &layout, 0, round, &delta)];
+                let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
+                let result = global.close(round, &updates, frames.read()).unwrap();
+                assert_eq!(
+                    again.close(round, &updates, frames.read()).unwrap(),
+                    result,
+                    "after a restart"
+                );
+                let frame = Frame::parse(&result.frame, &layout).unwrap();
+                frame.accumulate(1.0, &mut mine).unwrap();
+                assert_eq!(Digest::of_f32(&mine), result.model);
+                assert!(global.model().iter().all(|value| value.is_finite()));
+                unused.extend(result.unused.map(|_| round));
+            }
+            if alternating && (&plan.optimizer, &plan.aggregator) == (&default.0, &default.1) {
+                assert!(
+                    !unused.is_empty() && unused.iter().all(|&round| round <= 9),
+                    "{unused:?}"
+                );
+            }
         }
     }
 }
@@ -247,12 +276,16 @@ fn no_update_keeps_a_round_from_closing_whatever_the_methods() {
 #[test]
 fn updates_up_to_the_plans_largest_value_are_used_in_every_round() {
     let layout = layout();
-    for methods in methods() {
-        let (plan, mut frames) = (planned(methods, Spec::exact()), Frames::default());
-        let largest = plan.largest_value();
+    let of_methods = methods().into_iter().map(|methods| planned(methods, Spec::exact()));
+    let of_rates = [0.5, 1.0, 100.0].map(|rate| RunPlan {
+        rounds: 40,
+        ..with_rate(rate)
+    });
+    for plan in of_methods.chain(of_rates) {
+        let (mut frames, largest) = (Frames::default(), plan.largest_value());
         assert!(largest > 1e15, "{}: no honest update is refused", plan.optimizer.name());
         let mut global = start(&layout, &plan);
-        for round in 1..=ROUNDS {
+        for round in 1..=plan.rounds {
             let delta = vec![largest; layout.len()];
             let updates: Vec<_> = (0..3)
                 .map(|i| frames.update_against(None, &layout, i, round, &delta))
@@ -265,22 +298,39 @@ fn updates_up_to_the_plans_largest_value_are_used_in_every_round() {
 #[test]
 fn an_update_far_beyond_the_others_changes_no_bit_whatever_the_methods() {
     let layout = layout();
-    for methods in methods() {
-        let (plan, mut frames) = (planned(methods, compressed()), Frames::default());
-        let honest: Vec<_> = (0..3)
-            .map(|i| Contribution {
-                examples: 20,
-                ..frames.update_against(None, &layout, i, 1, &values(i as u64, layout.len()))
-            })
-            .collect();
+    let default = methods().swap_remove(0);
+    let of_methods = methods().into_iter().map(|methods| planned(methods, compressed()));
+    for plan in of_methods.chain([planned(default.clone(), Spec::exact())]) {
+        let mut frames = Frames::default();
+        let honest = (0..3).map(|i| Contribution {
+            examples: 20,
+            ..frames.update_against(None, &layout, i, 1, &values(i as u64, layout.len()))
+        });
+        let honest: Vec<_> = honest.collect();
         let mut calm = start(&layout, &plan);
         calm.close(1, &honest, frames.read()).unwrap();
-        let attack = frames.update_against(None, &layout, 3, 1, &vec![1e30; layout.len()]);
-        let all: Vec<_> = honest.into_iter().chain([attack]).collect();
-        let mut attacked = start(&layout, &plan);
-        let result = attacked.close(1, &all, frames.read()).unwrap();
-        assert_eq!(result.limited.len(), 1);
-        assert_eq!(attacked.digest(), calm.digest(), "{}", plan.aggregator.name());
+        for value in [1e30, -1e3] {
+            let attack = Contribution {
+                examples: 1 << 40,
+                ..frames.update_against(None, &layout, 3, 1, &vec![value; layout.len()])
+            };
+            let all: Vec<_> = honest.iter().cloned().chain([attack]).collect();
+            let mut attacked = start(&layout, &plan);
+            let limited = attacked.close(1, &all, frames.read()).unwrap().limited;
+            let methods = format!("{} {} {value:e}", plan.optimizer.name(), plan.aggregator.name());
+            assert_eq!(attacked.digest(), calm.digest(), "{methods}");
+            let [limited] = &limited[..] else {
+                panic!("{methods}: {limited:?}")
+            };
+            assert_eq!(limited.client, client(3), "{methods}: {limited:?}");
+            assert_eq!(limited.counted, 0.0, "{methods}: {limited:?}");
+            assert_contains(&limited.to_string(), "client-03 does not count: its norm is");
+            if (&plan.optimizer, &plan.aggregator) == (&default.0, &default.1) {
+                let mut unlimited = start(&layout, &without_limits(plan.clone()));
+                unlimited.close(1, &all, frames.read()).unwrap();
+                assert_ne!(unlimited.digest(), calm.digest());
+            }
+        }
     }
 }
 
@@ -476,10 +526,7 @@ fn a_method_of_a_user_is_named_in_run_toml_and_used() {
     let unknown = RunPlan::from_toml(text, std::path::Path::new(""))
         .unwrap_err()
         .to_string();
-    assert!(
-        unknown.contains("unknown aggregator `median`; there are: mean,"),
-        "{unknown}"
-    );
+    assert_contains(&unknown, "unknown aggregator `median`; there are: mean,");
     let found = aggregate(
         &read.aggregator,
         &[vec![1.0, 9.0], vec![2.0, 8.0], vec![7.0, 3.0]],

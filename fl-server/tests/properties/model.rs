@@ -7,9 +7,9 @@ use fl_compress::{Ack, Digest, EncodeOptions, Encoder, Frame, FrameHeader, Frame
 use fl_server::model::{GlobalModel, ModelError};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{Accepted, Contribution, Record, RecordedRound, RecordedRounds};
-use proptest::prelude::*;
 
 use crate::client;
+use crate::contains::assert_contains;
 
 pub(crate) fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("bias", vec![7]), ("weight", vec![40, 7])]).unwrap())
@@ -280,10 +280,8 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
             let updates = frames.round(&layout, 3, round);
             let stepped = global.close(round, &updates, frames.read()).unwrap();
             let frame = Frame::parse(&stepped.frame, &layout).unwrap();
-            assert_eq!(
-                (frame.header().kind, frame.header().round),
-                (FrameKind::ModelUpdate, round)
-            );
+            assert_eq!(frame.header().kind, FrameKind::ModelUpdate);
+            assert_eq!(frame.header().round, round);
             assert_eq!(Digest::of(&stepped.frame), stepped.digest);
             frame.accumulate(1.0, &mut mine).unwrap();
             assert_eq!(Digest::of_f32(&mine), stepped.model);
@@ -418,40 +416,6 @@ fn broken_updates_name_their_client_and_change_nothing() {
 }
 
 #[test]
-fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
-    for exact in [true, false] {
-        let (layout, mut frames) = (layout(), Frames::default());
-        let plan = plan(if exact { Spec::exact() } else { compressed() });
-        let start = || GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
-        let mut honest = frames.round(&layout, 3, 1);
-        honest.iter_mut().for_each(|update| update.examples = 20);
-        let mut calm = start();
-        calm.close(1, &honest, frames.read()).unwrap();
-        for value in [1e30, -1e3] {
-            let attack = Contribution {
-                examples: 1 << 40,
-                ..frames.update(&layout, 3, 1, &vec![value; layout.len()])
-            };
-            let all: Vec<_> = honest.iter().cloned().chain([attack]).collect();
-            let mut attacked = start();
-            let stepped = attacked.close(1, &all, frames.read()).unwrap();
-            assert_eq!(attacked.digest(), calm.digest(), "{value:e}");
-            let limited = &stepped.limited[..];
-            assert!(
-                matches!(limited, [one] if one.client == client(3) && one.counted == 0.0),
-                "{limited:?}"
-            );
-            let text = limited[0].to_string();
-            assert!(text.contains("client-03 does not count: its norm is"), "{text}");
-            let unlimited = without_limits(plan.clone());
-            let mut unlimited = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &unlimited).unwrap();
-            unlimited.close(1, &all, frames.read()).unwrap();
-            assert_ne!(unlimited.digest(), calm.digest());
-        }
-    }
-}
-
-#[test]
 fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
     let (layout, mut frames) = (layout(), Frames::default());
     let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan(Spec::exact())).unwrap();
@@ -470,14 +434,13 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
         &global.model()[..3]
     );
     let limited = &stepped.limited[0];
-    assert_eq!(
-        (stepped.limited.len(), limited.claimed, limited.counted),
-        (1, 1 << 40, 200.0)
-    );
+    assert_eq!(stepped.limited.len(), 1);
+    assert_eq!(limited.claimed, 1 << 40);
+    assert_eq!(limited.counted, 200.0);
     let text = limited.to_string();
-    assert!(
-        text.contains("counts with 200 of the 1099511627776 examples that it claims and 0.125 of its values"),
-        "{text}"
+    assert_contains(
+        &text,
+        "counts with 200 of the 1099511627776 examples that it claims and 0.125 of its values",
     );
     assert!(
         text.ends_with("([limits] of run.toml: `share`, `examples`, `norm`)"),
@@ -486,7 +449,7 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
 }
 
 /// FedAvg with this learning rate and an exact downlink.
-fn with_rate(learning_rate: f32) -> RunPlan {
+pub(crate) fn with_rate(learning_rate: f32) -> RunPlan {
     let plan = plan(Spec::exact());
     RunPlan {
         optimizer: plan.optimizer.with("learning_rate", learning_rate).unwrap(),
@@ -502,62 +465,6 @@ fn the_server_learning_rate_scales_the_model_update() {
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
     global.close(1, &updates, frames.read()).unwrap();
     assert!(global.model().iter().all(|&value| value == 1.5));
-}
-
-#[test]
-fn no_update_can_make_a_round_fail_to_close() {
-    let one_bit = r#"{ "memory": "error-feedback",
-        "default": { "quantize": { "uniform": { "bits": 1, "rounding": "stochastic" } } } }"#;
-    let one_bit: Spec = serde_json::from_str(one_bit).unwrap();
-    for downlink in [Spec::exact(), compressed(), one_bit] {
-        let (layout, mut frames, plan) = (layout(), Frames::default(), plan(downlink));
-        let mut mine = values(1, layout.len());
-        let mut global = GlobalModel::initial(Arc::clone(&layout), mine.clone(), &plan).unwrap();
-        let mut unused = Vec::new();
-        for round in 1..=12 {
-            let sign = |i: usize| if i.is_multiple_of(3) { -1.0 } else { 1.0 };
-            let delta: Vec<f32> = match round {
-                1..=8 => (0..layout.len()).map(|i| sign(i) * f32::MAX).collect(),
-                _ => values(round, layout.len()),
-            };
-            let updates = vec![frames.update(&layout, 0, round, &delta)];
-            let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
-            let stepped = global.close(round, &updates, frames.read()).unwrap();
-            assert_eq!(
-                again.close(round, &updates, frames.read()).unwrap(),
-                stepped,
-                "after a restart"
-            );
-            let frame = Frame::parse(&stepped.frame, &layout).unwrap();
-            frame.accumulate(1.0, &mut mine).unwrap();
-            assert_eq!(Digest::of_f32(&mine), stepped.model);
-            assert!(global.model().iter().all(|value| value.is_finite()));
-            unused.extend(stepped.unused.map(|_| round));
-        }
-        assert!(
-            !unused.is_empty() && unused.iter().all(|&round| round <= 9),
-            "{unused:?}"
-        );
-    }
-}
-
-#[test]
-fn updates_within_the_bound_are_used_in_every_round() {
-    let (layout, mut frames) = (layout(), Frames::default());
-    for learning_rate in [0.5, 1.0, 100.0] {
-        let plan = RunPlan {
-            rounds: 40,
-            ..with_rate(learning_rate)
-        };
-        let mut global = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
-        for round in 1..=plan.rounds {
-            let delta = vec![plan.largest_value(); layout.len()];
-            let updates = (0..3)
-                .map(|i| frames.update(&layout, i, round, &delta))
-                .collect::<Vec<_>>();
-            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
-        }
-    }
 }
 
 #[test]
@@ -589,19 +496,4 @@ fn damaged_checkpoints_and_models_are_refused() {
     );
     assert!(GlobalModel::initial(Arc::clone(&layout), vec![0.0; 3], &plan).is_err());
     assert!(GlobalModel::initial(Arc::clone(&layout), vec![f32::NAN; layout.len()], &plan).is_err());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    #[test]
-    fn the_order_of_the_updates_does_not_matter(order in Just((0..6usize).collect::<Vec<_>>()).prop_shuffle()) {
-        let (layout, mut frames) = (layout(), Frames::default());
-        let start = || GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
-        let updates = frames.round(&layout, 6, 1);
-        let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
-        let (mut one, mut other) = (start(), start());
-        prop_assert_eq!(one.close(1, &updates, frames.read()), other.close(1, &shuffled, frames.read()));
-        prop_assert_eq!(one.save(), other.save());
-    }
 }

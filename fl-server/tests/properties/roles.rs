@@ -181,10 +181,8 @@ fn buffers_beyond_the_others_are_cut_by_themselves() {
         let [limited] = &stepped.limited[..] else {
             panic!("{:?}", stepped.limited)
         };
-        assert!(
-            limited.of == Claim::Buffers && limited.client == client(2),
-            "{limited:?}"
-        );
+        assert_eq!(limited.of, Claim::Buffers, "{limited:?}");
+        assert_eq!(limited.client, client(2), "{limited:?}");
         assert_eq!(limited.scale == 0.0, left_out, "{limited:?}");
         assert!(
             limited.to_string().contains("the buffers of the update of client-02"),

@@ -6,6 +6,7 @@ use fl_compress::Digest;
 use fl_proto::{Refusal, UpdateReply};
 use fl_server::state_machine::{Decision, Input, Phase, Presence, Record, Reply, Standing, State};
 
+use crate::contains::assert_contains;
 use crate::world::World;
 use crate::{client, plan};
 
@@ -15,6 +16,8 @@ fn refusal(reply: UpdateReply) -> Refusal {
         other => panic!("{other:?}"),
     }
 }
+
+const ACCEPTED: Standing = Standing::Settled(UpdateReply::Accepted);
 
 /// A world in round 1 with the cohort of clients 0 to 3.
 fn training() -> World {
@@ -59,11 +62,7 @@ fn a_round_closes_by_min_target_grace_and_deadline() {
         let mut world = training();
         (0..answers).for_each(|i| assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted));
         world.pass(pass);
-        assert_eq!(
-            matches!(world.state.phase(), Phase::Closing(_)),
-            closing,
-            "{answers} answers, {pass} ms"
-        );
+        assert_eq!(world.is_closing(), closing, "{answers} answers, {pass} ms");
     }
 }
 
@@ -71,13 +70,13 @@ fn a_round_closes_by_min_target_grace_and_deadline() {
 fn grace_never_outlives_the_deadline() {
     let mut world = training();
     world.pass(55_000);
-    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(0..3, 1);
     assert_eq!(
         world.state.wake(&world.plan, world.now, &world.presence),
         Some(1_000 + 60_000)
     );
     world.pass(5_000);
-    assert!(matches!(world.state.phase(), Phase::Closing(_)));
+    assert!(world.is_closing());
 }
 
 #[test]
@@ -171,20 +170,15 @@ fn a_member_that_is_absent_for_too_long_is_replaced_and_its_update_still_counts(
     assert_eq!(world.cohort().len(), 4);
     world.pass(1);
     let round = world.state.round().unwrap();
-    assert_eq!(
-        (round.attempt, round.deadline),
-        (1, deadline),
-        "the deadline is unchanged"
-    );
+    assert_eq!(round.attempt, 1, "the deadline is unchanged");
+    assert_eq!(round.deadline, deadline, "the deadline is unchanged");
     let added: Vec<_> = (4..6).filter(|&i| round.cohort.contains(&client(i))).collect();
     assert_eq!((round.cohort.len(), added.len()), (5, 1));
     let records = world.records.len();
     world.pass(20_000);
     assert_eq!(world.records.len(), records, "a member is replaced once");
     world.connect(3..4);
-    for i in [1, 2, 3] {
-        assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted);
-    }
+    (1..4).for_each(|i| assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted));
     world.pass(10_000);
     world.step();
     assert_eq!(world.outcome()[0].updates.len(), 4);
@@ -195,21 +189,21 @@ fn a_member_that_is_absent_for_too_long_is_replaced_and_its_update_still_counts(
 fn without_others_a_round_closes_without_its_absent_members() {
     for (answers, closes) in [(1, false), (2, true)] {
         let mut world = training();
-        (0..answers).for_each(|i| drop(world.submit(i, 1, 0)));
+        world.submit_all(0..answers, 1);
         world.disconnect(2..4);
         if answers == 1 {
             world.disconnect(1..2);
         }
         world.pass(9_999);
-        assert!(matches!(world.state.phase(), Phase::Training(_)));
+        assert!(world.is_training());
         world.pass(1);
-        let closing = matches!(world.state.phase(), Phase::Closing(_));
+        let closing = world.is_closing();
         assert_eq!(closing, closes, "{answers} answers of at least 2");
         if !closes {
             // A new client replaces one that has left.
             world.connect(7..8);
             assert_eq!(world.submit(7, 1, 0), UpdateReply::Accepted);
-            assert!(matches!(world.state.phase(), Phase::Closing(_)), "two have answered");
+            assert!(world.is_closing(), "two have answered");
         }
     }
 }
@@ -217,18 +211,15 @@ fn without_others_a_round_closes_without_its_absent_members() {
 #[test]
 fn a_member_that_is_back_in_time_is_waited_for_again() {
     let mut world = training();
-    (0..2).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(0..2, 1);
     world.disconnect(2..4);
     world.pass(9_000);
     world.connect(2..3);
     world.pass(20_000);
-    assert!(
-        matches!(world.state.phase(), Phase::Training(_)),
-        "one of the two is there"
-    );
+    assert!(world.is_training(), "one of the two is there");
     world.disconnect(2..3);
     world.pass(10_000);
-    assert!(matches!(world.state.phase(), Phase::Closing(_)));
+    assert!(world.is_closing());
 }
 
 #[test]
@@ -239,7 +230,7 @@ fn a_client_that_is_gone_costs_its_own_round_and_no_opening_after_it() {
         assert_eq!(world.round(), round, "it opens with the close of the last");
         let asked = world.cohort();
         let began = world.now;
-        (0..3).for_each(|i| drop(world.submit(i, round, 0)));
+        world.submit_all(0..3, round);
         world.pass(if round == 1 { 10_000 } else { 0 });
         assert_eq!(
             (world.now - began, asked.len()),
@@ -267,9 +258,7 @@ fn a_paused_client_is_asked_by_no_round_and_replaces_nobody() {
     // A member that pauses keeps its place: its training may resume.
     world.presence.pauses(client(1));
     world.settle();
-    for i in [1, 2, 3] {
-        assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted);
-    }
+    (1..4).for_each(|i| assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted));
 }
 
 #[test]
@@ -277,19 +266,18 @@ fn a_member_that_says_that_it_leaves_is_replaced_at_once() {
     for for_good in [true, false] {
         let mut world = training();
         world.connect(4..5);
-        match for_good {
-            true => world.presence.left_for_good(client(3), world.now),
-            false => world.presence.sits_out(client(3), 1),
+        if for_good {
+            world.presence.left_for_good(client(3), world.now);
+        } else {
+            world.presence.sits_out(client(3), 1);
         }
         world.settle();
         let round = world.state.round().unwrap();
-        assert!(
-            round.cohort.contains(&client(4)) && round.excused.contains(&client(3)),
-            "{round:?}"
-        );
-        (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+        assert!(round.cohort.contains(&client(4)), "{round:?}");
+        assert!(round.excused.contains(&client(3)), "{round:?}");
+        world.submit_all(0..3, 1);
         assert_eq!(world.submit(4, 1, 0), UpdateReply::Accepted);
-        assert!(matches!(world.state.phase(), Phase::Closing(_)));
+        assert!(world.is_closing());
         world.step();
         let in_round_2 = world.cohort().contains(&client(3));
         assert!(!(for_good && in_round_2), "who left for good is not asked again");
@@ -300,17 +288,14 @@ fn a_member_that_says_that_it_leaves_is_replaced_at_once() {
 #[test]
 fn after_a_restart_absence_counts_from_the_restart() {
     let mut world = training();
-    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(0..3, 1);
     world.disconnect(3..4);
     world.pass(4_000);
     world.crash();
     world.pass(9_999);
-    assert!(
-        matches!(world.state.phase(), Phase::Training(_)),
-        "no client had time to reconnect"
-    );
+    assert!(world.is_training(), "no client had time to reconnect");
     world.pass(1);
-    assert!(matches!(world.state.phase(), Phase::Closing(_)));
+    assert!(world.is_closing());
 }
 
 #[test]
@@ -321,10 +306,8 @@ fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
     let Phase::Failed { round: 1, why } = world.state.phase().clone() else {
         panic!("{:?}", world.state.phase())
     };
-    assert!(
-        why.contains("1 of 4") && why.contains("client-00, client-01, client-03"),
-        "{why}"
-    );
+    assert_contains(&why, "1 of 4");
+    assert_contains(&why, "client-00, client-01, client-03");
     let update = world.update(0, 1, 0);
     assert_eq!(
         world.send(0, (1, 1), update),
@@ -344,8 +327,7 @@ fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
     );
     (0..2).for_each(|_| world.pass(60_000));
     assert_eq!(world.attempt(), 6, "all retries are there again");
-    [0, 1, 3].into_iter().for_each(|i| drop(world.submit(i, 1, 0)));
-    world.step();
+    world.train([0, 1, 3], 1);
     assert_eq!(world.round(), 2);
 }
 
@@ -360,11 +342,11 @@ fn updates_are_answered_by_what_became_of_them() {
     assert_eq!(refusal(world.submit(0, 1, 1)), Refusal::AlreadyAccepted);
     assert_eq!(world.records.len(), records, "a question asked again leaves no record");
     let digest = world.acknowledged[&(client(0), 1)];
-    (1..4).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(1..4, 1);
     for _ in 0..2 {
         assert_eq!(
             world.state.standing(&client(0), 1, 1, digest),
-            Standing::Settled(UpdateReply::Accepted),
+            ACCEPTED,
             "also when closed"
         );
         let Standing::Settled(other) = world.state.standing(&client(0), 1, 1, Digest::of(b"other")) else {
@@ -380,14 +362,13 @@ fn updates_are_answered_by_what_became_of_them() {
 #[test]
 fn the_next_round_opens_with_the_close_of_the_last() {
     let mut world = training();
-    (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
-    world.step();
+    world.train(0..4, 1);
     let n = world.records.len();
     assert!(matches!(
         world.records[n - 2..],
         [Record::RoundClosed { .. }, Record::RoundOpened { .. }]
     ));
-    (0..3).for_each(|i| drop(world.submit(i, 2, 0)));
+    world.submit_all(0..3, 2);
     world.pass(8_000);
     world.disconnect(3..4);
     world.pass(2_000);
@@ -401,9 +382,8 @@ fn the_next_round_opens_with_the_close_of_the_last() {
     assert_eq!(world.state.phase(), &Phase::Waiting);
     world.pass(1);
     assert_eq!((world.round(), world.cohort().len()), (3, 3), "but not for long");
-    (0..3).for_each(|i| drop(world.submit(i, 3, 0)));
-    world.step();
-    assert!(matches!(world.state.phase(), Phase::Evaluating { .. }));
+    world.train(0..3, 3);
+    assert!(world.is_evaluating());
 }
 
 #[test]
@@ -418,37 +398,19 @@ fn a_client_that_only_evaluates_is_asked_for_every_version_and_for_no_update() {
         let view = world.state.view_of_evaluator(&world.plan, &evaluator, world.now);
         assert_eq!((view.selected, view.evaluate), (false, round > 1), "round {round}");
         if view.evaluate {
-            let report = |version| Input::Evaluation {
-                client: evaluator.clone(),
-                version,
-                examples: 10,
-                loss: 1.0,
-                correct: Some(5.0),
-                language: false,
-                metrics: Default::default(),
-            };
-            assert_eq!(
-                world.input(report(round)),
-                Reply::Evaluation { counted: false },
-                "not made yet"
-            );
-            assert_eq!(world.input(report(round - 1)), Reply::Evaluation { counted: true });
+            assert!(!world.evaluate(9, round, 1.0), "not made yet");
+            assert!(world.evaluate(9, round - 1, 1.0));
             let view = world.state.view_of_evaluator(&world.plan, &evaluator, world.now);
             assert!(!view.evaluate, "once is enough");
         }
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
+        world.train(0..4, round);
     }
     let Phase::Evaluating { asked, .. } = world.state.phase() else {
         panic!("{:?}", world.state.phase())
     };
     assert!(!asked.contains(&evaluator), "the run does not wait for it");
-    assert!(
-        world
-            .state
-            .view_of_evaluator(&world.plan, &evaluator, world.now)
-            .evaluate
-    );
+    let view = world.state.view_of_evaluator(&world.plan, &evaluator, world.now);
+    assert!(view.evaluate);
     // It resumes as what it is, and a client of this name that comes back with another certificate is one like any other.
     world.presence.pauses(evaluator.clone());
     world.presence.resumes(&evaluator);
@@ -465,37 +427,20 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
         if round == 2 {
             assert!(world.state.view(&world.plan, &client(0), world.now).evaluate);
         }
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
+        world.train(0..4, round);
     }
-    let report = |world: &mut World, i: usize, version| {
-        let client = client(i);
-        world.input(Input::Evaluation {
-            client,
-            version,
-            examples: 10,
-            loss: i as f64,
-            correct: Some(5.0),
-            language: false,
-            metrics: Default::default(),
-        })
-    };
-    assert_eq!(
-        report(&mut world, 0, 2),
-        Reply::Evaluation { counted: false },
-        "too late"
-    );
+    assert!(!world.evaluate(0, 2, 0.0), "too late");
     for _ in 0..2 {
-        assert_eq!(report(&mut world, 0, 3), Reply::Evaluation { counted: true });
+        assert!(world.evaluate(0, 3, 0.0));
     }
-    assert_eq!(report(&mut world, 8, 3), Reply::Evaluation { counted: false });
+    assert!(!world.evaluate(8, 3, 8.0));
     assert!(!world.state.view(&world.plan, &client(0), world.now).evaluate);
     assert!(world.state.view(&world.plan, &client(1), world.now).evaluate);
     world.crash();
     assert!(!world.is_done(), "no client is connected right after a restart");
     world.connect(1..3);
-    report(&mut world, 1, 3);
-    report(&mut world, 2, 3);
+    world.evaluate(1, 3, 1.0);
+    world.evaluate(2, 3, 2.0);
     assert!(!world.is_done());
     world.pass(10_000);
     assert!(
@@ -514,43 +459,27 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
 fn a_run_ends_early_once_enough_clients_find_its_model_accurate() {
     let mut world = World::new(plan(&[("rounds = 3", "rounds = 9\nstop_at = 0.8")]));
     world.connect(0..4);
-    let report = |world: &mut World, i: usize, version, correct| {
-        world.input(Input::Evaluation {
-            client: client(i),
-            version,
-            examples: 10,
-            loss: 1.0,
-            correct: Some(correct),
-            language: false,
-            metrics: Default::default(),
-        })
+    let all_evaluate = |world: &mut World, version, correct| {
+        for i in 0..4 {
+            world.evaluate_on(10, i, version, 1.0, correct);
+        }
     };
-    let close = |world: &mut World, round| {
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
-    };
-    close(&mut world, 1);
-    (0..4).for_each(|i| drop(report(&mut world, i, 1, 7.0)));
-    close(&mut world, 2);
-    assert!(
-        matches!(world.state.phase(), Phase::Training(round) if round.number == 3),
-        "70 %"
-    );
-    report(&mut world, 0, 2, 10.0);
-    close(&mut world, 3);
-    assert!(
-        matches!(world.state.phase(), Phase::Training(round) if round.number == 4),
-        "one client"
-    );
-    (0..4).for_each(|i| drop(report(&mut world, i, 3, 8.0)));
-    close(&mut world, 4);
+    world.train(0..4, 1);
+    all_evaluate(&mut world, 1, 7.0);
+    world.train(0..4, 2);
+    assert!(world.is_training() && world.round() == 3, "70 %");
+    world.evaluate_on(10, 0, 2, 1.0, 10.0);
+    world.train(0..4, 3);
+    assert!(world.is_training() && world.round() == 4, "one client");
+    all_evaluate(&mut world, 3, 8.0);
+    world.train(0..4, 4);
     assert!(
         matches!(world.state.phase(), Phase::Evaluating { version: 4, .. }),
         "80 %"
     );
     world.crash();
     world.connect(0..4);
-    (0..4).for_each(|i| drop(report(&mut world, i, 4, 3.0)));
+    all_evaluate(&mut world, 4, 3.0);
     world.settle();
     assert!(world.is_done(), "whatever the last model turns out to be");
     assert_eq!((world.fold() == world.state, world.state.version()), (true, 4));
@@ -562,17 +491,13 @@ fn a_client_that_says_that_it_does_not_evaluate_the_last_model_is_not_waited_for
     for round in 1..=3 {
         // Of an older model, and by a client that left a round: neither says anything about the last model.
         world.presence.will_not_evaluate(client(0), round - 1);
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
+        world.train(0..4, round);
     }
     world.presence.sits_out(client(1), 3);
     for i in 0..3 {
         world.presence.will_not_evaluate(client(i), 3);
         world.settle();
-        assert!(
-            matches!(world.state.phase(), Phase::Evaluating { .. }),
-            "after client {i}"
-        );
+        assert!(world.is_evaluating(), "after client {i}");
     }
     world.presence.will_not_evaluate(client(3), 3);
     world.settle();
@@ -584,33 +509,20 @@ fn a_client_that_says_that_it_does_not_evaluate_the_last_model_is_not_waited_for
 fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
     let mut world = World::new(plan(&[("rounds = 3", "rounds = 9")]));
     world.connect(0..4);
-    let report = |world: &mut World, i: usize, version| {
-        let client = client(i);
-        let reply = world.input(Input::Evaluation {
-            client,
-            version,
-            examples: 10,
-            loss: i as f64,
-            correct: Some(5.0),
-            language: false,
-            metrics: Default::default(),
-        });
-        reply == Reply::Evaluation { counted: true }
-    };
     for round in 1..=4 {
         for i in 0..2 {
-            assert!(report(&mut world, i, round - 1) && report(&mut world, i, round - 1));
+            let loss = i as f64;
+            assert!(world.evaluate(i, round - 1, loss) && world.evaluate(i, round - 1, loss));
         }
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
+        world.train(0..4, round);
         assert_eq!(world.fold(), world.state);
     }
     let records = world.records.len();
-    assert!(report(&mut world, 0, 3), "its receipt may have been lost");
-    assert!(!report(&mut world, 2, 3), "too late");
+    assert!(world.evaluate(0, 3, 0.0), "its receipt may have been lost");
+    assert!(!world.evaluate(2, 3, 2.0), "too late");
     for version in 0..3 {
         assert!(
-            !report(&mut world, 0, version),
+            !world.evaluate(0, version, 0.0),
             "version {version}: the reports are forgotten"
         );
         let late = Record::EvaluationAccepted {
@@ -630,11 +542,9 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
     assert_eq!(world.records.len(), records);
     for version in 0..4 {
         let summed = world.state.evaluations(version).unwrap();
-        assert_eq!(
-            (summed.clients, summed.examples, summed.loss),
-            (2, 20, 0.5),
-            "version {version}"
-        );
+        assert_eq!(summed.clients, 2, "version {version}");
+        assert_eq!(summed.examples, 20, "version {version}");
+        assert_eq!(summed.loss, 0.5, "version {version}");
     }
     assert_eq!(world.state.evaluations(4), None);
     assert_eq!(world.fold(), world.state);
@@ -642,36 +552,24 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
 
 #[test]
 fn an_evaluation_counts_whatever_its_loss_and_no_client_outweighs_the_others() {
-    let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
-    world.connect(0..4);
-    let report = |world: &mut World, i: usize, examples: u64, loss: f64, correct: f64| {
-        let client = client(i);
-        let input = Input::Evaluation {
-            client,
-            version: 0,
-            examples,
-            loss,
-            correct: Some(correct),
-            language: false,
-            metrics: Default::default(),
-        };
-        world.input(input) == Reply::Evaluation { counted: true }
+    let four = || {
+        let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
+        world.connect(0..4);
+        world
     };
     // Likelihoods of densities are negative, errors of numbers without a unit are large.
     for scale in [-1e-9, -3.5, 1e7, f64::MAX / 4.0] {
-        let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
-        world.connect(0..4);
+        let mut world = four();
         for (i, times) in [(0, 1.0), (1, 2.0), (2, 0.5), (3, 0.5)] {
-            assert!(report(&mut world, i, 10, times * scale, 5.0), "{scale}");
+            assert!(world.evaluate(i, 0, times * scale), "{scale}");
         }
         let summed = world.state.evaluations(0).unwrap();
         assert_eq!((summed.clients, summed.examples, summed.accuracy()), (4, 40, Some(0.5)));
         assert!((summed.loss / scale - 1.0).abs() < 1e-12, "{summed:?}");
         for lie in [-f64::MAX, f64::MAX] {
-            let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
-            world.connect(0..4);
+            let mut world = four();
             for (i, loss) in [(0, 1.0), (1, 1.0), (2, 1.0), (3, lie)] {
-                assert!(report(&mut world, i, 10, loss, 5.0));
+                assert!(world.evaluate(i, 0, loss));
             }
             let summed = world.state.evaluations(0).unwrap();
             assert!(
@@ -680,10 +578,11 @@ fn an_evaluation_counts_whatever_its_loss_and_no_client_outweighs_the_others() {
             );
         }
     }
+    let mut world = four();
     for i in 0..3 {
-        assert!(report(&mut world, i, 20, 1.0, 10.0));
+        assert!(world.evaluate_on(20, i, 0, 1.0, 10.0));
     }
-    assert!(report(&mut world, 3, 1 << 40, 0.0, (1u64 << 40) as f64));
+    assert!(world.evaluate_on(1 << 40, 3, 0, 0.0, (1u64 << 40) as f64));
     let summed = world.state.evaluations(0).unwrap();
     // Two fifths of the examples: 40 of 100.
     assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70.0));
@@ -693,22 +592,10 @@ fn an_evaluation_counts_whatever_its_loss_and_no_client_outweighs_the_others() {
 #[test]
 fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
     let mut world = training();
-    for round in 1..=3 {
-        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
-        world.step();
-    }
+    (1..=3).for_each(|round| world.train(0..4, round));
     for (i, loss) in [(0, 0.5), (1, 0.5), (2, 0.5), (3, -1.7e308)] {
         assert!(!world.is_done());
-        let client = client(i);
-        world.input(Input::Evaluation {
-            client,
-            version: 3,
-            examples: 10,
-            loss,
-            correct: Some(5.0),
-            language: false,
-            metrics: Default::default(),
-        });
+        world.evaluate(i, 3, loss);
     }
     world.settle();
     assert!(world.is_done(), "{:?}", world.state.phase());
@@ -719,8 +606,7 @@ fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
 
 #[test]
 fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
-    let mut world = World::new(plan(&[]));
-    world.connect(0..4);
+    let mut world = training();
     for (i, loss) in [(0, 1.0), (1, 1.0), (2, 1.7e308)] {
         let (client, mut update) = (client(i), world.update(i, 1, 0));
         (update.loss, update.examples) = (loss, 10);
@@ -755,15 +641,14 @@ fn without_evaluation_the_run_ends_with_its_last_round() {
         ("evaluate = true", "evaluate = false"),
     ]));
     world.connect(0..4);
-    (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
-    world.step();
+    world.train(0..4, 1);
     assert!(world.is_done());
 }
 
 #[test]
 fn a_restart_gives_an_open_round_its_time_again() {
     let mut world = training();
-    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(0..3, 1);
     world.now += 3_600_000;
     world.crash();
     assert_eq!(world.state.round().unwrap().updates.len(), 3);
@@ -876,10 +761,7 @@ fn impossible_records_are_refused_and_change_nothing() {
 /// Closes the open round with its whole cohort.
 fn close(world: &mut World) {
     let (round, cohort) = (world.round(), world.cohort());
-    (0..4)
-        .filter(|&i| cohort.contains(&client(i)))
-        .for_each(|i| drop(world.submit(i, round, 0)));
-    world.step();
+    world.train((0..4).filter(|&i| cohort.contains(&client(i))), round);
 }
 
 #[test]
@@ -894,10 +776,9 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     world.submit(0, 3, 0);
 
     world.roll_back(1);
-    assert_eq!(
-        (world.state.version(), world.state.depth(), world.state.model()),
-        (3, 1, good)
-    );
+    assert_eq!(world.state.version(), 3);
+    assert_eq!(world.state.depth(), 1);
+    assert_eq!(world.state.model(), good);
     let versions = world.state.versions();
     assert_eq!(versions.steps(3), versions.steps(1));
     assert_eq!(versions.rolled_back(), Some((3, 1)));
@@ -908,10 +789,7 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     );
     // The open round and its number are abandoned: acknowledgements are repeated, a late update does not count.
     assert_eq!(world.round(), 4);
-    assert_eq!(
-        world.state.standing(&client(0), 3, 1, late.digest),
-        Standing::Settled(UpdateReply::Accepted)
-    );
+    assert_eq!(world.state.standing(&client(0), 3, 1, late.digest), ACCEPTED);
     assert_eq!(refusal(world.submit(1, 3, 0)), Refusal::NotThisRound);
     assert_eq!(world.state.last_round(&world.plan), 5);
     close(&mut world);
@@ -924,18 +802,16 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     // Also to a version that was rolled back, and after the end.
     let taken_back = world.state.versions().model(2).unwrap();
     world.roll_back(2);
-    assert_eq!(
-        (world.state.model(), world.state.depth(), world.round()),
-        (taken_back, 2, 7)
-    );
+    assert_eq!(world.state.model(), taken_back);
+    assert_eq!(world.state.depth(), 2);
+    assert_eq!(world.round(), 7);
     let why = world.state.roll_back(6, 0).unwrap_err();
-    assert!(why.contains("give a version from 0 to 5"), "{why}");
+    assert_contains(&why, "give a version from 0 to 5");
 }
 
 #[test]
 fn a_failed_run_is_rolled_back_and_goes_on() {
-    let mut world = World::new(plan(&[]));
-    world.connect(0..4);
+    let mut world = training();
     close(&mut world);
     (0..3).for_each(|_| world.pass(60_000));
     assert!(matches!(world.state.phase(), Phase::Failed { .. }));
@@ -945,21 +821,17 @@ fn a_failed_run_is_rolled_back_and_goes_on() {
 
 #[test]
 fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement_stands() {
-    let mut world = World::new(plan(&[]));
-    world.connect(0..4);
+    let mut world = training();
     let mine = world.update(3, 1, 0).digest;
     assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted);
     let why = world.state.exclude(&"nobody".parse().unwrap(), 0).unwrap_err();
-    assert!(why.contains("nobody is not asked in round 1"), "{why}");
+    assert_contains(&why, "nobody is not asked in round 1");
     world.exclude(3);
-    assert_eq!(
-        world.state.standing(&client(3), 1, 1, mine),
-        Standing::Settled(UpdateReply::Accepted)
-    );
+    assert_eq!(world.state.standing(&client(3), 1, 1, mine), ACCEPTED);
     assert!(!world.cohort().contains(&client(3)));
     world.exclude(2);
     assert_eq!(refusal(world.submit(2, 1, 0)), Refusal::NotSelected);
-    (0..2).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.submit_all(0..2, 1);
     let Phase::Closing(closing) = world.state.phase() else {
         panic!("{:?}", world.state.phase())
     };
@@ -968,27 +840,20 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
         [client(0), client(1)]
     );
     let why = world.state.exclude(&client(0), 0).unwrap_err();
-    assert!(why.contains("rollback --to 0"), "{why}");
+    assert_contains(&why, "rollback --to 0");
     world.step();
     assert_eq!(world.outcome()[0].updates.len(), 2);
-    assert_eq!(
-        world.state.standing(&client(3), 1, 1, mine),
-        Standing::Settled(UpdateReply::Accepted)
-    );
+    assert_eq!(world.state.standing(&client(3), 1, 1, mine), ACCEPTED);
     assert_eq!(world.cohort().len(), 4, "the next round asks all again");
 }
 
 #[test]
 fn a_round_with_too_few_members_left_is_opened_again_with_others() {
-    let mut world = World::new(plan(&[]));
-    world.connect(0..4);
+    let mut world = training();
     (1..4).for_each(|i| world.exclude(i));
     assert_eq!((world.cohort(), world.attempt()), (vec![client(0)], 1));
     assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted);
-    assert!(
-        matches!(world.state.phase(), Phase::Training(_)),
-        "one update is less than the two needed"
-    );
+    assert!(world.is_training(), "one update is less than the two needed");
     world.connect([4]);
     assert_eq!((world.cohort(), world.attempt()), (vec![client(0), client(4)], 2));
     assert_eq!(world.submit(4, 1, 0), UpdateReply::Accepted);

@@ -24,14 +24,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: RunPlan) -> Self {
-        let (presence, acknowledged) = (Presence::default(), BTreeMap::new());
         let mut world = Self {
             plan,
             state: State::new(),
             records: Vec::new(),
-            presence,
+            presence: Presence::default(),
             now: 1_000,
-            acknowledged,
+            acknowledged: BTreeMap::new(),
         };
         let started = Record::Started {
             plan: world.plan.digest(),
@@ -217,6 +216,39 @@ impl World {
         self.settle();
     }
 
+    /// The updates of these clients, then the pending work.
+    pub(crate) fn train(&mut self, clients: impl IntoIterator<Item = usize>, round: u64) {
+        self.submit_all(clients, round);
+        self.step();
+    }
+
+    pub(crate) fn submit_all(&mut self, clients: impl IntoIterator<Item = usize>, round: u64) {
+        for i in clients {
+            self.submit(i, round, 0);
+        }
+    }
+
+    /// An evaluation on ten examples, half of them right; whether it was counted.
+    pub(crate) fn evaluate(&mut self, i: usize, version: u64, loss: f64) -> bool {
+        self.evaluate_on(10, i, version, loss, 5.0)
+    }
+
+    pub(crate) fn evaluate_on(&mut self, examples: u64, i: usize, version: u64, loss: f64, correct: f64) -> bool {
+        let input = Input::Evaluation {
+            client: crate::client(i),
+            version,
+            examples,
+            loss,
+            correct: Some(correct),
+            language: false,
+            metrics: Default::default(),
+        };
+        match self.input(input) {
+            Reply::Evaluation { counted } => counted,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Kills and restarts the server: only the records remain.
     pub(crate) fn crash(&mut self) {
         self.state = self.fold();
@@ -245,6 +277,18 @@ impl World {
         self.state
             .round()
             .map_or_else(Vec::new, |round| round.cohort.iter().cloned().collect())
+    }
+
+    pub(crate) fn is_training(&self) -> bool {
+        matches!(self.state.phase(), Phase::Training(_))
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.state.phase(), Phase::Closing(_))
+    }
+
+    pub(crate) fn is_evaluating(&self) -> bool {
+        matches!(self.state.phase(), Phase::Evaluating { .. })
     }
 
     pub(crate) fn is_done(&self) -> bool {
