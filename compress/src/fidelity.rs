@@ -45,8 +45,8 @@ pub struct Fidelity {
 impl Fidelity {
     /// Whether the figures are in their ranges, for a section of `len` values.
     pub fn is_valid(&self, len: u64) -> bool {
-        let is_share = |value: f32| (-1.0..=1.0).contains(&value);
-        is_share(self.cosine) && is_share(self.kept) && self.nonzeros <= len
+        let shares = -1.0..=1.0;
+        shares.contains(&self.cosine) && shares.contains(&self.kept) && self.nonzeros <= len
     }
 }
 
@@ -147,10 +147,9 @@ impl Products {
             product / (raw * received).sqrt()
         };
         let kept = if vv > 0.0 { (2.0 * dv - dd) / vv } else { 1.0 };
-        let within = |value: f64| value.clamp(-1.0, 1.0) as f32;
         Fidelity {
-            cosine: within(cosine),
-            kept: within(kept),
+            cosine: cosine.clamp(-1.0, 1.0) as f32,
+            kept: kept.clamp(-1.0, 1.0) as f32,
             nonzeros,
             age: if nonzeros > 0 { 0 } else { age },
         }

@@ -101,12 +101,13 @@ fn is_statistic(name: &str) -> bool {
 /// The names of the first trained tensors of `layout` that may be statistics, by their framework's word or else by their names;
 /// empty if there are none.
 pub fn doubtful(layout: &Layout, kinds: &Kinds) -> String {
-    let may_be_statistic = |name: &String| match kinds.get(name) {
-        Some(kind) => *kind == Kind::Buffer,
-        None => is_statistic(name) || parts(name).next().is_some_and(|leaf| has_word(leaf, DOUBTFUL)),
-    };
     let trained = layout.tensors().iter().filter(|tensor| tensor.role == Role::Trained);
-    let names = trained.map(|tensor| &tensor.name).filter(|name| may_be_statistic(name));
+    let names = trained
+        .map(|tensor| &tensor.name)
+        .filter(|name| match kinds.get(*name) {
+            Some(kind) => *kind == Kind::Buffer,
+            None => is_statistic(name) || parts(name).next().is_some_and(|leaf| has_word(leaf, DOUBTFUL)),
+        });
     let names: Vec<String> = names.take(6).map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }

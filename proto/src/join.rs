@@ -71,14 +71,13 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
 
 /// Refuses a client of another major version.
 pub(crate) fn check_version(major: u32, minor: u32) -> Result<(), ProtocolError> {
-    let why = || {
-        format!(
-            "the client speaks version {major}.{minor}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older of the two"
-        )
-    };
-    (major == PROTOCOL_MAJOR)
-        .then_some(())
-        .ok_or_else(|| ProtocolError::invalid("protocol_major", why()))
+    if major == PROTOCOL_MAJOR {
+        return Ok(());
+    }
+    let why = format!(
+        "the client speaks version {major}.{minor}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older of the two"
+    );
+    Err(ProtocolError::invalid("protocol_major", why))
 }
 
 pub(crate) fn read_tasks(tasks: &[String]) -> Result<Vec<String>, ProtocolError> {
@@ -214,8 +213,10 @@ fn to_json(field: &'static str, table: &impl Serialize) -> Result<String, Protoc
 
 /// A table of run.toml. One with a key or a value that this program does not know is refused.
 fn from_json<T: DeserializeOwned>(field: &'static str, text: &str) -> Result<T, ProtocolError> {
-    let why = |error| format!("{error}; if this client is older than the server, update it");
-    serde_json::from_str(text).map_err(|error| ProtocolError::invalid(field, why(error)))
+    serde_json::from_str(text).map_err(|error| {
+        let why = format!("{error}; if this client is older than the server, update it");
+        ProtocolError::invalid(field, why)
+    })
 }
 
 #[cfg(test)]

@@ -49,17 +49,17 @@ impl TryFrom<wire::FetchRequest> for FetchRequest {
     type Error = ProtocolError;
 
     fn try_from(request: wire::FetchRequest) -> Result<Self, ProtocolError> {
-        let partial = |partial: wire::PartialFrame| {
-            Ok::<_, ProtocolError>(PartialFrame {
-                digest: digest("partial", &partial.digest)?,
-                held: partial.held,
-            })
-        };
         Ok(Self {
             run: request.run.parse()?,
             held: request.held,
             want: request.want,
-            partial: request.partial.map(partial).transpose()?,
+            partial: match request.partial {
+                None => None,
+                Some(partial) => Some(PartialFrame {
+                    digest: digest("partial", &partial.digest)?,
+                    held: partial.held,
+                }),
+            },
         })
     }
 }
@@ -157,14 +157,14 @@ impl ModelHeader {
 
     /// The frames in sending order, with what each is.
     pub fn parts(&self) -> impl Iterator<Item = (FrameKind, FramePart)> {
-        let kind = |at| {
-            if self.snapshot && at == 0 {
+        self.frames.iter().enumerate().map(|(at, part)| {
+            let kind = if self.snapshot && at == 0 {
                 FrameKind::Snapshot
             } else {
                 FrameKind::ModelUpdate
-            }
-        };
-        self.frames.iter().enumerate().map(move |(at, part)| (kind(at), *part))
+            };
+            (kind, *part)
+        })
     }
 
     /// Bytes of the partial frame that are not sent.

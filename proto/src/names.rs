@@ -63,8 +63,10 @@ name!(
 
 /// Accepts plain file names: letters, digits, `-`, `_` and `.`, with neither a dot nor a dash in front.
 fn check(field: &'static str, text: &str) -> Result<(), ProtocolError> {
-    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(plain) || text.starts_with(['.', '-']) {
+    let is_plain = text
+        .bytes()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'));
+    if text.is_empty() || text.len() > MAX_NAME || !is_plain || text.starts_with(['.', '-']) {
         return Err(ProtocolError::invalid(
             field,
             format!(

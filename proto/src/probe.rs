@@ -60,13 +60,16 @@ pub struct Probed {
     pub step_bytes: Option<u64>,
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Probed {
     /// The message.
     ///
     /// # Errors
     /// Those of [`JoinedRun::of`].
     pub fn to_wire(&self) -> Result<wire::ProbeResult, ProtocolError> {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(wire::ProbeResult {
             unix_ms: millis(self.clock),
             refusal: self.refusal.clone().unwrap_or_default(),

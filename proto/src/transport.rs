@@ -20,7 +20,7 @@ use crate::limits::{CONNECT_TIMEOUT, PING_TIMEOUT, RECEIPT_TIMEOUT};
 use crate::meter::accepted::{Accepted, PeerInfo};
 use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
-use crate::meter::paced::{Paced, Paces};
+use crate::meter::paced::{PacedStream, Paces};
 use crate::meter::silence::{Attentive, Silence};
 use crate::tls::{HTTP2, SERVER_NAME, certificate_pem, peer_expiry};
 
@@ -86,7 +86,7 @@ impl Dial {
 /// A connection whose TLS handshake is done: the server has proved its certificate, and sees this client's.
 #[derive(Debug)]
 pub struct Handshaken {
-    io: TlsStream<Lingering<Paced<Attentive<TcpStream>>>>,
+    io: TlsStream<Lingering<PacedStream<Attentive<TcpStream>>>>,
     address: String,
     paces: Paces,
 }
@@ -125,7 +125,7 @@ pub async fn handshake(dial: Dial, io: TcpStream) -> io::Result<Handshaken> {
     prepare(&io)?;
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let clock = Arc::clone(&tls.time_provider);
-    let io = Lingering::new(Paced::new(Attentive::new(io, silence), paces.clone()), meter);
+    let io = Lingering::new(PacedStream::new(Attentive::new(io, silence), paces.clone()), meter);
     let io = within(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io)).await?;
     let session = io.get_ref().1;
     if session.alpn_protocol() != Some(HTTP2) {

@@ -249,7 +249,7 @@ mod tests {
     use crate::layout::Shape;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::reduce::method::{Chosen, Sends, TensorValues};
+    use crate::reduce::method::{ReducerChoice, Sends, TensorValues};
     use crate::reduce::{keep, top_k};
     use crate::rng::KeyedRng;
     use crate::section::input::Input;
@@ -260,7 +260,7 @@ mod tests {
         (0..len).map(|at| (1.0 - rng.unit(at)).ln() * sign(at)).collect()
     }
 
-    fn curve(values: &[f32], chosen: &Chosen) -> Curve {
+    fn curve(values: &[f32], chosen: &ReducerChoice) -> Curve {
         let quantize = match chosen.sends {
             Sends::All => QuantizeSpec::DeadZone(DeadZone::default()),
             _ => QuantizeSpec::Half,

@@ -118,7 +118,7 @@ impl<'a> SparsePlane<'a> {
 
     pub(crate) fn open(&self) -> Result<SparseLevels<'a>, Error> {
         let kept = match self.values {
-            Some((tokens, bits)) => Some(Kept {
+            Some((tokens, bits)) => Some(NonzeroReader {
                 tokens: tokens.open()?,
                 bits: BitReader::new(bits),
             }),
@@ -142,7 +142,7 @@ impl<'a> SparsePlane<'a> {
 
 #[derive(Debug)]
 pub(crate) struct SparseLevels<'a> {
-    kept: Option<Kept<'a>>,
+    kept: Option<NonzeroReader<'a>>,
     /// Nonzero levels that are not decoded yet.
     left: usize,
     places: Option<Indices<'a>>,
@@ -157,7 +157,7 @@ pub(crate) struct SparseLevels<'a> {
 }
 
 #[derive(Debug)]
-struct Kept<'a> {
+struct NonzeroReader<'a> {
     tokens: Symbols<'a>,
     bits: BitReader<'a>,
 }
@@ -216,7 +216,7 @@ impl SparseLevels<'_> {
     }
 }
 
-impl Kept<'_> {
+impl NonzeroReader<'_> {
     fn read(&mut self, out: &mut [i32]) {
         let mut tokens = [0; PORTION];
         for part in out.chunks_mut(PORTION) {

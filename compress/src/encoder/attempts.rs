@@ -9,7 +9,7 @@ use crate::budget::rate_controller::RateController;
 use crate::code::context::levels::rate::Aim;
 use crate::error::Error;
 use crate::section::encode::encode;
-use crate::section::input::{Encoded, Input};
+use crate::section::input::{EncodedSection, Input};
 use crate::threads;
 
 // Number of attempts after which the largest frame that fits wins.
@@ -64,16 +64,16 @@ pub(crate) fn largest_frame(
     inputs: &[&Input<'_>],
     ratios: &mut [f64],
     threads: usize,
-) -> Result<Option<Vec<Encoded>>, Error> {
+) -> Result<Option<Vec<EncodedSection>>, Error> {
     let (mut left, mut goal) = within.limits(curves);
     let all: Vec<usize> = (0..inputs.len()).collect();
     // The sections that the next attempt encodes; it keeps the others.
     let mut open = all.clone();
-    let mut sections = vec![Encoded::default(); inputs.len()];
+    let mut sections = vec![EncodedSection::default(); inputs.len()];
     // What they are to take together.
     let mut wanted = goal;
     let mut aim = RateController::new(goal * 8.0, goal);
-    let mut best: Option<(u64, Vec<Encoded>)> = None;
+    let mut best: Option<(u64, Vec<EncodedSection>)> = None;
     let mut before: Option<(Vec<f64>, u64)> = None;
     for attempt in 0..MOST_TRIES {
         if attempt >= TRIES && best.is_some() {
@@ -193,7 +193,7 @@ struct Attempt<'c, 'v> {
 
 impl Attempt<'_, '_> {
     /// Encodes the section, as near to `bytes` as its coder can if they are given.
-    fn encode(&self, bytes: Option<f64>) -> Result<Encoded, Error> {
+    fn encode(&self, bytes: Option<f64>) -> Result<EncodedSection, Error> {
         let mut input = self.curve.with_knob(self.input, self.knob);
         let aim = bytes.map(|bytes| Aim::new(bytes, self.bytes));
         input.tensor.quantize = input.tensor.quantize.with_zone(|zone| zone.within(aim));
@@ -203,7 +203,7 @@ impl Attempt<'_, '_> {
 
 /// Encodes each attempt. The largest is the last, and its coder aims at what the others leave of `goal` bytes: so a frame meets
 /// its budget although estimates are off by some percent.
-fn encode_near(attempts: &[Attempt<'_, '_>], goal: f64, threads: usize) -> Result<Vec<Encoded>, Error> {
+fn encode_near(attempts: &[Attempt<'_, '_>], goal: f64, threads: usize) -> Result<Vec<EncodedSection>, Error> {
     let sizes = attempts.iter().map(|attempt| attempt.bytes).enumerate();
     let largest = sizes.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at);
     let (last, others): (Vec<_>, Vec<_>) = attempts.iter().enumerate().partition(|(at, _)| Some(*at) == largest);

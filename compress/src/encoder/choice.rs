@@ -17,7 +17,7 @@ use crate::reduce::method::TensorValues;
 use crate::rules::rule_state::RuleState;
 use crate::section::decode::Section;
 use crate::section::encode::encode;
-use crate::section::input::{Encoded, Input};
+use crate::section::input::{EncodedSection, Input};
 use crate::section::sinks::Set;
 use crate::spec::method::Method;
 use crate::wire::Reader;
@@ -78,7 +78,7 @@ fn saved_per_byte(tensor: &TensorValues<'_>, codec: &Method, round: u64, is_whol
         leading: None,
         code: codec.code,
     };
-    let Encoded { bytes, stages, .. } = encode(&input, &mut None)?;
+    let EncodedSection { bytes, stages, .. } = encode(&input, &mut None)?;
     let mut decoded = vec![0.0; tensor.values.len()];
     Section::read(&mut Reader::new(&bytes), tensor.shape, tensor.rng)?.decode(&mut Set(&mut decoded))?;
     let pairs = tensor.values.iter().zip(decoded);

@@ -9,7 +9,7 @@ use crate::encoder::task::{ByteLimit, EncodeTask, FrameLimits};
 use crate::error::Error;
 use crate::layout::Role;
 use crate::section::encode::encode;
-use crate::section::input::{Encoded, Input};
+use crate::section::input::{EncodedSection, Input};
 use crate::threads;
 
 // Largest relative error of one section in a frame whose error is limited, unless that limit is larger. At equal
@@ -18,7 +18,7 @@ use crate::threads;
 const SECTION_ERROR: f64 = 0.9;
 
 /// Encodes each task with its own step or density.
-pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<EncodedSection>, Error> {
     threads::map(tasks, threads, |mut task: EncodeTask<'_>| {
         if Curve::has_step(&task.input) {
             let curve = Curve::weighted(&task.input, 1.0, 1.0, 0.0);
@@ -39,7 +39,7 @@ pub(crate) fn encode_limited(
     limits: FrameLimits,
     mut tasks: Vec<EncodeTask<'_>>,
     threads: usize,
-) -> Result<Vec<Encoded>, Error> {
+) -> Result<Vec<EncodedSection>, Error> {
     if let Some(most) = limits.most {
         let sections = encode_aimed(
             limits.budget,
@@ -55,7 +55,11 @@ pub(crate) fn encode_limited(
     encode_aimed(limits.budget, tasks, threads)
 }
 
-fn encode_aimed(budget: Option<ByteLimit>, tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+fn encode_aimed(
+    budget: Option<ByteLimit>,
+    tasks: Vec<EncodeTask<'_>>,
+    threads: usize,
+) -> Result<Vec<EncodedSection>, Error> {
     match budget {
         None => encode_all(tasks, threads),
         Some(limit) => encode_within(limit, tasks, threads),
@@ -70,7 +74,7 @@ pub(crate) fn encode_within(
     limit: ByteLimit,
     tasks: Vec<EncodeTask<'_>>,
     threads: usize,
-) -> Result<Vec<Encoded>, Error> {
+) -> Result<Vec<EncodedSection>, Error> {
     let places: Vec<bool> = tasks.iter().map(|task| Curve::has_knob(&task.input)).collect();
     let is_counted = |task: &EncodeTask<'_>| limit.counts_aside || task.role == Role::Trained;
     let mut free = Vec::new();
@@ -101,7 +105,7 @@ pub(crate) fn encode_within(
         .collect())
 }
 
-fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<EncodedSection>, Error> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
@@ -171,7 +175,7 @@ fn encode_least(
     tasks: &[EncodeTask<'_>],
     limit: ByteLimit,
     threads: usize,
-) -> Result<Vec<Encoded>, Error> {
+) -> Result<Vec<EncodedSection>, Error> {
     let pairs: Vec<_> = curves.iter().zip(tasks).collect();
     let encoded = threads::map(pairs, threads, |(curve, task)| {
         let mut input = task.input.clone();
@@ -244,8 +248,8 @@ mod tests {
     }
 
     /// Bytes and squared error of sections.
-    fn outcome(inputs: &[Input<'_>], sections: &[Encoded]) -> (u64, f64) {
-        let error = |(input, section): (&Input<'_>, &Encoded)| -> f64 {
+    fn outcome(inputs: &[Input<'_>], sections: &[EncodedSection]) -> (u64, f64) {
+        let error = |(input, section): (&Input<'_>, &EncodedSection)| -> f64 {
             let mut out = vec![0.0; input.tensor.values.len()];
             let read = Section::read(&mut Reader::new(&section.bytes), input.tensor.shape, input.tensor.rng).unwrap();
             read.decode(&mut Set(&mut out)).unwrap();

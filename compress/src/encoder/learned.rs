@@ -11,7 +11,7 @@ use crate::spec::budget::Budget;
 
 /// What was learned. A frame that cannot be encoded changes nothing of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Learned {
+pub(crate) struct LearnedState {
     /// In the order of the sections of a frame.
     pub(crate) sections: Vec<SectionState>,
     /// Chooses the bits of sections, if a rule does.
@@ -27,7 +27,7 @@ pub(crate) struct SectionOutcome {
     pub(crate) fidelity: Fidelity,
 }
 
-impl Learned {
+impl LearnedState {
     /// Before the first frame.
     ///
     /// # Errors
@@ -48,11 +48,14 @@ impl Learned {
             let values = trained().map(|(codec, _)| codec.group.shape.len()).sum::<usize>();
             agent.teach(trained().map(|(_, section)| &section.products), bytes, values.max(1));
         }
-        let outcome = |(codec, section): (&SectionCodec, &SectionOutcome)| Outcome {
-            kept: section.fidelity.kept.into(),
-            bits: 8.0 * section.bytes as f64 / codec.group.shape.len() as f64,
-        };
-        let outcomes: Vec<Outcome> = codecs.iter().zip(frame).map(outcome).collect();
+        let outcomes: Vec<Outcome> = codecs
+            .iter()
+            .zip(frame)
+            .map(|(codec, section)| Outcome {
+                kept: section.fidelity.kept.into(),
+                bits: 8.0 * section.bytes as f64 / codec.group.shape.len() as f64,
+            })
+            .collect();
         for (state, outcome) in self.sections.iter_mut().zip(&outcomes) {
             if let Some(trials) = &mut state.rule_state.trials {
                 trials.teach(*outcome);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::encoder::choice;
 use crate::encoder::section::{SectionCodec, SectionState};
 use crate::encoder::task::EncodeTask;
-use crate::encoder::weight::{self, Weighed};
+use crate::encoder::weight::{self, WeightedSection};
 use crate::error::Error;
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
@@ -48,7 +48,7 @@ impl<'a> SectionPlan<'a> {
     pub(crate) fn all(codecs: &'a [SectionCodec], states: &'a mut [SectionState], sources: Sources<'a>) -> Vec<Self> {
         let pairs = codecs.iter().zip(states);
         let mut plans: Vec<Self> = pairs.map(|(codec, state)| Self::new(codec, state, sources)).collect();
-        let weighed: Vec<Weighed<'_>> = plans.iter().map(Self::weighed).collect();
+        let weighed: Vec<WeightedSection<'_>> = plans.iter().map(Self::weighed).collect();
         let weights = weight::factors(&weighed);
         for (plan, weight) in plans.iter_mut().zip(weights) {
             plan.weight = weight;
@@ -69,8 +69,8 @@ impl<'a> SectionPlan<'a> {
         }
     }
 
-    fn weighed(&self) -> Weighed<'_> {
-        Weighed {
+    fn weighed(&self) -> WeightedSection<'_> {
+        WeightedSection {
             weight: self.codec.weight,
             values: &self.values,
             squared_gradients: self.squares.as_deref(),

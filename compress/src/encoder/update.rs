@@ -6,7 +6,7 @@ use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
 use crate::encoder::budget_agent::BudgetAgent;
 use crate::encoder::fit::encode_limited;
-use crate::encoder::learned::{Learned, SectionOutcome};
+use crate::encoder::learned::{LearnedState, SectionOutcome};
 use crate::encoder::options::EncodeOptions;
 use crate::encoder::plan::{FrameContext, SectionPlan, Sources};
 use crate::encoder::section::SectionCodec;
@@ -16,7 +16,7 @@ use crate::frame::header::{Extras, FrameHeader, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::memory::method::{Coded, State, clear_aside};
+use crate::memory::method::{CodedFrame, State, clear_aside};
 use crate::pending::{Ack, Pending};
 use crate::quantize::method::KnownPlane;
 use crate::rounded::round_changes;
@@ -33,7 +33,7 @@ pub struct Encoder {
     layout: Arc<Layout>,
     merge_below: u32,
     codecs: Vec<SectionCodec>,
-    pub(super) learned: Learned,
+    pub(super) learned: LearnedState,
     /// Without memory, what a frame does not carry is lost: methods must be unbiased.
     unbiased: bool,
     pub(super) memory: Box<dyn State>,
@@ -65,7 +65,7 @@ impl Encoder {
         }
         Ok(Self {
             merge_below,
-            learned: Learned::new(&codecs, spec.budget)?,
+            learned: LearnedState::new(&codecs, spec.budget)?,
             codecs,
             unbiased: spec.memory == Memory::None,
             memory: spec.memory.state(layout.len()),
@@ -181,7 +181,7 @@ impl Encoder {
             known,
         } = self.encode_sections(options, delta, header)?;
         let parsed = Frame::parse(&frame, &self.layout)?.knowing(known);
-        let coded = Coded {
+        let coded = CodedFrame {
             frame: &parsed,
             predicted: options.predictor.zip(predicted),
             threads: self.threads,

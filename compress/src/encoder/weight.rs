@@ -7,18 +7,20 @@ const LEAST: f64 = 1.0 / 1024.0;
 const MOST: f64 = 1024.0;
 
 /// One section: its requested weight, values, and squared gradients if there are any.
-pub(crate) struct Weighed<'a> {
+pub(crate) struct WeightedSection<'a> {
     pub(crate) weight: Weight,
     pub(crate) values: &'a [f32],
     pub(crate) squared_gradients: Option<&'a [f32]>,
 }
 
-pub(crate) fn factors(sections: &[Weighed<'_>]) -> Vec<f64> {
-    let salience = |section: &Weighed<'_>| match (section.weight, section.squared_gradients) {
-        (Weight::Fisher, Some(squared)) => Some(Salience::of(section.values, squared)),
-        _ => None,
-    };
-    let saliences: Vec<Option<Salience>> = sections.iter().map(salience).collect();
+pub(crate) fn factors(sections: &[WeightedSection<'_>]) -> Vec<f64> {
+    let saliences: Vec<Option<Salience>> = sections
+        .iter()
+        .map(|section| match (section.weight, section.squared_gradients) {
+            (Weight::Fisher, Some(squared)) => Some(Salience::of(section.values, squared)),
+            _ => None,
+        })
+        .collect();
     let all = saliences
         .iter()
         .flatten()
@@ -30,7 +32,7 @@ pub(crate) fn factors(sections: &[Weighed<'_>]) -> Vec<f64> {
         .iter()
         .zip(&saliences)
         .map(
-            |(section, salience): (&Weighed<'_>, &Option<Salience>)| match (section.weight, salience) {
+            |(section, salience): (&WeightedSection<'_>, &Option<Salience>)| match (section.weight, salience) {
                 (Weight::Number(number), _) => number,
                 (Weight::Fisher, Some(one)) if one.energy > 0.0 && all.weighted > 0.0 => {
                     (one.mean() / all.mean()).clamp(LEAST, MOST)
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     fn of(weight: Weight, values: &[f32], squared: &[f32]) -> Vec<f64> {
-        let section = |values, squared_gradients| Weighed {
+        let section = |values, squared_gradients| WeightedSection {
             weight,
             values,
             squared_gradients,
@@ -95,7 +97,7 @@ mod tests {
         // Bounded below, and 1 where nothing is known.
         close(of(Weight::Fisher, &[1.0, 3.0], &[0.0, 0.0]), [LEAST, 6.0]);
         close(of(Weight::Fisher, &[0.0, 0.0], &[4.0, 2.0]), [1.0, 1.0]);
-        let unknown = Weighed {
+        let unknown = WeightedSection {
             weight: Weight::Fisher,
             values: &[1.0],
             squared_gradients: None,

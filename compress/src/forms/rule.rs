@@ -107,8 +107,7 @@ impl Table {
         self.form = at.map(|at| forms[at]);
         at.ok_or_else(|| {
             let form = asked.unwrap_or_default();
-            let quoted = |name| format!("{name:?}");
-            let forms: Vec<String> = forms.iter().map(quoted).collect();
+            let forms: Vec<String> = forms.iter().map(|name| format!("{name:?}")).collect();
             let (last, others) = forms.split_last().expect("a rule with forms has several");
             Error::Usage(format!("form {form:?}, expected {} or {last}", others.join(", ")))
         })

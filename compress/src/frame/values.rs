@@ -10,7 +10,7 @@ use crate::frame::measuring::Measuring;
 use crate::frame::view::Frame;
 use crate::layout::{Role, Tensor};
 use crate::section::decode::Section;
-use crate::section::sinks::{Add, Both, Largest, Measured, MeasuredByTensor, Set};
+use crate::section::sinks::{Add, Both, Largest, MeasuredByTensor, MeasuringSink, Set};
 use crate::sink::Sink;
 use crate::threads;
 
@@ -153,7 +153,7 @@ impl<'a> Frame<'a> {
             for values in unit.slices(values) {
                 products.encoded(values, others.as_mut().and_then(Iterator::next));
             }
-            let mut sink = Measured {
+            let mut sink = MeasuringSink {
                 values: &mut *values,
                 other,
                 subtract,
@@ -177,7 +177,7 @@ impl<'a> Frame<'a> {
         let measured = threads::map(jobs, threads, |(section, range, values, products)| {
             let other = other.map(|other| &other[range]);
             products.encoded(values, other);
-            let mut sink = Measured {
+            let mut sink = MeasuringSink {
                 values,
                 other,
                 subtract,
@@ -200,7 +200,7 @@ impl<'a> Frame<'a> {
         for (unit, section) in self.trained() {
             match (unit.range(), unit.tensors.as_slice()) {
                 (Some(range), &[tensor]) => {
-                    let mut sink = Measured {
+                    let mut sink = MeasuringSink {
                         values: &mut values[range],
                         other: None,
                         subtract,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::{all_finite, update_not_finite};
-use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
+use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 
 pub(crate) const METHOD: Entry = Entry {
     info: MemoryInfo {
@@ -38,7 +38,7 @@ impl State for Stateless {
         all_finite(delta).then_some(()).ok_or_else(update_not_finite)
     }
 
-    fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
+    fn encoded(&mut self, coded: CodedFrame<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let mut products = coded.frame.measure(coded.threads, true, delta, None)?;
         let Some((predictor, before)) = coded.predicted else {
             return Ok((Relation::new(1.0, 0.0, 0.0), products));

@@ -12,7 +12,7 @@ use crate::fidelity::{Products, Relation, dot};
 use crate::finite::{OVERFLOW_LIMIT, update_not_finite};
 use crate::frame::view::Frame;
 use crate::memory::error_feedback::{Decay, Residual};
-use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
+use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 
 pub(crate) const METHOD: Entry = Entry {
@@ -78,7 +78,7 @@ impl State for PredictedResidual {
     }
 
     /// With predictor `p`, residual before `e` and `w = p - decay e`, the raw update is `v + w`.
-    fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
+    fn encoded(&mut self, coded: CodedFrame<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let values = &mut self.residual.values;
         let predictor = &self.predictor;
         // A rejected frame adds the predictor to `v`. Smaller magnitudes cannot overflow: next to a magnitude that

@@ -16,8 +16,9 @@ use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::{all_finite, update_not_finite};
 use crate::frame::view::Frame;
-use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
+use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
+use crate::quantize::numbers::largest;
 use crate::sink::Sink;
 
 pub(crate) const METHOD: Entry = Entry {
@@ -131,8 +132,10 @@ impl State for Momentum {
             }
             None => 1.0,
         };
-        let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-        let most = f64::from(largest(&self.velocity)) + f64::from(largest(delta)) + f64::from(largest(&self.unsent));
+        let most: f64 = [&self.velocity[..], delta, &self.unsent]
+            .map(|values| f64::from(largest(values)))
+            .iter()
+            .sum();
         if !all_finite(delta) || most >= f64::from(f32::MAX) {
             return Err(update_not_finite());
         }
@@ -170,7 +173,7 @@ impl State for Momentum {
     }
 
     /// The velocity is the raw update of the round, since it is what momentum correction adds to the unsent sum.
-    fn encoded(&mut self, coded: Coded<'_>, _delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
+    fn encoded(&mut self, coded: CodedFrame<'_>, _delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let unsent = &mut self.unsent;
         let velocity = &self.velocity;
         let products = coded.frame.measure(coded.threads, false, unsent, Some(velocity))?;

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::{OVERFLOW_LIMIT, all_finite, update_not_finite};
 use crate::frame::view::Frame;
-use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
+use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 use crate::sink::Sink;
 
@@ -42,7 +42,7 @@ impl State for Shadow {
         all_finite(delta).then_some(()).ok_or_else(update_not_finite)
     }
 
-    fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
+    fn encoded(&mut self, coded: CodedFrame<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let products = coded.frame.measure(coded.threads, true, delta, Some(&self.0))?;
         // Smaller magnitudes cannot overflow: next to a magnitude that could, they vanish in rounding.
         if !self.0.iter().all(|value| value.abs() <= OVERFLOW_LIMIT) {

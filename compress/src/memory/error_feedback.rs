@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::update_not_finite;
 use crate::frame::view::Frame;
-use crate::memory::method::{Coded, Encodes, Entry, MemoryInfo, State};
+use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
 use crate::simd::vectorized;
 
@@ -138,7 +138,7 @@ impl State for Residual {
         Some(delta)
     }
 
-    fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
+    fn encoded(&mut self, coded: CodedFrame<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let values = &mut self.values;
         let products = coded.frame.measure(coded.threads, true, values, Some(delta))?;
         Ok((Relation::new(1.0, -f64::from(self.decay), 0.0), products))

@@ -50,7 +50,7 @@ pub(crate) struct Entry {
 
 /// The encoded input of a memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Coded<'a> {
+pub(crate) struct CodedFrame<'a> {
     pub(crate) frame: &'a Frame<'a>,
     /// The predictor, and its products with the raw update, per tensor.
     pub(crate) predicted: Option<(&'a Frame<'a>, &'a [Products])>,
@@ -104,7 +104,7 @@ pub(crate) trait State: Debug + Send + Sync {
     ///
     /// # Errors
     /// `NotFinite` if the memory would not be finite; [`State::undo`] then restores it.
-    fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error>;
+    fn encoded(&mut self, coded: CodedFrame<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error>;
 
     /// Applies the acknowledgement of `frame`.
     fn settled(&mut self, _frame: &Frame<'_>, _ack: Ack) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use crate::code::symbols::encode_symbols;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::leveled::{Leveled, MOST_LEVELS};
+use crate::quantize::leveled::{LeveledPlane, MOST_LEVELS};
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
@@ -171,7 +171,7 @@ fn means(values: &[f32], symbols: &[u8], levels: &mut [f32]) {
 }
 
 /// Range: `bits` 1 to 4.
-fn read<'a>(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Result<Leveled<'a>, Error> {
+fn read<'a>(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Result<LeveledPlane<'a>, Error> {
     let mut levels = [0.0; MOST_LEVELS];
     let used = 1 << bits;
     for (level, found) in levels.iter_mut().zip(reader.f32s(used, "codebook levels")?) {
@@ -180,7 +180,7 @@ fn read<'a>(reader: &mut Reader<'a>, count: usize, bits: u32, code: Code) -> Res
         }
         *level = found;
     }
-    Leveled::read(reader, count, code, 4 * used, &levels[..used])
+    LeveledPlane::read(reader, count, code, 4 * used, &levels[..used])
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) const MOST_LEVELS: usize = 16;
 
 /// What was read of such a plane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Leveled<'a> {
+pub(crate) struct LeveledPlane<'a> {
     levels: Levels,
     scale_bytes: usize,
     symbols: SymbolPlane<'a>,
@@ -27,7 +27,7 @@ struct Levels {
     offset: usize,
 }
 
-impl<'a> Leveled<'a> {
+impl<'a> LeveledPlane<'a> {
     /// Reads `count` symbols, behind `scale_bytes` bytes that say what the levels are. Range: 2 to 16 levels.
     pub(crate) fn read(
         reader: &mut Reader<'a>,
@@ -48,7 +48,7 @@ impl<'a> Leveled<'a> {
     }
 }
 
-impl<'a> ValuePlane<'a> for Leveled<'a> {
+impl<'a> ValuePlane<'a> for LeveledPlane<'a> {
     fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }

@@ -113,7 +113,7 @@ pub(crate) type AnyPlane<'a> = Box<dyn ValuePlane<'a> + 'a>;
 
 /// What the decoder knows about a plane before reading it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected {
+pub(crate) struct PlaneContext {
     pub(crate) shape: Shape,
     /// The parameter byte of the recipe, checked against [`Entry::bytes`]; 0 if the entry has none.
     pub(crate) byte: u8,
@@ -130,5 +130,5 @@ pub(crate) struct Entry {
     pub(crate) bytes: Option<RangeInclusive<u8>>,
     /// Describes the parameter byte for reports.
     pub(crate) words: fn(u8) -> String,
-    pub(crate) read: for<'a> fn(&mut Reader<'a>, Expected) -> Result<AnyPlane<'a>, Error>,
+    pub(crate) read: for<'a> fn(&mut Reader<'a>, PlaneContext) -> Result<AnyPlane<'a>, Error>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
-use crate::quantize::method::{AnyPlane, Entry, Expected, KnownPlane, ValueReader};
+use crate::quantize::method::{AnyPlane, Entry, KnownPlane, PlaneContext, ValueReader};
 use crate::quantize::{METHODS, QuantizeSpec};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
@@ -75,7 +75,7 @@ impl Quantize {
     ) -> Result<FoundPlane<'a>, Error> {
         let front = reader.clone();
         let byte = self.byte;
-        let expected = Expected { shape, byte, code, rng };
+        let expected = PlaneContext { shape, byte, code, rng };
         let scale_bytes = (self.entry().read)(reader, expected)?.scale_bytes();
         Ok(FoundPlane {
             front,
@@ -93,7 +93,7 @@ impl Quantize {
 pub(crate) struct FoundPlane<'a> {
     front: Reader<'a>,
     quantize: Quantize,
-    expected: Expected,
+    expected: PlaneContext,
     scale_bytes: usize,
     /// What it decodes to, if that is known.
     known: Option<Arc<dyn KnownPlane>>,

@@ -13,7 +13,7 @@ use crate::code::method::Code;
 use crate::code::symbols::encode_symbols;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::leveled::Leveled;
+use crate::quantize::leveled::LeveledPlane;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::numbers::read_scale;
 use crate::rng::KeyedRng;
@@ -50,7 +50,7 @@ pub(crate) const METHOD: Entry = Entry {
             _ => (minus, 4),
         };
         let levels = [-minus, plus];
-        Ok(Box::new(Leveled::read(
+        Ok(Box::new(LeveledPlane::read(
             reader,
             expected.shape.len(),
             expected.code,

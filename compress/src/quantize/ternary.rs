@@ -17,7 +17,7 @@ use crate::code::symbols::encode_symbols;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::quantize::leveled::Leveled;
+use crate::quantize::leveled::LeveledPlane;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::numbers::{largest, read_scale, root_mean_square};
 use crate::quantize::uniform::Rounding;
@@ -142,9 +142,9 @@ fn chances(values: &[f32], scale: f32, rng: KeyedRng, symbols: &mut [u8]) {
     );
 }
 
-fn read<'a>(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Leveled<'a>, Error> {
+fn read<'a>(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<LeveledPlane<'a>, Error> {
     let scale = read_scale(reader, "ternary scale")?;
-    Leveled::read(reader, count, code, 4, &[-scale, 0.0, scale])
+    LeveledPlane::read(reader, count, code, 4, &[-scale, 0.0, scale])
 }
 
 impl<'de> Deserialize<'de> for Ternary {

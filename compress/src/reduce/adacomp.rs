@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::support;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
@@ -49,7 +49,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Adacomp {
-    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         let bin = self.0 as usize;
         support::chosen(Sends::Other, None, move |tensor| {
             reaching(tensor.values, tensor.residual, bin)

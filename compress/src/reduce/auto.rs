@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::reduce::components::{LeadingComponents, normalize};
-use crate::reduce::form::{Form, Numbers, Part, Reduced, ReducedPart};
+use crate::reduce::form::{Form, Numbers, Part, ReducedPart, Reduction};
 use crate::reduce::keep;
 use crate::reduce::low_rank::RANK;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::{BLOCK, Planes, check};
 use crate::reduce::products::multiply;
 use crate::rules::round_context::RoundContext;
@@ -68,7 +68,7 @@ pub(crate) fn split<'v>(
     tensor: &TensorValues<'v>,
     leading: &LeadingComponents,
     code: Code,
-) -> Result<Reduced<'v>, Error> {
+) -> Result<Reduction<'v>, Error> {
     let (rank, Shape { rows, cols }) = (leading.rank, tensor.shape);
     // The remainder, which is coded last, makes up for all planes.
     let whole = tensor;
@@ -86,7 +86,7 @@ pub(crate) fn split<'v>(
     parts[1].plane = plane;
     let left = LeadingComponents { rank, p, q }.left(tensor.values, tensor.shape);
     parts.push(ReducedPart::plain(left, rows, cols));
-    Ok(Reduced {
+    Ok(Reduction {
         form: METHOD.form,
         numbers: [rank as u32, 0, 0, 0],
         parts,
@@ -94,8 +94,8 @@ pub(crate) fn split<'v>(
 }
 
 impl Reducer for Auto {
-    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
-        Chosen::new(Sends::Components, |tensor, _| Ok(keep::reduced(tensor)))
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
+        ReducerChoice::new(Sends::Components, |tensor, _| Ok(keep::reduced(tensor)))
     }
 
     fn sends(&self) -> Sends {

@@ -20,10 +20,10 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, Width};
+use crate::reduce::form::{Form, Number, Numbers, Part, Reduction, Width};
 use crate::reduce::keep;
 use crate::reduce::keyed::keyed;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
@@ -79,14 +79,19 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for CountSketch {
-    fn choose(&self, TensorValues { values, .. }: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(
+        &self,
+        TensorValues { values, .. }: &TensorValues<'_>,
+        _: RoundContext,
+        _: &mut RuleState,
+    ) -> ReducerChoice {
         let rows = self.rows;
         let k = self.top.count(values.len());
         let cols = self.density.count(values.len()) / rows as usize;
         if cols == 0 {
             return keep::all();
         }
-        Chosen::new(Sends::Other, move |tensor, _| {
+        ReducerChoice::new(Sends::Other, move |tensor, _| {
             let mut table = table(tensor.values, rows, cols, tensor.rng);
             if !tensor.unbiased {
                 let scale = Estimates::new(&table, rows, cols, tensor.rng).contraction(tensor.values, k);
@@ -99,7 +104,7 @@ impl Reducer for CountSketch {
             let received = tensor.received(&table, shape, 0)?;
             let estimates = Estimates::new(&received, rows, cols, tensor.rng);
             let threshold = estimates.threshold(tensor.values.len(), k);
-            Ok(Reduced::plain(
+            Ok(Reduction::plain(
                 METHOD.form,
                 [rows, cols as u32, threshold.to_bits(), 0],
                 table,

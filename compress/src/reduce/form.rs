@@ -118,7 +118,7 @@ pub(crate) const FEW: usize = 1 << 14;
 
 /// A form, its numbers, and the values of its parts.
 #[derive(Debug)]
-pub(crate) struct Reduced<'a> {
+pub(crate) struct Reduction<'a> {
     pub(crate) form: &'static Form,
     pub(crate) numbers: Numbers,
     pub(crate) parts: Vec<ReducedPart<'a>>,
@@ -143,7 +143,7 @@ pub(crate) struct CodedPlane {
     pub(crate) known: Arc<dyn KnownPlane>,
 }
 
-impl<'a> Reduced<'a> {
+impl<'a> Reduction<'a> {
     /// One part that is not indexed.
     pub(crate) fn plain(
         form: &'static Form,

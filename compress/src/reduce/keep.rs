@@ -2,8 +2,8 @@
 
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::reduce::form::{Form, Part, Reduced};
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::form::{Form, Part, Reduction};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 
@@ -33,16 +33,16 @@ pub(crate) const METHOD: Entry = Entry {
     stream: 0,
 };
 
-pub(crate) fn reduced<'v>(tensor: &TensorValues<'v>) -> Reduced<'v> {
-    Reduced::plain(METHOD.form, [0; 4], tensor.values, tensor.shape)
+pub(crate) fn reduced<'v>(tensor: &TensorValues<'v>) -> Reduction<'v> {
+    Reduction::plain(METHOD.form, [0; 4], tensor.values, tensor.shape)
 }
 
-pub(crate) fn all() -> Chosen {
-    Chosen::new(Sends::All, |tensor, _| Ok(reduced(tensor)))
+pub(crate) fn all() -> ReducerChoice {
+    ReducerChoice::new(Sends::All, |tensor, _| Ok(reduced(tensor)))
 }
 
 impl Reducer for Keep {
-    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         all()
     }
 

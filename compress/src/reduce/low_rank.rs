@@ -22,10 +22,10 @@ use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
 use crate::math;
 use crate::quantize::numbers::sum_of_squares;
-use crate::reduce::form::{Form, K, Number, Numbers, Part, Reduced, ReducedPart, Width};
+use crate::reduce::form::{Form, K, Number, Numbers, Part, ReducedPart, Reduction, Width};
 use crate::reduce::keep;
 use crate::reduce::keyed::keyed;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::reduce::products::{multiply, remainder};
 use crate::reduce::spectrum::leading_squares;
@@ -95,7 +95,7 @@ pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, sha
 });
 
 impl Reducer for LowRank {
-    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> ReducerChoice {
         let &TensorValues { values, shape, rng, .. } = tensor;
         let squares = |rank: usize| {
             (
@@ -121,7 +121,7 @@ impl Reducer for LowRank {
             return keep::all();
         }
         let k = self.remainder.map_or(0, |density| density.count(shape.len()));
-        Chosen::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
+        ReducerChoice::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
     }
 
     fn most_parts(&self, shape: Shape, _: usize) -> Option<Vec<Part>> {
@@ -154,7 +154,7 @@ fn reduce<'v>(
     rank: usize,
     k: usize,
     warm: &mut Option<Vec<f32>>,
-) -> Result<Reduced<'v>, Error> {
+) -> Result<Reduction<'v>, Error> {
     let &TensorValues { values, shape, .. } = tensor;
     let Factors { p, q } = factors(values, shape, rank, warm.as_deref(), tensor.rng);
     *warm = Some(q.clone());
@@ -171,7 +171,7 @@ fn reduce<'v>(
         sent = support.len();
         parts.push(ReducedPart::indexed(tensor.threads, &left, support));
     }
-    Ok(Reduced {
+    Ok(Reduction {
         form: METHOD.form,
         numbers: [rank as u32, sent as u32, 0, 0],
         parts,

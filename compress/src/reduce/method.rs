@@ -10,7 +10,7 @@ use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::known::KnownValues;
 use crate::quantize::recipe::Quantize;
-use crate::reduce::form::{CodedPlane, Form, Part, Reduced};
+use crate::reduce::form::{CodedPlane, Form, Part, Reduction};
 use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
@@ -27,7 +27,7 @@ pub(crate) trait Reducer {
     }
 
     /// Chooses the numbers for a tensor. The result encodes it, or the same tensor with another quantizer.
-    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen;
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> ReducerChoice;
 
     /// What is sent of every tensor, as far as a budget must know.
     fn sends(&self) -> Sends {
@@ -160,19 +160,19 @@ impl TensorValues<'_> {
 }
 
 /// Takes a tensor and its warm start, which becomes that of the next frame.
-type Reduction = dyn for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduced<'v>, Error> + Send + Sync;
+type ReduceFn = dyn for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduction<'v>, Error> + Send + Sync;
 
 /// A reducer with the numbers that it chose for one tensor.
 #[derive(Clone)]
-pub(crate) struct Chosen {
+pub(crate) struct ReducerChoice {
     pub(crate) sends: Sends,
-    reduction: Arc<Reduction>,
+    reduction: Arc<ReduceFn>,
 }
 
-impl Chosen {
+impl ReducerChoice {
     pub(crate) fn new<F>(sends: Sends, reduction: F) -> Self
     where
-        F: for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduced<'v>, Error> + Send + Sync + 'static,
+        F: for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduction<'v>, Error> + Send + Sync + 'static,
     {
         Self {
             sends,
@@ -186,14 +186,14 @@ impl Chosen {
         &self,
         tensor: &TensorValues<'v>,
         warm: &mut Option<Vec<f32>>,
-    ) -> Result<Reduced<'v>, Error> {
+    ) -> Result<Reduction<'v>, Error> {
         (self.reduction)(tensor, warm)
     }
 }
 
-impl fmt::Debug for Chosen {
+impl fmt::Debug for ReducerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Chosen({:?})", self.sends)
+        write!(f, "ReducerChoice({:?})", self.sends)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::density::Density;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::reduce::form::Part;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::support;
 use crate::reduce::top_k::top_k;
 use crate::rules::round_context::RoundContext;
@@ -32,7 +32,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for OneSided {
-    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         let k = self.0.count(tensor.values.len());
         support::chosen(Sends::Other, None, move |tensor| larger_side(tensor, k))
     }

@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, Width};
+use crate::reduce::form::{Form, Number, Numbers, Part, Reduction, Width};
 use crate::reduce::keyed::keyed;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::{Planes, check};
 use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
@@ -67,15 +67,15 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Projection {
-    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, _: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         let k = self.density.count(BLOCK).min(MOST);
-        Chosen::new(Sends::Other, move |tensor, _| {
+        ReducerChoice::new(Sends::Other, move |tensor, _| {
             let mut sums = project(tensor.values, k, tensor.rng);
             if !tensor.unbiased {
                 shrink_all(tensor.values.len(), k, &mut sums);
             }
             let shape = Shape::row(sums.len());
-            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0, 0], sums, shape))
+            Ok(Reduction::plain(METHOD.form, [k as u32, 0, 0, 0], sums, shape))
         })
     }
 

@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::reduce::form::{Form, K, Numbers, Part, Reduced};
+use crate::reduce::form::{Form, K, Numbers, Part, Reduction};
 use crate::reduce::keyed::keyed;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::{BLOCK, Planes};
 use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
@@ -57,14 +57,14 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for RandomK {
-    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         let (len, k) = (tensor.values.len(), self.density.count(tensor.values.len()));
         let scale = if tensor.unbiased { len as f32 / k as f32 } else { 1.0 };
-        Chosen::new(Sends::Other, move |TensorValues { values, rng, .. }, _| {
+        ReducerChoice::new(Sends::Other, move |TensorValues { values, rng, .. }, _| {
             let mut places = vec![0; k];
             Places::new(*rng, len).fill(0, &mut places);
             let sent: Vec<f32> = places.iter().map(|&place| values[place as usize] * scale).collect();
-            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0, 0], sent, Shape::row(k)))
+            Ok(Reduction::plain(METHOD.form, [k as u32, 0, 0, 0], sent, Shape::row(k)))
         })
     }
 

@@ -2,8 +2,8 @@
 //! an empty support.
 
 use crate::error::Error;
-use crate::reduce::form::{Form, K, Part, Reduced, ReducedPart};
-use crate::reduce::method::{Chosen, Sends, TensorValues};
+use crate::reduce::form::{Form, K, Part, ReducedPart, Reduction};
+use crate::reduce::method::{ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::threads::both;
 
@@ -26,11 +26,11 @@ pub(crate) static FORM: Form = Form {
 };
 
 /// The choice to send the values at the ascending indices that `support` gives, cut to the magnitude `clip`.
-pub(crate) fn chosen<F>(sends: Sends, clip: Option<f32>, support: F) -> Chosen
+pub(crate) fn chosen<F>(sends: Sends, clip: Option<f32>, support: F) -> ReducerChoice
 where
     F: Fn(&TensorValues<'_>) -> Vec<u32> + Send + Sync + 'static,
 {
-    Chosen::new(sends, move |tensor, _| {
+    ReducerChoice::new(sends, move |tensor, _| {
         let mut part = ReducedPart::indexed(tensor.threads, tensor.values, support(tensor));
         if let Some(clip) = clip {
             part.values
@@ -38,7 +38,7 @@ where
                 .iter_mut()
                 .for_each(|value: &mut f32| *value = value.clamp(-clip, clip));
         }
-        Ok(Reduced {
+        Ok(Reduction {
             form: &FORM,
             numbers: [part.values.len() as u32, 0, 0, 0],
             parts: vec![part],
@@ -47,8 +47,8 @@ where
 }
 
 /// A tensor of zeros.
-pub(crate) fn empty() -> Reduced<'static> {
-    Reduced {
+pub(crate) fn empty() -> Reduction<'static> {
+    Reduction {
         form: &FORM,
         numbers: [0; 4],
         parts: Vec::new(),

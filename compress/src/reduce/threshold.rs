@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::reduce::keyed::keyed;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::support;
 use crate::reduce::top_k::{above, magnitude, magnitude_of, reaching};
 use crate::rng::KeyedRng;
@@ -49,7 +49,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for Threshold {
-    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         match *self {
             Self::Fixed(threshold) => reaching(threshold, 0, None),
             Self::Sampled(density) => {

@@ -11,13 +11,13 @@ use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
 use crate::reduce::form::Part;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::support;
 use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
-use crate::rules::selection::{Selected, Selection};
+use crate::rules::selection::{RuleDecision, Selection};
 
 // At a density of 1 %, 82 of the sample are expected to reach the threshold, with a deviation of 9: four deviations
 // more are half as many candidates again.
@@ -52,8 +52,8 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Reducer for TopK {
-    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> Chosen {
-        let Selected { chosen, clip } = self.density.choose(tensor.values, context, rule_state);
+    fn choose(&self, tensor: &TensorValues<'_>, context: RoundContext, rule_state: &mut RuleState) -> ReducerChoice {
+        let RuleDecision { chosen, clip } = self.density.choose(tensor.values, context, rule_state);
         match (chosen, self.chunk) {
             (Selection::Count(k), Some(chunk)) => {
                 let density = Density::of(k, tensor.values.len());
@@ -101,7 +101,7 @@ impl Reducer for TopK {
 }
 
 /// The choice to send the `k` largest values, cut to the magnitude `clip`.
-pub(crate) fn largest(k: usize, clip: Option<f32>) -> Chosen {
+pub(crate) fn largest(k: usize, clip: Option<f32>) -> ReducerChoice {
     support::chosen(Sends::Largest { clip }, clip, move |tensor| {
         top_k(tensor.threads, tensor.values, k)
     })
@@ -109,7 +109,7 @@ pub(crate) fn largest(k: usize, clip: Option<f32>) -> Chosen {
 
 /// The choice to send the `k` values whose magnitude times the root of the mean squared gradient is largest, cut to the
 /// magnitude `clip`. Without squared gradients, the `k` largest.
-fn weighted(k: usize, clip: Option<f32>) -> Chosen {
+fn weighted(k: usize, clip: Option<f32>) -> ReducerChoice {
     support::chosen(Sends::Other, clip, move |tensor| match tensor.squared_gradients {
         None => top_k(tensor.threads, tensor.values, k),
         Some(squared) => {
@@ -123,7 +123,7 @@ fn weighted(k: usize, clip: Option<f32>) -> Chosen {
 
 /// The choice to send the values that are at least `threshold` in magnitude, or the `least` largest if those are more, cut to
 /// the magnitude `clip`.
-pub(crate) fn reaching(threshold: f32, least: usize, clip: Option<f32>) -> Chosen {
+pub(crate) fn reaching(threshold: f32, least: usize, clip: Option<f32>) -> ReducerChoice {
     support::chosen(Sends::Other, clip, move |tensor| {
         let reaching = above(tensor.values, threshold);
         if reaching.len() < least {

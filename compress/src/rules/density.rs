@@ -13,7 +13,7 @@ use crate::rules::method::{DensityRule, Entry};
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
-use crate::rules::selection::{Selected, Selection};
+use crate::rules::selection::{RuleDecision, Selection};
 use crate::rules::variance::{self, VarianceRule};
 
 /// Generates [`DensitySpec`] and `METHODS` from the table. Each line is `Variant(Type) = module`; the type implements
@@ -78,12 +78,12 @@ impl DensitySpec {
         values: &[f32],
         context: impl Into<RoundContext>,
         rule_state: &mut RuleState,
-    ) -> Selected {
+    ) -> RuleDecision {
         let (chosen, clip) = match self.parts() {
             Ok(rule) => (rule.choose(values, context.into(), rule_state), rule.clip()),
             Err(density) => (Selection::Count(density.count(values.len())), None),
         };
-        Selected { chosen, clip }
+        RuleDecision { chosen, clip }
     }
 
     pub(crate) fn wants_squared_gradients(&self) -> bool {
@@ -336,7 +336,7 @@ mod tests {
     fn fixed_and_scheduled_counts_look_only_at_the_length() {
         let mut rule_state = RuleState::default();
         let mut count = |text, round| spec(text).choose(&[1.0; 1000], round, &mut rule_state);
-        let expected = |k| Selected {
+        let expected = |k| RuleDecision {
             chosen: Selection::Count(k),
             clip: None,
         };

@@ -7,12 +7,6 @@ fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// Largest magnitude; zero if `values` is empty.
-#[inline(never)]
-pub(crate) fn largest(values: &[f32]) -> f32 {
-    f32::from_bits(values.iter().fold(0, |most, &value| most.max(magnitude(value))))
-}
-
 /// The `k`-th largest magnitude. Range: `k` 1 to `values.len()`.
 pub(crate) fn kth_largest(values: &[f32], k: usize) -> f32 {
     let mut magnitudes: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
@@ -70,6 +64,7 @@ pub(crate) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::numbers::largest;
     use crate::rules::samples::{G8, laplace};
 
     /// Reference: sorts and interpolates.

@@ -2,7 +2,7 @@
 
 use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
-use crate::rules::selection::{Selected, Selection};
+use crate::rules::selection::{RuleDecision, Selection};
 
 // The tensor of the worked examples.
 pub(crate) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
@@ -44,7 +44,7 @@ pub(crate) fn student(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Reference of the selection: sorts all magnitudes.
-pub(crate) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
+pub(crate) fn kept(values: &[f32], selected: RuleDecision) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));
     let count = match selected.chosen {

@@ -18,7 +18,7 @@ pub(crate) enum Selection {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Selected {
+pub(crate) struct RuleDecision {
     pub(crate) chosen: Selection,
     /// Larger magnitudes are clipped to this one before sending.
     pub(crate) clip: Option<f32>,

@@ -12,7 +12,7 @@ use crate::reduce::planes::{BLOCK, Plane, Planes};
 use crate::reduce::support;
 use crate::rng::KeyedRng;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
-use crate::section::sinks::Measured;
+use crate::section::sinks::MeasuringSink;
 use crate::sink::Sink;
 use crate::threads;
 use crate::wire::Reader;
@@ -97,7 +97,7 @@ impl<'a> Section<'a> {
 
     /// Decodes into `sink`; the result does not depend on `threads`. With several threads, a support takes eight bytes
     /// of memory per value.
-    pub(crate) fn measure(&self, threads: usize, sink: &mut Measured<'_>) -> Result<(), Error> {
+    pub(crate) fn measure(&self, threads: usize, sink: &mut MeasuringSink<'_>) -> Result<(), Error> {
         let is_long = self.planes.parts.first().is_some_and(|part| part.count > BLOCK);
         if !(self.recipe.reduce.is_support() && is_long && sink.subtract && threads > 1) {
             return self.decode(sink);

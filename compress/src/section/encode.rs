@@ -9,12 +9,12 @@ use crate::finite::OVERFLOW_LIMIT;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::recipe::Quantize;
 use crate::recipe::Recipe;
-use crate::reduce::form::{FEW, Reduced};
+use crate::reduce::form::{FEW, Reduction};
 use crate::reduce::method::{Sends, TensorValues};
 use crate::reduce::recipe::Reduce;
 use crate::reduce::{auto, keep, support};
 use crate::section::decode::Section;
-use crate::section::input::{Encoded, Input};
+use crate::section::input::{EncodedSection, Input};
 use crate::sink::Sink;
 use crate::stages::Stages;
 use crate::threads::both;
@@ -23,14 +23,14 @@ use crate::wire::{Reader, Writer};
 /// Encodes a tensor. Falls back to the exact values if they are shorter, or if a decoded value or the residual would
 /// not be finite. `warm` is the second factor of the previous frame (the warm start of the power iteration) and is
 /// replaced by the one of this frame.
-pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
+pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<EncodedSection, Error> {
     let tensor = &input.tensor;
     // No early exit, so that the loop vectorizes.
     let huge = tensor
         .values
         .iter()
         .fold(false, |any, value| any | (value.abs() > OVERFLOW_LIMIT));
-    let mut best: Option<Encoded> = None;
+    let mut best: Option<EncodedSection> = None;
     match reduce(input, warm) {
         Ok(reduced) if huge && !reduced.is_finite() => {}
         Err(Error::NotFinite(_)) if huge => {}
@@ -44,7 +44,7 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
             }
         }
     }
-    let fits = |best: &Encoded| best.bytes.len() <= 1 + tensor.values.len() * 4;
+    let fits = |best: &EncodedSection| best.bytes.len() <= 1 + tensor.values.len() * 4;
     match best {
         Some(best) if fits(&best) && !(huge && overflows(tensor, &best.bytes)) => Ok(best),
         _ => {
@@ -80,7 +80,7 @@ impl Sink for Left<'_> {
     }
 }
 
-fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
+fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduction<'a>, Error> {
     let tensor @ &TensorValues { values, quantize, .. } = &input.tensor;
     // A tensor of zeros is sent as an empty support under every method, except the plain exact method, which must equal
     // FedAvg in fp32.
@@ -102,7 +102,7 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
     }
 }
 
-fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
+fn write(tensor: &TensorValues<'_>, reduced: &Reduction<'_>, code: Code) -> EncodedSection {
     let recipe = Recipe {
         reduce: Reduce::new(reduced.form, reduced.numbers),
         quantize: Quantize::of(&tensor.quantize),
@@ -156,7 +156,7 @@ fn write(tensor: &TensorValues<'_>, reduced: &Reduced<'_>, code: Code) -> Encode
         known.push(plane);
     }
     stages.coded = out.len() as u64;
-    Encoded {
+    EncodedSection {
         bytes: out,
         saved,
         known,

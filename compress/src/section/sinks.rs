@@ -55,7 +55,7 @@ impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
 
 /// Sums the products of the decoded values with `values` and `other`; with `subtract`, then subtracts them from
 /// `values`.
-pub(crate) struct Measured<'a> {
+pub(crate) struct MeasuringSink<'a> {
     pub(crate) values: &'a mut [f32],
     /// Of the length of `values`.
     pub(crate) other: Option<&'a [f32]>,
@@ -63,7 +63,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) products: Products,
 }
 
-impl Sink for Measured<'_> {
+impl Sink for MeasuringSink<'_> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let range = start..start + values.len();
         let own = &mut self.values[range.clone()];
@@ -85,7 +85,7 @@ impl Sink for Measured<'_> {
     }
 }
 
-/// As [`Measured`] without `other`, but with separate sums per tensor. Shapes: `values: [layout.len()]`.
+/// As [`MeasuringSink`] without `other`, but with separate sums per tensor. Shapes: `values: [layout.len()]`.
 pub(crate) struct MeasuredByTensor<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) values: &'a mut [f32],
@@ -98,7 +98,7 @@ impl Sink for MeasuredByTensor<'_> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let tensors = self.layout.tensors();
         let tensor = tensors.partition_point(|tensor| tensor.offset + tensor.len <= start);
-        let mut sink = Measured {
+        let mut sink = MeasuringSink {
             values: &mut *self.values,
             other: None,
             subtract: self.subtract,

@@ -292,12 +292,13 @@ fn shared_kinds(trained: &[&Tensor], values: usize, blocks: usize) -> Result<Vec
         .collect())
 }
 
+fn shorter_side(tensor: &Tensor) -> usize {
+    let shape = tensor.matrix();
+    shape.rows.min(shape.cols)
+}
+
 fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<Kind>, Error> {
-    let shorter = |tensor: &Tensor| {
-        let shape = tensor.matrix();
-        shape.rows.min(shape.cols)
-    };
-    let most = trained.iter().map(|tensor| shorter(tensor)).max().unwrap_or(0);
+    let most = trained.iter().map(|tensor| shorter_side(tensor)).max().unwrap_or(0);
     if rank > most || most < 2 {
         return Err(Error::Usage(format!(
             "`train.space.lowrank` is {rank}, but the largest rank of a trained matrix of the model is {most}; set a lower one"
@@ -306,7 +307,7 @@ fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<
     Ok(trained
         .iter()
         .map(|tensor: &&Tensor| {
-            if shorter(tensor) > 1 && shorter(tensor) >= rank {
+            if shorter_side(tensor) > 1 && shorter_side(tensor) >= rank {
                 Kind::LowRank(rank, basis)
             } else {
                 Kind::Whole

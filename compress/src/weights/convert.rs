@@ -68,13 +68,15 @@ fn put<const N: usize>(values: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u
 /// Replaces values by the nearest ones that `dtype` can represent, ties to even; values beyond its range by its largest
 /// finite ones.
 pub(crate) fn round(dtype: Dtype, values: &mut [f32]) {
-    let of = |value| match dtype {
-        Dtype::F16 => f16(value).to_f32(),
-        Dtype::Bf16 => bf16(value).to_f32(),
-        _ => integer(dtype, value),
-    };
-    if !matches!(dtype, Dtype::F32 | Dtype::F64) {
-        values.iter_mut().for_each(|value| *value = of(*value));
+    if matches!(dtype, Dtype::F32 | Dtype::F64) {
+        return;
+    }
+    for value in values {
+        *value = match dtype {
+            Dtype::F16 => f16(*value).to_f32(),
+            Dtype::Bf16 => bf16(*value).to_f32(),
+            _ => integer(dtype, *value),
+        };
     }
 }
 

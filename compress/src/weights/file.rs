@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::{Layout, Tensor};
 use crate::weights::convert;
-use crate::weights::header::{self, Checked, Envelope};
+use crate::weights::header::{self, CheckedFile, Envelope};
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
 /// A safetensors file with a checked header; its values are read by [`Weights::values`].
 #[derive(Debug)]
 pub struct Weights<'a> {
-    file: Checked<'a>,
+    file: CheckedFile<'a>,
     layout: Layout,
     integers: Vec<IntegerTensor<'a>>,
 }
@@ -29,7 +29,7 @@ impl<'a> Weights<'a> {
     /// tensor has an unsupported type; `Usage` as [`Layout::new`], and for a file of `torch.save`. The error names the
     /// tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let file = Checked::parse(bytes)?;
+        let file = CheckedFile::parse(bytes)?;
         let mut floats = Vec::new();
         let mut integers = Vec::new();
         for (name, tensor) in file.tensors() {
@@ -132,8 +132,7 @@ pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
 /// # Errors
 /// `Usage`, naming the tensor and the index within it.
 pub fn expect_squares(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
-    let is_square = |value: &f32| (0.0..f32::INFINITY).contains(value);
-    match values.iter().position(|value| !is_square(value)) {
+    match values.iter().position(|value| !(0.0..f32::INFINITY).contains(value)) {
         None => Ok(()),
         Some(at) => Err(Error::Usage(format!(
             "tensor `{}`, value {at}: a mean squared gradient must be finite and not negative, not {}",

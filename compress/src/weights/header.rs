@@ -22,13 +22,13 @@ const NOTES: &str = "__metadata__";
 
 /// A safetensors file with a checked header.
 #[derive(Debug)]
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckedFile<'a> {
     pub(crate) header: Metadata,
     pub(crate) data: &'a [u8],
     pub(crate) notes: Notes,
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedFile<'a> {
     /// Checks the header of `bytes`: complete, no duplicate name.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
         file[LENGTH..].get(..len)
     });
     let header = header.ok_or_else(|| corrupt("header of a safetensors file".to_owned()))?;
-    let twice = serde_json::Deserializer::from_slice(header).deserialize_map(FirstRepeated);
+    let twice = serde_json::Deserializer::from_slice(header).deserialize_map(DuplicateKey);
     match twice.map_err(|why| corrupt(format!("header of a safetensors file: {why}")))? {
         None => Ok(()),
         Some(name) => Err(corrupt(format!(
@@ -121,9 +121,9 @@ pub(crate) fn own_type(dtype: Dtype) -> Option<layout::Dtype> {
     layout::Dtype::ALL.into_iter().find(|own| own.stored() == dtype)
 }
 
-struct FirstRepeated;
+struct DuplicateKey;
 
-impl<'de> Visitor<'de> for FirstRepeated {
+impl<'de> Visitor<'de> for DuplicateKey {
     type Value = Option<String>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -228,8 +228,8 @@ pub fn round_role_to_types(layout: &Layout, role: Role, values: &mut [f32]) {
 /// # Panics
 /// If `values` is shorter.
 pub fn handed_out<'v>(layout: &Layout, values: &'v [f32]) -> Cow<'v, [f32]> {
-    let exact = |dtype| matches!(dtype, Dtype::F32 | Dtype::F64);
-    if layout.tensors().iter().all(|tensor| exact(tensor.dtype)) {
+    let mut types = layout.tensors().iter().map(|tensor| tensor.dtype);
+    if types.all(|dtype| matches!(dtype, Dtype::F32 | Dtype::F64)) {
         return Cow::Borrowed(values);
     }
     let mut values = values.to_vec();

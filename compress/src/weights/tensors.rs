@@ -9,7 +9,7 @@ use crate::finite::all_finite;
 use crate::layout::{Dtype, Layout, TensorSpec};
 use crate::weights::convert;
 use crate::weights::file::expect_finite;
-use crate::weights::header::{self, Checked};
+use crate::weights::header::{self, CheckedFile};
 use crate::weights::notes::Notes;
 
 /// One tensor of a [`TensorFile`].
@@ -34,7 +34,7 @@ impl StoredTensor<'_> {
 pub struct TensorFile<'a> {
     /// By name.
     tensors: BTreeMap<String, (TensorInfo, Dtype)>,
-    file: Checked<'a>,
+    file: CheckedFile<'a>,
 }
 
 impl<'a> TensorFile<'a> {
@@ -44,7 +44,7 @@ impl<'a> TensorFile<'a> {
     /// `Corrupt` if `bytes` is not a complete safetensors file or a name occurs twice in its header; `Mismatch` if a
     /// tensor has an unsupported type; `Usage` for a file of `torch.save`. The error names the tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let file = Checked::parse(bytes)?;
+        let file = CheckedFile::parse(bytes)?;
         let mut tensors = BTreeMap::new();
         for (name, info) in file.tensors() {
             let Some(dtype) = header::own_type(info.dtype) else {
@@ -161,13 +161,12 @@ impl<'a> TensorFile<'a> {
 /// `NotFinite`, naming the tensor and the index within it.
 fn expect_finite_bytes(name: &str, dtype: Dtype, bytes: &[u8], infinite: bool) -> Result<(), Error> {
     let is_bad = |value: f64| value.is_nan() || !infinite && value.is_infinite();
-    let double = |bytes: &[u8]| {
-        let values = bytes.as_chunks().0.iter();
-        values.map(|value| f64::from_le_bytes(*value)).position(is_bad)
-    };
     let bad = match dtype {
         // Through `f32`, a large double would become infinite.
-        Dtype::F64 => double(bytes),
+        Dtype::F64 => {
+            let values = bytes.as_chunks().0.iter();
+            values.map(|value| f64::from_le_bytes(*value)).position(is_bad)
+        }
         _ if dtype.is_float() => {
             let mut block = [0.0; 4096];
             let blocks = bytes.chunks(block.len() * dtype.width()).enumerate();

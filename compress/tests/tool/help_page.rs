@@ -24,7 +24,7 @@ pub(crate) fn check(program: &str, name: &str, without: &[&str]) {
     } else {
         assert!(
             found == part,
-            "the section `{name}` of docs/reference/cli.md is out of date; run this test with UPDATE_DOCS=1 to rewrite it. Expected:\n{part}"
+            "the section `{name}` of docs/reference/cli.md is out of date; run this test with UPDATE_DOCS=1 to rewrite it. PlaneContext:\n{part}"
         );
     }
 }

@@ -20,7 +20,7 @@ pub struct Paces {
 
 /// A stream whose reads and writes keep to [`Paces`]. Under TLS: the rates count what is on the socket.
 #[derive(Debug)]
-pub(crate) struct Paced<S> {
+pub(crate) struct PacedStream<S> {
     io: S,
     write: Direction,
     read: Direction,
@@ -69,7 +69,7 @@ impl Direction {
     }
 }
 
-impl<S> Paced<S> {
+impl<S> PacedStream<S> {
     pub(crate) fn new(io: S, paces: Paces) -> Self {
         Self {
             io,
@@ -79,7 +79,7 @@ impl<S> Paced<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let Self { io, read, .. } = &mut *self;
         if read.pace.is_none() {
@@ -95,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     through_io!(is_vectored, flush, shutdown);
 
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
@@ -141,7 +141,7 @@ mod tests {
     /// Bytes by second, and the whole time, of a transfer through a stream with these rates.
     async fn transfer(paces: Paces, is_written: bool) -> (Vec<u64>, Duration) {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        let near = Paced::new(near, paces);
+        let near = PacedStream::new(near, paces);
         let (mut from, mut to): (Box<dyn AsyncWrite + Unpin + Send>, Box<dyn AsyncRead + Unpin + Send>) = if is_written
         {
             (Box::new(near), Box::new(far))
@@ -181,7 +181,7 @@ mod tests {
     async fn the_other_direction_and_short_writes_do_not_wait() {
         let (up, _) = paces();
         let (near, mut far) = tokio::io::duplex(64 * 1024);
-        let mut near = Paced::new(near, up);
+        let mut near = PacedStream::new(near, up);
         let begin = Instant::now();
         far.write_all(&[1; 60_000]).await.unwrap();
         near.read_exact(&mut [0; 60_000]).await.unwrap();

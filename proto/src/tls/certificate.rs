@@ -78,12 +78,17 @@ pub fn certificates_of(pem: &str) -> Result<Vec<Vec<u8>>, TlsError> {
     Ok(all.into_iter().map(|certificate| certificate.to_vec()).collect())
 }
 
+fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, TlsError> {
+    let parsed = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    Ok(parsed.1)
+}
+
 /// Digest of the public key of a DER certificate, as [`crate::SigningRequest::key`] gives it.
 ///
 /// # Errors
 /// `NotACertificate`.
 pub fn certificate_key(der: &[u8]) -> Result<Fingerprint, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     Ok(Fingerprint::of(certificate.public_key().raw))
 }
 
@@ -149,7 +154,7 @@ impl Issued {
 /// # Errors
 /// `NotACertificate`, or `Name` if the common name is missing or not a client name.
 pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     let name = certificate
         .subject()
         .iter_common_name()
@@ -163,7 +168,7 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
 /// # Errors
 /// `NotACertificate` if there is none.
 pub fn common_name(der: &[u8]) -> Result<String, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     let name = certificate.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok());
     name.map(str::to_owned)
@@ -175,7 +180,7 @@ pub fn common_name(der: &[u8]) -> Result<String, TlsError> {
 /// # Errors
 /// `NotACertificate`, or `Name` if the role is unknown.
 pub fn peer_role(der: &[u8]) -> Result<Role, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     let mut units = certificate.subject().iter_organizational_unit();
     match units.next().map(|unit| unit.as_str()) {
         None => Ok(Role::Client),
@@ -189,7 +194,7 @@ pub fn peer_role(der: &[u8]) -> Result<Role, TlsError> {
 /// # Errors
 /// `NotACertificate`.
 pub fn peer_lifetime(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     let begin = certificate.validity().not_before.timestamp();
     let begin = OffsetDateTime::from_unix_timestamp(begin).map_err(TlsError::not_one)?;
     Ok((begin.saturating_add(CLOCK_SKEW), peer_expiry(der)?))
@@ -200,7 +205,7 @@ pub fn peer_lifetime(der: &[u8]) -> Result<(OffsetDateTime, OffsetDateTime), Tls
 /// # Errors
 /// `NotACertificate`.
 pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    let certificate = parsed(der)?;
     OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(TlsError::not_one)
 }
 
@@ -222,7 +227,7 @@ pub fn issuer_of<'a>(chain: &str, authorities: &'a [Vec<u8>]) -> Result<&'a [u8]
     let mut others = certificates_of(chain)?;
     let mut own = others.remove(0);
     loop {
-        let (_, last) = X509Certificate::from_der(&own).map_err(TlsError::not_one)?;
+        let last = parsed(&own)?;
         let signed = |der: &&Vec<u8>| {
             let issuer = X509Certificate::from_der(der);
             issuer.is_ok_and(|(_, by)| by.is_ca() && last.verify_signature(Some(by.public_key())).is_ok())

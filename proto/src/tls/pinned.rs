@@ -25,7 +25,7 @@ pub struct ForeignAuthority(pub Fingerprint);
 /// `Unusable` if TLS cannot be set up.
 pub fn pinned_client_tls(authority: Fingerprint) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider();
-    let verifier = Pinned {
+    let verifier = PinnedVerifier {
         authority,
         provider: Arc::clone(&provider),
     };
@@ -41,12 +41,12 @@ pub fn pinned_client_tls(authority: Fingerprint) -> Result<Arc<ClientConfig>, Tl
 
 /// Verifies as rustls does, with the authority that the server sends, if it has the expected fingerprint.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedVerifier {
     authority: Fingerprint,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -119,10 +119,10 @@ impl SigningRequest {
         if der.len() > MAX_REQUEST {
             return Err(RequestError::TooLong(der.len()));
         }
-        let malformed = |why: &dyn std::fmt::Display| RequestError::Malformed(why.to_string());
-        let (rest, request) = X509CertificationRequest::from_der(der).map_err(|why| malformed(&why))?;
+        let (rest, request) =
+            X509CertificationRequest::from_der(der).map_err(|why| RequestError::Malformed(why.to_string()))?;
         if !rest.is_empty() {
-            return Err(malformed(&"bytes follow it"));
+            return Err(RequestError::Malformed("bytes follow it".to_owned()));
         }
         let info = &request.certification_request_info;
         let public_key = SubjectPublicKeyInfo::from_der(info.subject_pki.raw)

@@ -1,6 +1,6 @@
 //! `compare`: several codecs on the same tensors, as a table, JSON or an SVG chart.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,14 +106,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The file name without its extension, or the whole path if that name is not unique.
 fn names(paths: &[PathBuf]) -> Vec<String> {
-    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let stems: Vec<String> = paths.iter().map(|path| stem(path)).collect();
-    let alone = |name: &String| stems.iter().filter(|other| *other == name).count() == 1;
+    let stems: Vec<String> = paths
+        .iter()
+        .map(|path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+        .collect();
     stems
         .iter()
         .zip(paths)
         .map(|(name, path)| {
-            if alone(name) {
+            if stems.iter().filter(|other| *other == name).count() == 1 {
                 name.clone()
             } else {
                 path.display().to_string()

@@ -31,10 +31,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let around = around.map_err(|why| Failure::output(&args.output, why))?;
     write::stream(&args.output, |out| {
         out.bytes(&around.head)?;
-        let decoded = frame.decode_each(|_, values| out.values(values).map_err(read::Stopped::Output));
+        let decoded = frame.decode_each(|_, values| out.values(values).map_err(read::StopReason::Output));
         decoded.map_err(|why| match why {
-            read::Stopped::Output(failure) => failure,
-            read::Stopped::Input(why) => read::payload(&args.input, &archive, Some(&frame), why),
+            read::StopReason::Output(failure) => failure,
+            read::StopReason::Input(why) => read::payload(&args.input, &archive, Some(&frame), why),
         })?;
         out.bytes(&around.tail)
     })

@@ -37,18 +37,13 @@ pub(crate) fn pairs<'t, 'a>(
     one: &'t [IntegerTensor<'a>],
     two: &'t [IntegerTensor<'a>],
 ) -> Result<Vec<(&'t IntegerTensor<'a>, &'t IntegerTensor<'a>)>, Failure> {
-    let lacks = |tensors: &[IntegerTensor<'_>], name: &str| tensors.iter().all(|tensor| tensor.name != name);
-    let differs = |name: &str, how| {
-        Err(Failure::input(
-            path,
-            format!("does not match: tensor `{name}` is {how}"),
-        ))
-    };
-    if let Some(tensor) = one.iter().find(|tensor| lacks(two, &tensor.name)) {
-        return differs(&tensor.name, "missing");
-    }
-    if let Some(tensor) = two.iter().find(|tensor| lacks(one, &tensor.name)) {
-        return differs(&tensor.name, "not expected");
+    for (tensors, others, how) in [(one, two, "missing"), (two, one, "not expected")] {
+        for IntegerTensor { name, .. } in tensors {
+            if others.iter().all(|other| other.name != *name) {
+                let why = format!("does not match: tensor `{name}` is {how}");
+                return Err(Failure::input(path, why));
+            }
+        }
     }
     Ok(one.iter().zip(two).collect())
 }
@@ -87,14 +82,14 @@ pub(crate) fn frame<'a>(path: &Path, archive: &'a Archive<'a>) -> Result<Frame<'
 }
 
 /// Why decoding into a file stopped.
-pub(crate) enum Stopped {
+pub(crate) enum StopReason {
     /// The archive is invalid.
     Input(Error),
     /// The file could not be written.
     Output(Failure),
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for StopReason {
     fn from(why: Error) -> Self {
         Self::Input(why)
     }

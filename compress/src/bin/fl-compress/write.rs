@@ -1,6 +1,6 @@
 //! Writes outputs: files atomically, and text to stdout.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::failure::Failure;
 
 /// Refuses an `output` that is the same file as `input`, which would be overwritten.
 pub(crate) fn apart(input: &Path, output: &Path) -> Result<(), Failure> {
-    let same = |found: Metadata, other: Metadata| (found.dev(), found.ino()) == (other.dev(), other.ino());
-    let is_one = std::fs::metadata(input)
-        .is_ok_and(|found| found.is_file() && std::fs::metadata(output).is_ok_and(|other| same(found, other)));
-    match is_one {
-        true => Err(Failure::Usage(format!(
+    if let (Ok(found), Ok(other)) = (std::fs::metadata(input), std::fs::metadata(output))
+        && found.is_file()
+        && (found.dev(), found.ino()) == (other.dev(), other.ino())
+    {
+        return Err(Failure::Usage(format!(
             "{} is the input and would be overwritten: name another output file",
             output.display()
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// Writes `bytes` to `path` as [`stream`] does.

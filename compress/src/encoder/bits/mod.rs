@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::quantize::QuantizeSpec;
 use crate::rules::agent::{Outcome, Trials};
 use crate::rules::bits::BitsRule;
-use crate::section::input::Encoded;
+use crate::section::input::EncodedSection;
 
 /// Chooses bits, and learns from the frames.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +89,7 @@ impl BitsController {
         }
     }
 
-    pub(crate) fn coded(&mut self, sections: &[Encoded]) {
+    pub(crate) fn coded(&mut self, sections: &[EncodedSection]) {
         if let ControlMethod::Priced(pricing) = &mut self.method {
             pricing.coded(Self::ruled(&self.is_ruled, sections.iter()));
         }

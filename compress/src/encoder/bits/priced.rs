@@ -18,7 +18,7 @@ use crate::math;
 use crate::quantize::numbers::sum_of_squares;
 use crate::rules::bits::{BitsBy, CHOICES, PricedBits};
 use crate::rules::network::Network;
-use crate::section::input::{Encoded, Input};
+use crate::section::input::{EncodedSection, Input};
 use crate::threads;
 
 // Frames that measure samples of all sections.
@@ -195,7 +195,7 @@ impl Pricing {
     }
 
     /// Moves the multiplier after the sections with the rule were coded.
-    pub(crate) fn coded<'e>(&mut self, ruled: impl Iterator<Item = &'e Encoded>) {
+    pub(crate) fn coded<'e>(&mut self, ruled: impl Iterator<Item = &'e EncodedSection>) {
         let mut bytes = 0;
         let mut values = 0;
         for section in ruled {
@@ -299,7 +299,7 @@ mod tests {
                 .collect();
             let log_lambda = controller.state.log_lambda;
             controller.choose(tasks.iter_mut().collect(), 1).unwrap();
-            let sections: Vec<Encoded> = tasks
+            let sections: Vec<EncodedSection> = tasks
                 .iter()
                 .map(|task| crate::section::encode::encode(&task.input, &mut None).unwrap())
                 .collect();

@@ -25,10 +25,10 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, ReducedPart, Width};
+use crate::reduce::form::{Form, Number, Numbers, Part, ReducedPart, Reduction, Width};
 use crate::reduce::keep;
 use crate::reduce::low_rank::factors;
-use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::planes::Planes;
 use crate::reduce::products::multiply;
 use crate::reduce::singular::Singular;
@@ -97,10 +97,10 @@ const fn rank(name: &'static str, at: usize) -> Number {
 }
 
 impl Reducer for TensorTrain {
-    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> Chosen {
+    fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
         match self.ranks(tensor.shape, tensor.places) {
             (_, None) => keep::all(),
-            (dims, Some(ranks)) => Chosen::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),
+            (dims, Some(ranks)) => ReducerChoice::new(Sends::Other, move |tensor, _| Ok(reduced(tensor, dims, ranks))),
         }
     }
 
@@ -128,7 +128,7 @@ impl TensorTrain {
     }
 }
 
-fn reduced<'v>(tensor: &TensorValues<'v>, dims: Dims, mut ranks: Ranks) -> Reduced<'v> {
+fn reduced<'v>(tensor: &TensorValues<'v>, dims: Dims, mut ranks: Ranks) -> Reduction<'v> {
     let [a, b, c, d] = dims.dims;
     let mut left = tensor.values.to_vec();
     let mut before = 1;
@@ -143,7 +143,7 @@ fn reduced<'v>(tensor: &TensorValues<'v>, dims: Dims, mut ranks: Ranks) -> Reduc
     }
     parts.push(ReducedPart::plain(left, before, d));
     let [first, second, third] = ranks;
-    Reduced {
+    Reduction {
         form: METHOD.form,
         numbers: [c as u32, first, second, third],
         parts,
@@ -255,7 +255,7 @@ mod tests {
             unbiased: false,
             threads: 1,
         };
-        let Reduced {
+        let Reduction {
             parts,
             numbers: [_, ranks @ ..],
             ..

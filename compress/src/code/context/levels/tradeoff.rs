@@ -24,7 +24,7 @@ pub(crate) struct Tradeoff {
 
 /// Levels of which some were lowered.
 #[derive(Debug)]
-pub(crate) struct Lowered {
+pub(crate) struct LoweredLevels {
     /// Mean magnitude of the values at level one, in steps; that of the [`Tradeoff`] if there are none.
     pub(crate) one: f32,
     /// Bytes that were saved by a varied worth of a bit; negative if they were added.
@@ -51,7 +51,7 @@ pub(crate) fn encode_lowered(
     shape: Shape,
     mut tradeoff: Tradeoff,
     out: &mut Vec<u8>,
-) -> Lowered {
+) -> LoweredLevels {
     let mut nonzero = NonzeroLevels::with_capacity(values.masks.len(), values.ratios.len());
     let mut model = Model::new(shape);
     let first = out.len();
@@ -94,7 +94,7 @@ pub(crate) fn encode_lowered(
         }
     }
     coder.finish();
-    Lowered {
+    LoweredLevels {
         one: match count {
             0 => tradeoff.one,
             _ => (sum / count as f64) as f32,
