@@ -377,7 +377,11 @@ impl TestClient {
 
     /// The header and the frames, one after another.
     pub async fn fetch(&mut self, held: Option<u64>, want: u64) -> Result<(ModelHeader, Vec<Vec<u8>>), Status> {
-        let (header, mut bytes) = self.fetch_bytes(fetch_request(held, want, None)).await?;
+        let request = FetchRequest {
+            run: self.run_name(),
+            ..fetch_request(held, want, None)
+        };
+        let (header, mut bytes) = self.fetch_bytes(request).await?;
         let mut frames = Vec::new();
         for part in header.frames() {
             let rest = bytes.split_off(part.len as usize);
