@@ -230,7 +230,7 @@ async fn a_program_gets_the_format_that_it_accepts_and_promtool_finds_no_fault()
     assert!(open.contains("content-type: application/openmetrics-text") && open.ends_with("# EOF\n"));
     let classic = metrics_as(&address, "*/*").await;
     let (head, body) = classic.split_once("\r\n\r\n").unwrap();
-    assert_contains(&head, "content-type: text/plain; version=0.0.4");
+    assert_contains(head, "content-type: text/plain; version=0.0.4");
     assert!(!body.contains("# EOF") && !body.contains("# UNIT"));
     for line in body.lines().filter(|line| line.starts_with("# TYPE ")) {
         assert_eq!(line.ends_with(" counter"), line.contains("_total "), "{line}");

@@ -287,9 +287,9 @@ async fn a_model_update_that_another_program_encoded_is_taken_as_it_was_sent() {
     let (_, alerts) = serve_with_damage(&fed, sparse(&fed, name, true)).await;
     assert_eq!(alerts.len(), 1, "{alerts:?}");
     let said = &alerts[0];
-    assert_contains(&said, "round 5, repeated, gives frame");
-    assert_contains(&said, "the encoder of another version");
-    assert_contains(&said, "the model is exact");
+    assert_contains(said, "round 5, repeated, gives frame");
+    assert_contains(said, "the encoder of another version");
+    assert_contains(said, "the model is exact");
 }
 
 #[tokio::test]
