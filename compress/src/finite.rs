@@ -1,4 +1,4 @@
-//! Checks of finite values.
+//! Checks of finite values, and the largest magnitude.
 
 use crate::error::Error;
 use crate::simd::vectorized;
@@ -13,6 +13,17 @@ pub(crate) fn all_finite(values: &[f32]) -> bool {
     vectorized(
         #[inline(always)]
         || !values.iter().fold(false, |any, value| any | not_finite(value)),
+    )
+}
+
+/// Largest magnitude of `values`, none of which is NaN.
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    vectorized(
+        #[inline(always)]
+        || {
+            let magnitudes = values.iter().map(|value| value.to_bits() & 0x7fff_ffff);
+            f32::from_bits(magnitudes.fold(0, u32::max))
+        },
     )
 }
 

@@ -10,8 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finite::largest;
 use crate::layout::{Layout, Role};
-use crate::quantize::numbers::largest;
 
 // Least and most bits.
 const RANGE: std::ops::RangeInclusive<u8> = 4..=20;

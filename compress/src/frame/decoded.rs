@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use crate::fidelity::nonzeros;
+use crate::finite::largest;
 use crate::frame::measuring::Squares;
-use crate::quantize::numbers::{add_scaled, largest};
+use crate::quantize::numbers::add_scaled;
 use crate::sink::Sink;
 
 /// What a frame decodes to, made by [`Frame::decode_to`](crate::Frame::decode_to): 4 bytes for each value of dense parts, 8 for

@@ -10,10 +10,10 @@ use half::slice::HalfFloatSliceExt;
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
 use crate::error::Error;
+use crate::finite::largest;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
-use crate::quantize::numbers::largest;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 

@@ -11,10 +11,10 @@
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
+use crate::finite::largest;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
-use crate::quantize::numbers::largest;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 

@@ -26,17 +26,6 @@ pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     dot(values, values)
 }
 
-/// Largest magnitude of `values`, none of which is NaN.
-pub(crate) fn largest(values: &[f32]) -> f32 {
-    vectorized(
-        #[inline(always)]
-        || {
-            let magnitudes = values.iter().map(|value| value.to_bits() & 0x7fff_ffff);
-            f32::from_bits(magnitudes.fold(0, u32::max))
-        },
-    )
-}
-
 /// Adds `weight` times each value to the sum at its place. Shapes: equal lengths.
 pub(crate) fn add_scaled(weight: f32, values: &[f32], sums: &mut [f32]) {
     vectorized(

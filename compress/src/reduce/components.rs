@@ -14,10 +14,10 @@
 
 use std::ops::RangeInclusive;
 
+use crate::finite::largest;
 use crate::layout::Shape;
 use crate::math::coarse_log2;
 use crate::quantize::dead_zone::WORTH;
-use crate::quantize::numbers::largest;
 use crate::reduce::low_rank::{Factors, factors, orthonormalize, start};
 use crate::reduce::products::{remainder, times, transposed_times};
 use crate::reduce::singular::Singular;

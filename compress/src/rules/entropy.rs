@@ -8,10 +8,10 @@
 
 use crate::density::Density;
 use crate::error::Error;
+use crate::finite::largest;
 use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
 use crate::math;
-use crate::quantize::numbers::largest;
 use crate::rules::density_range::DensityRange;
 use crate::rules::magnitude::{percentile, reaching};
 use crate::rules::method::{DensityRule, Entry};

@@ -64,7 +64,7 @@ pub(crate) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantize::numbers::largest;
+    use crate::finite::largest;
     use crate::rules::samples::{G8, laplace};
 
     /// Reference: sorts and interpolates.

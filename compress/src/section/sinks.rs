@@ -1,8 +1,9 @@
 //! Consumers of decoded values.
 
 use crate::fidelity::Products;
+use crate::finite::largest;
 use crate::layout::Layout;
-use crate::quantize::numbers::{add_scaled, largest};
+use crate::quantize::numbers::add_scaled;
 use crate::sink::Sink;
 
 #[derive(Default)]

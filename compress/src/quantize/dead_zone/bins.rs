@@ -5,8 +5,8 @@
 //! so one addition per value gives counts and sums of magnitudes. Sums of squares assume that a bin is filled uniformly
 //! about its mean.
 
+use crate::finite::largest;
 use crate::math::square;
-use crate::quantize::numbers::largest;
 
 // Mantissa bits below those that choose the bin: 6 of 23 choose it, 64 bins per octave, each 1 to 1.6 % wide.
 const LOW: u32 = 17;

@@ -3,8 +3,9 @@
 use crate::code::method::Code;
 use crate::code::symbols::encode_symbols;
 use crate::code::words::encode_words;
+use crate::finite::largest;
 use crate::quantize::method::Size;
-use crate::quantize::numbers::{largest, sum_of_squares};
+use crate::quantize::numbers::sum_of_squares;
 use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::quantize::rotated::{Rotated, Scale, hadamard};
 use crate::rng::KeyedRng;

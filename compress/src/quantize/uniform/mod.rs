@@ -278,7 +278,7 @@ mod tests {
         for (bits, code) in (2..=8).flat_map(|bits| [(bits, Code::Pack), (bits, Code::Rans)]) {
             let out = decode(Uniform::new(bits, Rounding::Nearest, 64).unwrap(), &values, code, 0);
             for (values, out) in values.chunks(64).zip(out.chunks(64)) {
-                let step = crate::quantize::numbers::largest(values) * 1.01 / f32::from(middle(bits));
+                let step = crate::finite::largest(values) * 1.01 / f32::from(middle(bits));
                 assert!(
                     values
                         .iter()
@@ -355,7 +355,7 @@ mod tests {
             let out = decode(uniform, &values, Code::Rans, 4);
             for (values, out) in values.chunks(64).zip(out.chunks(64)) {
                 let scale = match norm {
-                    Norm::Max => crate::quantize::numbers::largest(values),
+                    Norm::Max => crate::finite::largest(values),
                     Norm::L2 => laws::dot(values, values).sqrt() as f32,
                 };
                 let step = scale * 1.01 / f32::from(middle(4));
