@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
-use crate::finite::largest;
-use crate::finite::{all_finite, update_not_finite};
+use crate::finite::{all_finite, largest, update_not_finite};
 use crate::frame::view::Frame;
 use crate::memory::method::{CodedFrame, Encodes, Entry, MemoryInfo, State};
 use crate::pending::Ack;
