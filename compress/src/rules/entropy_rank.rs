@@ -178,7 +178,7 @@ impl EntropyRank {
         }
         state.rounds = state.rounds.saturating_add(1);
         course.sum += entropy;
-        course.count += 1;
+        course.count = course.count.saturating_add(1);
         if course.count < self.window {
             return;
         }

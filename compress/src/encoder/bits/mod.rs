@@ -111,7 +111,7 @@ impl BitsController {
     /// Continues from a saved state. A state that does not fit a spec with another rule or other sections is ignored.
     ///
     /// # Errors
-    /// `NotFinite`, `Corrupt`; `Mismatch` if both have a network or a bandit of different seeds.
+    /// `NotFinite`; `Mismatch` if both have a network or a bandit of different seeds, or a network has another size.
     pub(crate) fn resume(&mut self, saved: BitsState) -> Result<(), Error> {
         match (&mut self.method, saved) {
             (ControlMethod::Priced(pricing), BitsState::Priced(state)) => pricing.resume(state),

@@ -70,7 +70,7 @@ impl Pricing {
     /// Continues from a saved state; from what fits, if the spec has other sections, or a network now.
     ///
     /// # Errors
-    /// `NotFinite`; `Corrupt` for a network of another size; `Mismatch` if both have a network of different seeds.
+    /// `NotFinite`; `Mismatch` for a network of another size, or if both have a network of different seeds.
     pub(crate) fn resume(&mut self, saved: PricingState) -> Result<(), Error> {
         let what = "the state's rule for `bits`";
         if !(saved.log_lambda.is_finite() && saved.seen.iter().flatten().all(BitsCurve::is_finite)) {
