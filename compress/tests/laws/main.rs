@@ -1,5 +1,5 @@
 //! Laws of the methods through the public interface: a TOML spec, encoders and frames. Tests of single kernels are in
-//! their modules. `docs/reference/compressors.md` names the test of each law.
+//! their modules.
 
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
