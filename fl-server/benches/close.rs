@@ -52,7 +52,7 @@ fn main() {
                 let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
                 global.set_threads(threads);
                 let begun = Instant::now();
-                models.push(global.close(1, &updates, read).unwrap().model);
+                models.push(global.close(1, &updates, read).unwrap().step.model);
                 taken.push(begun.elapsed().as_secs_f64() * 1e3);
             }
         }

@@ -209,7 +209,7 @@ impl Ground {
         for record in store.run(&run)?.records() {
             match record? {
                 Record::Started { model, .. } => models.push((0, model)),
-                Record::RoundClosed { round, model, .. } => models.push((round, model)),
+                Record::RoundClosed { round, step, .. } => models.push((round, step.model)),
                 _ => {}
             }
         }

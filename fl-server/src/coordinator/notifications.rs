@@ -69,10 +69,9 @@ impl Coordinator {
                 }
                 Record::RoundClosed {
                     round,
-                    frame_len,
+                    step,
                     limited,
                     at,
-                    ..
                 } => {
                     for limited in limited.iter().filter(|limited| limited.is_conspicuous()) {
                         let text = limited.to_string();
@@ -82,7 +81,7 @@ impl Coordinator {
                     if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
                         self.check(*round, sample).await;
                         if let Some(facts) = self.facts(*round) {
-                            self.tracer.round(&facts, *at, *frame_len, &sample.total());
+                            self.tracer.round(&facts, *at, step.frame_len, &sample.total());
                         }
                         self.round_closed(*round, sample.total()).await;
                     }

@@ -263,10 +263,7 @@ impl Coordinator {
             batch.rows.append(&mut figures);
             let input = Input::RoundResult {
                 round,
-                frame: result.digest,
-                frame_len: result.frame.len() as u64,
-                stages: result.stages,
-                model: result.model,
+                step: result.step,
                 limited: result.limited,
             };
             self.decide(input, &mut batch)?;

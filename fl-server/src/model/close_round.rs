@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fl_compress::{Ack, Digest, EncodeOptions, Frame, FrameHeader, FrameKind, OverBudget, Pending, Stages};
+use fl_compress::{Ack, Digest, EncodeOptions, Frame, FrameHeader, FrameKind, OverBudget, Pending};
 
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
@@ -10,15 +10,13 @@ use super::global_model::GlobalModel;
 use super::sections::{Sections, entropies, fidelity};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::state_machine::Contribution;
-use crate::storage::record::Limited;
+use crate::storage::record::{Limited, RecordedStep};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundResult {
     /// The frame of the model update, for every client.
     pub frame: Vec<u8>,
-    pub digest: Digest,
-    pub stages: Stages,
-    pub model: Digest,
+    pub step: RecordedStep,
     /// Where the bytes of the updates' frames went.
     pub uplink: Vec<Section>,
     /// Where the bytes of the model update's frame went.
@@ -124,10 +122,13 @@ impl GlobalModel {
         self.memory = update;
         Ok(RoundResult {
             over_budget: self.watch.look(&pending),
+            step: RecordedStep {
+                frame: pending.digest,
+                frame_len: pending.frame.len() as u64,
+                stages: pending.stages,
+                model: self.digest,
+            },
             frame: pending.frame,
-            digest: pending.digest,
-            stages: pending.stages,
-            model: self.digest,
             uplink: uplink.into_vec(),
             downlink: downlink.into_vec(),
             uplink_entropies,

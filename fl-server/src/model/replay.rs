@@ -8,7 +8,8 @@ use fl_compress::{Digest, Layout};
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
-use crate::state_machine::{PendingWork, RecordedStep};
+use crate::state_machine::PendingWork;
+use crate::storage::record::RecordedStep;
 
 impl GlobalModel {
     /// The model of `version`, as the sum of its frames, with empty residual and initial optimizer state. `made_by`:
@@ -40,10 +41,10 @@ impl GlobalModel {
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), ModelError> {
         let round = work.round;
-        let result = self.close(round, &work.updates, read)?;
+        let step = self.close(round, &work.updates, read)?.step;
         for (what, found, recorded) in [
-            ("frame", result.digest, recorded.frame),
-            ("model", result.model, recorded.model),
+            ("frame", step.frame, recorded.frame),
+            ("model", step.model, recorded.model),
         ] {
             if found != recorded {
                 return Err(ModelError::Differs {

@@ -62,7 +62,7 @@ pub struct Closing {
 #[derive(Debug, Clone)]
 pub enum Evaluation {
     /// Open: more may arrive.
-    Open(BTreeMap<ClientId, (ClientEvaluation, Arc<Metrics>)>),
+    Open(BTreeMap<ClientId, ClientEvaluation>),
     /// Settled, as a sum, and its metrics averaged.
     Summed(EvaluationSum, Means),
 }
@@ -76,7 +76,7 @@ impl Default for Evaluation {
 impl Evaluation {
     pub fn summed(&self) -> EvaluationSum {
         match self {
-            Self::Open(reports) => EvaluationSum::of(reports.values().map(|(report, _)| report)),
+            Self::Open(reports) => EvaluationSum::of(reports.values()),
             Self::Summed(summed, _) => *summed,
         }
     }
@@ -84,7 +84,7 @@ impl Evaluation {
     /// Their metrics so far, averaged, and counted among `names` if they are not yet.
     fn means(&self, names: &mut MetricNames) -> Means {
         match self {
-            Self::Open(reports) => names.settle(reports.values().map(|(_, metrics)| &**metrics)),
+            Self::Open(reports) => names.settle(reports.values().map(|report| &*report.metrics)),
             Self::Summed(_, means) => means.clone(),
         }
     }
@@ -117,9 +117,7 @@ impl History {
             }
             Record::MembersReplaced { round, by, .. } => self.rounds.entry(*round).or_default().cohort += by.len(),
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
-            Record::RoundClosed {
-                round, frame_len, at, ..
-            } => {
+            Record::RoundClosed { round, step, at, .. } => {
                 let sums = self.rounds.entry(*round).or_default();
                 sums.loss = sums.mean_loss();
                 sums.losses.clear();
@@ -127,7 +125,7 @@ impl History {
                 sums.means = self.trained.settle(metrics.values().map(|metrics| &**metrics));
                 sums.closed = Some(Closing {
                     at: *at,
-                    frame_len: *frame_len,
+                    frame_len: step.frame_len,
                 });
                 // Clients evaluate the newest two versions only.
                 let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
@@ -139,13 +137,10 @@ impl History {
             Record::EvaluationAccepted {
                 version,
                 client,
-                metrics,
-                ..
+                evaluation,
             } => {
-                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default()
-                    && let Some(report) = ClientEvaluation::recorded(record)
-                {
-                    reports.insert(client.clone(), (report, Arc::clone(metrics)));
+                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
+                    reports.insert(client.clone(), evaluation.clone());
                 }
             }
             Record::RunDone { .. } => self.end = Some(End::Done),

@@ -6,7 +6,7 @@ use tonic::Status;
 use crate::coordinator::command::Command;
 use crate::rpc::context::Service;
 use crate::rpc::peer::Peer;
-use crate::state_machine::{Input, Reply};
+use crate::state_machine::{ClientEvaluation, Input, Reply};
 
 pub(super) async fn evaluate(
     service: &Service,
@@ -24,7 +24,11 @@ pub(super) async fn evaluate(
 
 /// Whether an evaluation of this run counts. Idempotent.
 pub(super) async fn book(service: &Service, client: &ClientId, report: EvaluationReport) -> Result<bool, Status> {
-    let input = Input::evaluation(client.clone(), report);
+    let input = Input::Evaluation {
+        client: client.clone(),
+        version: report.version,
+        evaluation: ClientEvaluation::new(report, service.clock.now()),
+    };
     let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
     Ok(matches!(reply, Reply::Evaluation { counted: true }))
 }

@@ -392,16 +392,7 @@ mod tests {
         let opened = [samples::started(), opened(1)].into_iter().chain(round);
         let next = samples::opened(2, 1, &["anna", "berta", "carl"], 0, 1_000);
         opened.chain([next]).for_each(|record| state.apply(&record).unwrap());
-        let evaluated = Record::EvaluationAccepted {
-            version: 1,
-            client: client("anna"),
-            examples: 1,
-            loss: 0.0,
-            correct: Some(0.0),
-            language: false,
-            metrics: Arc::default(),
-            at: 0,
-        };
+        let evaluated = samples::evaluated(1, &client("anna"));
         let update = Accepted::sample(Digest::of(b"anna"));
         let (round, client) = (2, client("anna"));
         let counted = Record::UpdateAccepted { round, client, update };

@@ -24,7 +24,9 @@ use crate::reporting::history::History;
 use crate::rpc::fetch::{Form, form, smaller};
 use crate::rpc::verify::{Requirements, VerifyError, unusable, verify};
 use crate::rpc::{join, predictor, push, submit, watch};
-use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, Transfer, decide};
+use crate::state_machine::{
+    ClientEvaluation, Input, Millis, Presence, Record, Reply, Standing, State, Transfer, decide,
+};
 use crate::telemetry::event::Event;
 
 /// A run in memory. Every client that joins stays connected.
@@ -236,7 +238,11 @@ impl LocalRun {
     /// # Errors
     /// `Records` if the run contradicts itself.
     pub fn evaluate(&mut self, client: &ClientId, report: EvaluationReport, now: Millis) -> Result<bool, ServeError> {
-        let input = Input::evaluation(client.clone(), report);
+        let input = Input::Evaluation {
+            client: client.clone(),
+            version: report.version,
+            evaluation: ClientEvaluation::new(report, now),
+        };
         let reply = self.decide(input, now)?;
         Ok(matches!(reply, Reply::Evaluation { counted: true }))
     }
@@ -250,12 +256,7 @@ impl LocalRun {
         self.history.add(&Record::EvaluationAccepted {
             version: report.version,
             client: client.clone(),
-            examples: report.examples,
-            loss: report.loss,
-            correct: report.correct,
-            language: report.language,
-            metrics: report.metrics,
-            at: now,
+            evaluation: ClientEvaluation::new(report, now),
         });
     }
 
@@ -337,13 +338,10 @@ impl LocalRun {
         }
         let input = Input::RoundResult {
             round: work.round,
-            frame: closed.digest,
-            frame_len: closed.frame.len() as u64,
-            stages: closed.stages,
-            model: closed.model,
+            step: closed.step,
             limited: closed.limited,
         };
-        self.frames.insert(closed.digest, closed.frame.into());
+        self.frames.insert(closed.step.frame, closed.frame.into());
         if self.global.is_rounded() {
             let (part, frame) = self.snapshot()?;
             self.keep(part, &frame);

@@ -324,8 +324,8 @@ fn named(run: &RunStore, first_kept: u64) -> Result<NeededBlobs, ServeError> {
             Record::UpdateAccepted { round, update, .. } if round >= first_kept => {
                 named.updates.push((round, update.digest));
             }
-            Record::RoundClosed { frame, .. } => {
-                named.blobs.insert(frame);
+            Record::RoundClosed { step, .. } => {
+                named.blobs.insert(step.frame);
             }
             _ => {}
         }

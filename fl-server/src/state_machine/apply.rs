@@ -7,7 +7,6 @@ use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::state_machine::by_client::ByClient;
-use crate::state_machine::evaluated::ClientEvaluation;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
 use crate::state_machine::uplinks::Uplink;
@@ -125,7 +124,11 @@ impl State {
                 self.versions.add(record);
                 self.sum_up_evaluations();
             }
-            Record::EvaluationAccepted { version, client, .. } => {
+            Record::EvaluationAccepted {
+                version,
+                client,
+                evaluation,
+            } => {
                 ensure(*version <= self.version(), "there is no such version")?;
                 ensure(
                     *version >= self.evaluated.len() as u64,
@@ -133,8 +136,7 @@ impl State {
                 )?;
                 let reports = self.evaluations.entry(*version).or_default();
                 ensure(!reports.contains(client), "the client has reported already")?;
-                let report = ClientEvaluation::recorded(record).ok_or("it reports no evaluation")?;
-                reports.insert(client.clone(), report);
+                reports.insert(client.clone(), evaluation.clone());
             }
             Record::EvaluationOpened { version, asked, until } => {
                 ensure(self.phase == Phase::Waiting, "a round is open")?;

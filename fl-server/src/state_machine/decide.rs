@@ -1,9 +1,7 @@
 //! Decides which records and which reply follow from an input. Changes nothing.
 
-use std::sync::Arc;
-
-use fl_compress::{Digest, Stages};
-use fl_proto::{ClientId, EvaluationReport, Metrics, Refusal, UpdateReply};
+use fl_compress::Digest;
+use fl_proto::{ClientId, Refusal, UpdateReply};
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
@@ -12,7 +10,7 @@ use crate::state_machine::opening::{after_close, lacks_members, reopening, repla
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
-use crate::storage::record::{Accepted, Limited, Record, Transfer};
+use crate::storage::record::{Accepted, ClientEvaluation, Limited, Record, RecordedStep, Transfer};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
@@ -31,40 +29,17 @@ pub enum Input {
     Evaluation {
         client: ClientId,
         version: u64,
-        examples: u64,
-        loss: f64,
-        /// Examples classified correctly; `None` if the model does not classify.
-        correct: Option<f64>,
-        /// Whether `loss` is of tokens, so that its exponential is a perplexity.
-        language: bool,
-        metrics: Arc<Metrics>,
+        /// Its `at` is overwritten with the time of the decision.
+        evaluation: ClientEvaluation,
     },
     /// The work of [`State::pending_work`] is done: the model update's frame is durable as a blob.
     RoundResult {
         round: u64,
-        /// Digest of the model update's frame.
-        frame: Digest,
-        frame_len: u64,
-        stages: Stages,
-        model: Digest,
+        step: RecordedStep,
         limited: Vec<Limited>,
     },
     /// The server started on a run that has records. Sent once, before any other input.
     Resume,
-}
-
-impl Input {
-    pub fn evaluation(client: ClientId, report: EvaluationReport) -> Self {
-        Self::Evaluation {
-            client,
-            version: report.version,
-            examples: report.examples,
-            loss: report.loss,
-            correct: report.correct,
-            language: report.language,
-            metrics: report.metrics,
-        }
-    }
 }
 
 /// The reply to the sender of an input, sent once the records are durable.
@@ -109,10 +84,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
             } => offered(state, plan, now, &client, (round, attempt), (update, transfer)),
             Input::RoundResult {
                 round,
-                frame,
-                frame_len,
-                stages,
-                model,
+                step,
                 mut limited,
             } => {
                 if let Phase::Closing(open) = &state.phase {
@@ -120,10 +92,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 }
                 let closed = Record::RoundClosed {
                     round,
-                    frame,
-                    frame_len,
-                    stages,
-                    model,
+                    step,
                     limited,
                     at: now,
                 };
@@ -137,11 +106,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
             Input::Evaluation {
                 client,
                 version,
-                examples,
-                loss,
-                correct,
-                language,
-                metrics,
+                evaluation,
             } => {
                 let asked =
                     state.asks(&client, version) || (presence.is_evaluator(&client) && state.asks_evaluators(version));
@@ -149,12 +114,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 let record = Record::EvaluationAccepted {
                     version,
                     client,
-                    examples,
-                    loss,
-                    correct,
-                    language,
-                    metrics,
-                    at: now,
+                    evaluation: ClientEvaluation { at: now, ..evaluation },
                 };
                 let wanted = asked && !reported;
                 let records = if wanted { vec![record] } else { Vec::new() };

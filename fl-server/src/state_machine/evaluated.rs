@@ -1,45 +1,7 @@
 //! Results of clients that evaluated a model version on their own held-out examples.
 
-use crate::clock::Millis;
 use crate::config::limits::{evaluation_weights, mean_loss};
-use crate::storage::record::Record;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClientEvaluation {
-    /// Examples, at least 1.
-    pub examples: u64,
-    /// Mean loss over them.
-    pub loss: f64,
-    /// Examples classified correctly; `None` if the model does not classify.
-    pub correct: Option<f64>,
-    /// Whether `loss` is of tokens, so that its exponential is a perplexity.
-    pub language: bool,
-    pub at: Millis,
-}
-
-impl ClientEvaluation {
-    /// What a record says of an evaluation; `None` of any other record.
-    pub(crate) fn recorded(record: &Record) -> Option<Self> {
-        let Record::EvaluationAccepted {
-            examples,
-            loss,
-            correct,
-            language,
-            at,
-            ..
-        } = record
-        else {
-            return None;
-        };
-        Some(Self {
-            examples: *examples,
-            loss: *loss,
-            correct: *correct,
-            language: *language,
-            at: *at,
-        })
-    }
-}
+use crate::storage::record::ClientEvaluation;
 
 /// The sum of all evaluations of one version. Each example counts once, up to a bound for each client.
 #[derive(Debug, Clone, Copy, PartialEq)]

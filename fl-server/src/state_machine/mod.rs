@@ -27,15 +27,15 @@ mod versions;
 mod view;
 
 pub use crate::clock::Millis;
-pub use crate::storage::record::{Accepted, Record, Transfer};
+pub use crate::storage::record::{Accepted, ClientEvaluation, Record, RecordedStep, Transfer};
 pub use apply::ImpossibleRecord;
 pub use by_client::ByClient;
 pub use decide::{Decision, Input, Reply, Standing, decide};
-pub use evaluated::{ClientEvaluation, EvaluationSum};
+pub use evaluated::EvaluationSum;
 pub use log::Log;
 pub use pending_work::{Contribution, PendingWork};
 pub use presence::Presence;
-pub use recorded_rounds::{RecordedRound, RecordedRounds, RecordedStep, Rollback};
+pub use recorded_rounds::{RecordedRound, RecordedRounds, Rollback};
 pub use round::Round;
 pub use select::select;
 pub use state::{Phase, State};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Digest, Stages};
+use fl_compress::Digest;
 use fl_proto::ClientId;
 
 use crate::state_machine::pending_work::PendingWork;
 use crate::state_machine::versions::Versions;
-use crate::storage::record::{Accepted, Record};
+use crate::storage::record::{Accepted, Record, RecordedStep};
 
 /// A rollback: a version whose model is that of an older one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,16 +15,6 @@ pub struct Rollback {
     pub version: u64,
     pub to: u64,
     /// Digest of the model of both.
-    pub model: Digest,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecordedStep {
-    /// Digest of its frame.
-    pub frame: Digest,
-    pub frame_len: u64,
-    pub stages: Stages,
-    /// Digest of the model after the round.
     pub model: Digest,
 }
 
@@ -87,21 +77,8 @@ impl<E, I: Iterator<Item = Result<Record, E>>> RecordedRounds<I> {
                 self.base = Some(Rollback { version, to, model });
                 return self.open.take();
             }
-            Record::RoundClosed {
-                round,
-                frame,
-                frame_len,
-                stages,
-                model,
-                ..
-            } => {
-                let step = Some(RecordedStep {
-                    frame,
-                    frame_len,
-                    stages,
-                    model,
-                });
-                self.open(round).step = step;
+            Record::RoundClosed { round, step, .. } => {
+                self.open(round).step = Some(step);
                 return self.open.take();
             }
             _ => {}

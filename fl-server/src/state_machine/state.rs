@@ -9,14 +9,14 @@ use fl_proto::ClientId;
 use crate::clock::Millis;
 use crate::config::plan::{Cohort, RunPlan};
 use crate::state_machine::by_client::ByClient;
-use crate::state_machine::evaluated::{ClientEvaluation, EvaluationSum};
+use crate::state_machine::evaluated::EvaluationSum;
 use crate::state_machine::log::Log;
 use crate::state_machine::pending_work::PendingWork;
 use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::state_machine::uplinks::Uplink;
 use crate::state_machine::versions::Versions;
-use crate::storage::record::{Limited, Record};
+use crate::storage::record::{ClientEvaluation, Limited, Record};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Phase {
@@ -271,16 +271,7 @@ mod tests {
             let update = Accepted::sample(Digest::of(b"x"));
             records.extend([
                 samples::opened(round, 1, &[client.as_str()], 0, 0),
-                Record::EvaluationAccepted {
-                    version: round - 1,
-                    client: client.clone(),
-                    examples: 1,
-                    loss: 0.0,
-                    correct: Some(0.0),
-                    language: false,
-                    metrics: Arc::default(),
-                    at: 0,
-                },
+                samples::evaluated(round - 1, &client),
                 Record::UpdateAccepted { round, client, update },
                 samples::closing(round, 0),
                 samples::closed(round, 0),

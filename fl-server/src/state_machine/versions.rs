@@ -34,19 +34,13 @@ impl Versions {
     pub fn add(&mut self, record: &Record) {
         match record {
             Record::Started { model, .. } => self.initial = Some(*model),
-            Record::RoundClosed {
-                round,
-                frame,
-                frame_len,
-                model,
-                ..
-            } => self.made.push(Version {
+            Record::RoundClosed { round, step, .. } => self.made.push(Version {
                 depth: self.depth(self.newest()) + 1,
                 base: None,
                 round: *round,
-                frame: *frame,
-                frame_len: *frame_len,
-                model: *model,
+                frame: step.frame,
+                frame_len: step.frame_len,
+                model: step.model,
             }),
             Record::RolledBack { version, to, model, .. } => self.made.push(Version {
                 depth: self.depth(*to),

@@ -237,10 +237,10 @@ fn encode_otherwise(fed: &Fed, name: &str, of: u64) {
     let closed = |record: &Record| matches!(record, Record::RoundClosed { round, .. } if *round == of);
     let mut record = records.filter(closed).last().unwrap();
     let before = record.to_bytes();
-    let Record::RoundClosed { frame, frame_len, .. } = &mut record else {
+    let Record::RoundClosed { step, .. } = &mut record else {
         panic!("{record:?}")
     };
-    let (layout, bytes) = (Arc::clone(&fed.layout), blobs.get(frame).unwrap());
+    let (layout, bytes) = (Arc::clone(&fed.layout), blobs.get(&step.frame).unwrap());
     let sent = Frame::parse(&bytes, &layout).unwrap();
     let mut values = vec![0.0; layout.len()];
     sent.accumulate(1.0, &mut values).unwrap();
@@ -248,8 +248,9 @@ fn encode_otherwise(fed: &Fed, name: &str, of: u64) {
     let exact = Encoder::new(Arc::clone(&layout), &Spec::exact()).unwrap();
     let other = { exact }.encode(&mut values, header).unwrap();
     blobs.put(&other.frame).unwrap();
-    assert_ne!(*frame, other.digest);
-    (*frame, *frame_len) = (other.digest, other.frame.len() as u64);
+    assert_ne!(step.frame, other.digest);
+    step.frame = other.digest;
+    step.frame_len = other.frame.len() as u64;
     drop(run);
     let store = (0..).find_map(|_| sled::open(fed.data().join("store")).ok()).unwrap();
     let found = store.iter().map(Result::unwrap).find(|(_, value)| *value == before);

@@ -259,7 +259,7 @@ fn no_update_keeps_a_round_from_closing_whatever_the_methods() {
                 );
                 let frame = Frame::parse(&result.frame, &layout).unwrap();
                 frame.accumulate(1.0, &mut mine).unwrap();
-                assert_eq!(Digest::of_f32(&mine), result.model);
+                assert_eq!(Digest::of_f32(&mine), result.step.model);
                 assert!(global.model().iter().all(|value| value.is_finite()));
                 unused.extend(result.unused.map(|_| round));
             }
@@ -408,7 +408,7 @@ fn the_trimmed_mean_adds_the_predictor_to_the_updates_that_name_it() {
         .map(|i| frames.update_against(None, &layout, i, 1, &deltas(1)[i]))
         .collect();
     let result = global.close(1, &first, frames.read()).unwrap();
-    frames.0.insert(result.digest, result.frame.clone());
+    frames.0.insert(result.step.frame, result.frame.clone());
     let before = global.model().to_vec();
     let second: Vec<_> = (0..6)
         .map(|i: usize| {

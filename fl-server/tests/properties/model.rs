@@ -151,7 +151,7 @@ fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
                 .all(|(a, b)| a.to_bits() == b.to_bits()),
             "round {round}"
         );
-        assert_eq!((stepped.model, global.version()), (Digest::of_f32(&model), round));
+        assert_eq!((stepped.step.model, global.version()), (Digest::of_f32(&model), round));
     }
 }
 
@@ -193,8 +193,8 @@ fn any_number_of_threads_closes_a_round_to_the_same_bits() {
                 "with its predictor: {limited:?}, not {norm}"
             );
             step = Some(result.frame.clone());
-            frames.0.insert(result.digest, result.frame.clone());
-            results.push((result.digest, result.model, result.limited, result.uplink));
+            frames.0.insert(result.step.frame, result.frame.clone());
+            results.push((result.step.frame, result.step.model, result.limited, result.uplink));
         }
         let broken = Contribution {
             frame: Digest::of(b"missing"),
@@ -255,7 +255,7 @@ fn clients_that_return_the_model_unchanged_leave_the_others_their_change() {
                     };
                     let updates: Vec<_> = (0..clients).map(update).collect();
                     let result = global.close(round, &updates, frames.read()).unwrap();
-                    frames.0.insert(result.digest, result.frame.clone());
+                    frames.0.insert(result.step.frame, result.frame.clone());
                     step = Some(result.frame);
                 }
                 let pairs = global.model().iter().zip(&direction);
@@ -282,9 +282,9 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
             let frame = Frame::parse(&stepped.frame, &layout).unwrap();
             assert_eq!(frame.header().kind, FrameKind::ModelUpdate);
             assert_eq!(frame.header().round, round);
-            assert_eq!(Digest::of(&stepped.frame), stepped.digest);
+            assert_eq!(Digest::of(&stepped.frame), stepped.step.frame);
             frame.accumulate(1.0, &mut mine).unwrap();
-            assert_eq!(Digest::of_f32(&mine), stepped.model);
+            assert_eq!(Digest::of_f32(&mine), stepped.step.model);
         }
         let snapshot = global.snapshot().unwrap();
         let frame = Frame::parse(&snapshot, &layout).unwrap();
@@ -334,15 +334,11 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
             });
         }
         let stepped = global.close(round, &updates, frames.read()).unwrap();
-        let (frame, model) = (stepped.digest, stepped.model);
         assert_eq!(stepped.limited.len(), usize::from(round > 2));
         records.push(Record::RoundClosing { round, at: 0 });
         records.push(Record::RoundClosed {
             round,
-            frame,
-            frame_len: 1,
-            stages,
-            model,
+            step: stepped.step,
             limited: stepped.limited,
             at: 0,
         });
@@ -362,7 +358,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     let rounds = recorded(&records);
     assert_eq!(rounds.len(), 5);
     let (first, mut second) = (rounds[0].work(), rounds[1].work());
-    let mut step = rounds[0].step.clone().unwrap();
+    let mut step = rounds[0].step.unwrap();
     step.model = Digest::of(b"other");
     let error = initial().replay(&first, &step, frames.read()).unwrap_err();
     assert!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fl_compress::{Digest, Frame, Layout, Memory, Spec};
 use fl_server::model::{GlobalModel, ModelError, RoundResult};
 use fl_server::plan::RunPlan;
-use fl_server::state_machine::{Contribution, PendingWork, RecordedStep};
+use fl_server::state_machine::{Contribution, PendingWork};
 
 use crate::client;
 use crate::model::{Frames, compressed, layout, plan, values};
@@ -42,7 +42,6 @@ fn decoded(frame: &[u8], layout: &Layout) -> Vec<f32> {
 /// A round of a live server: what is recorded of it, the state after it, and its model update.
 struct LiveRound {
     work: PendingWork,
-    step: RecordedStep,
     saved: Vec<u8>,
     result: RoundResult,
 }
@@ -54,16 +53,10 @@ fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<LiveRound> {
         .map(|round| {
             let updates = mixed(frames, layout, round, step.as_deref());
             let stepped = global.close(round, &updates, frames.read()).unwrap();
-            frames.0.insert(stepped.digest, stepped.frame.clone());
+            frames.0.insert(stepped.step.frame, stepped.frame.clone());
             step = Some(stepped.frame.clone());
             LiveRound {
                 work: PendingWork { round, updates },
-                step: RecordedStep {
-                    frame: stepped.digest,
-                    frame_len: stepped.frame.len() as u64,
-                    stages: stepped.stages,
-                    model: stepped.model,
-                },
                 saved: global.save(),
                 result: stepped,
             }
@@ -78,7 +71,7 @@ fn frames_with_and_without_a_predictor_average_to_what_was_learned() {
     let mut global = initial(&layout, &plan);
     let first = mixed(&mut frames, &layout, 1, None);
     let step = global.close(1, &first, frames.read()).unwrap();
-    frames.0.insert(step.digest, step.frame.clone());
+    frames.0.insert(step.step.frame, step.frame.clone());
     let before = global.model().to_vec();
     let updates = mixed(&mut frames, &layout, 2, Some(&step.frame));
     global.close(2, &updates, frames.read()).unwrap();
@@ -129,8 +122,8 @@ fn a_restart_from_any_checkpoint_repeats_predicted_rounds_to_the_bit() {
     for (version, bytes) in checkpoints.enumerate() {
         let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &bytes).unwrap();
         assert_eq!((again.version(), again.save()), (version as u64, bytes));
-        for LiveRound { work, step, saved, .. } in &rounds[version..] {
-            again.replay(work, step, frames.read()).unwrap();
+        for LiveRound { work, result, saved } in &rounds[version..] {
+            again.replay(work, &result.step, frames.read()).unwrap();
             assert_eq!(&again.save(), saved, "round {}", work.round);
         }
     }
@@ -157,7 +150,7 @@ fn a_checkpoint_names_the_step_that_clients_encode_against_and_no_part_of_one_is
         let bytes = global.save();
         assert_eq!(bytes[4..6], [1, 0]);
         let names = |digest: &Digest| bytes.windows(32).any(|part| part == digest.0);
-        assert_eq!(names(&stepped.digest), plan.uplink.memory == Memory::Cafe);
+        assert_eq!(names(&stepped.step.frame), plan.uplink.memory == Memory::Cafe);
         assert_eq!(
             GlobalModel::load(Arc::clone(&layout), &plan, &bytes).unwrap().save(),
             bytes
@@ -180,7 +173,7 @@ fn a_frame_that_names_another_step_names_its_client_and_changes_nothing() {
         matches!(&error, ModelError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another model update")),
         "{error}"
     );
-    let missing = frames.0.remove(&rounds[1].result.digest).unwrap();
+    let missing = frames.0.remove(&rounds[1].result.step.frame).unwrap();
     let updates = mixed(&mut frames, &layout, 3, Some(&missing));
     let error = global.close(3, &updates, frames.read()).unwrap_err();
     assert!(matches!(&error, ModelError::Predictor { round: 3, .. }), "{error}");

@@ -236,7 +236,7 @@ fn replicas_and_restarts_have_the_same_bits_under_a_lossy_downlink() {
             .unwrap()
             .accumulate(1.0, &mut mine)
             .unwrap();
-        assert_eq!(fl_compress::Digest::of_f32(&mine), stepped.model);
+        assert_eq!(fl_compress::Digest::of_f32(&mine), stepped.step.model);
         assert!(mine[layout.counters()].iter().all(|value| value.fract() == 0.0));
     }
     assert_eq!(mine[layout.counters()], [30.0, 36.0, 30.0, 16_777_216.0]);

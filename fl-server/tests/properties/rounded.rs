@@ -45,7 +45,7 @@ fn every_replica_rounds_to_the_server_s_bits_and_a_checkpoint_continues_with_the
             let is_rounded = round % 2 == 0;
             assert_eq!(frame.rounding(), is_rounded.then_some(rounding(8)));
             frame.apply(&mut mine).unwrap();
-            assert_eq!(Digest::of_f32(&mine), made.model);
+            assert_eq!(Digest::of_f32(&mine), made.step.model);
             let mut twice = mine.clone();
             rounding(8).round(&layout, &mut twice);
             assert_eq!(twice == mine, is_rounded);
@@ -53,12 +53,12 @@ fn every_replica_rounds_to_the_server_s_bits_and_a_checkpoint_continues_with_the
             assert_eq!(snapshot.len() < 2 * layout.len(), is_rounded, "{}", snapshot.len());
             let mut fresh = vec![0.5; layout.len()];
             Frame::parse(&snapshot, &layout).unwrap().apply(&mut fresh).unwrap();
-            assert_eq!(Digest::of_f32(&fresh), made.model);
+            assert_eq!(Digest::of_f32(&fresh), made.step.model);
 
-            frames.0.insert(made.digest, made.frame);
-            steps.push(made.digest);
+            frames.0.insert(made.step.frame, made.frame);
+            steps.push(made.step.frame);
             let sum = sum_frames(&layout, &start, &steps, frames.read()).unwrap();
-            assert_eq!(Digest::of_f32(&sum), made.model);
+            assert_eq!(Digest::of_f32(&sum), made.step.model);
         }
     }
 }

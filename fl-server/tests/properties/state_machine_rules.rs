@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use fl_compress::Digest;
 use fl_proto::{Refusal, UpdateReply};
-use fl_server::state_machine::{Decision, Input, Phase, Presence, Record, Reply, Standing, State};
+use fl_server::state_machine::{
+    ClientEvaluation, Decision, Input, Phase, Presence, Record, RecordedStep, Reply, Standing, State,
+};
 
 use crate::contains::assert_contains;
 use crate::world::World;
@@ -528,12 +530,7 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
         let late = Record::EvaluationAccepted {
             version,
             client: client(2),
-            examples: 1,
-            loss: 0.0,
-            correct: Some(0.0),
-            language: false,
-            metrics: Default::default(),
-            at: 0,
+            evaluation: evaluation(),
         };
         let before = world.state.clone();
         assert!(world.state.apply(&late).is_err());
@@ -722,10 +719,12 @@ fn impossible_records_are_refused_and_change_nothing() {
         Record::RoundClosing { round: 1, at: 0 },
         Record::RoundClosed {
             round: 1,
-            frame,
-            frame_len: 1,
-            stages,
-            model: frame,
+            step: RecordedStep {
+                frame,
+                frame_len: 1,
+                stages,
+                model: frame,
+            },
             limited: Vec::new(),
             at: 0,
         },
@@ -737,12 +736,7 @@ fn impossible_records_are_refused_and_change_nothing() {
         Record::EvaluationAccepted {
             version: 1,
             client: client(1),
-            examples: 1,
-            loss: 0.0,
-            correct: Some(0.0),
-            language: false,
-            metrics: Default::default(),
-            at: 0,
+            evaluation: evaluation(),
         },
         Record::RunDone { at: 0 },
         Record::RunFailed {
@@ -756,6 +750,17 @@ fn impossible_records_are_refused_and_change_nothing() {
         assert_eq!((&state, *error.record), (&world.state, record));
     }
     assert!(State::new().apply(&Record::RunDone { at: 0 }).is_err());
+}
+
+fn evaluation() -> ClientEvaluation {
+    ClientEvaluation {
+        examples: 1,
+        loss: 0.0,
+        correct: Some(0.0),
+        language: false,
+        metrics: Default::default(),
+        at: 0,
+    }
 }
 
 /// Closes the open round with its whole cohort.

@@ -7,8 +7,8 @@ use fl_proto::{ClientId, UpdateReply};
 use fl_server::history::History;
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{
-    Accepted, Decision, Input, Millis, PendingWork, Phase, Presence, Record, RecordedRound, RecordedRounds, Reply,
-    State, decide,
+    Accepted, ClientEvaluation, Decision, Input, Millis, PendingWork, Phase, Presence, Record, RecordedRound,
+    RecordedRounds, RecordedStep, Reply, State, decide,
 };
 
 #[derive(Debug)]
@@ -180,10 +180,12 @@ impl World {
         );
         self.input(Input::RoundResult {
             round,
-            frame,
-            frame_len: 50,
-            stages: Stages::default(),
-            model,
+            step: RecordedStep {
+                frame,
+                frame_len: 50,
+                stages: Stages::default(),
+                model,
+            },
             limited: Vec::new(),
         });
     }
@@ -237,11 +239,14 @@ impl World {
         let input = Input::Evaluation {
             client: crate::client(i),
             version,
-            examples,
-            loss,
-            correct: Some(correct),
-            language: false,
-            metrics: Default::default(),
+            evaluation: ClientEvaluation {
+                examples,
+                loss,
+                correct: Some(correct),
+                language: false,
+                metrics: Default::default(),
+                at: 0,
+            },
         };
         match self.input(input) {
             Reply::Evaluation { counted } => counted,

@@ -77,11 +77,9 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
                 took_part.insert(client);
                 updates.push((round, update.digest));
             }
-            Record::RoundClosed {
-                round, frame, model, ..
-            } => {
-                steps.insert(round, frame.short());
-                models.insert(round, model);
+            Record::RoundClosed { round, step, .. } => {
+                steps.insert(round, step.frame.short());
+                models.insert(round, step.model);
             }
             _ => {}
         }

@@ -70,12 +70,9 @@ impl ReportBuilder {
             }
             Record::RoundClosed {
                 round,
-                frame,
-                stages,
-                model,
+                step,
                 limited,
                 at,
-                ..
             } => {
                 for limited in limited.iter().filter(|limited| limited.of == Claim::Update) {
                     let part = self.parts.of(*round, Some(limited.client.clone()));
@@ -87,9 +84,9 @@ impl ReportBuilder {
                 line.limited = limited.iter().filter(|limited| limited.is_conspicuous()).count() as u64;
                 line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
                 line.wait_seconds = waited;
-                line.model = model.to_string();
-                line.frame = frame.to_string();
-                line.down = stage_bytes(stages);
+                line.model = step.model.to_string();
+                line.frame = step.frame.to_string();
+                line.down = stage_bytes(&step.stages);
             }
             Record::Started { plan, at, .. } => {
                 (self.begun, self.opened) = (Some(*plan), Some(*at));
@@ -97,16 +94,13 @@ impl ReportBuilder {
             Record::EvaluationAccepted {
                 version,
                 client,
-                examples,
-                loss,
-                correct,
-                ..
+                evaluation,
             } => {
                 let line = self.evaluated.entry(client.clone()).or_default();
                 if *version >= line.evaluated_version {
                     line.evaluated_version = *version;
-                    line.accuracy = correct.map(|correct| correct / *examples as f64);
-                    line.evaluation_loss = Some(*loss).filter(|loss| loss.is_finite());
+                    line.accuracy = evaluation.correct.map(|correct| correct / evaluation.examples as f64);
+                    line.evaluation_loss = Some(evaluation.loss).filter(|loss| loss.is_finite());
                 }
             }
             _ => {}
@@ -453,7 +447,7 @@ mod tests {
         for round in 1..=2 {
             let at = 10_000 * round;
             records.push(samples::opened(round, 1, &NAMES, at, 1));
-            records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
+            records.extend(clients.iter().map(|client| samples::evaluated(round - 1, client)));
             for (client, n) in clients.iter().take(2).zip(1..) {
                 let mut update = Accepted::sample(Digest::of(b""));
                 (update.at, update.train_ms, update.stages.framed) = (at + 1_000 * n, 700, 25);
@@ -464,19 +458,6 @@ mod tests {
             records.push(samples::closed(round, at + 3_000));
         }
         records
-    }
-
-    fn evaluated(version: u64, client: &ClientId) -> Record {
-        Record::EvaluationAccepted {
-            version,
-            client: client.clone(),
-            examples: 4,
-            loss: 0.5,
-            correct: Some(3.0),
-            language: false,
-            metrics: Arc::default(),
-            at: 0,
-        }
     }
 
     #[test]
@@ -490,7 +471,7 @@ mod tests {
         assert_eq!(of(&records), (2 * 400, 3 * 400), "the second model is not fetched yet");
         records.push(Record::RunDone { at: 0 });
         assert_eq!(of(&records), (4 * 400, 6 * 400));
-        records.extend(["anna", "berta"].map(|name| evaluated(2, &name.parse().unwrap())));
+        records.extend(["anna", "berta"].map(|name| samples::evaluated(2, &name.parse().unwrap())));
         assert_eq!(of(&records), (4 * 400, 8 * 400));
     }
 

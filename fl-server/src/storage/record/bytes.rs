@@ -40,7 +40,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::storage::record::kinds::{Accepted, Transfer};
+    use crate::storage::record::kinds::{Accepted, ClientEvaluation, RecordedStep, Transfer};
     use crate::storage::record::{Claim, Limited};
 
     fn client(i: u8) -> ClientId {
@@ -82,12 +82,14 @@ mod tests {
         let evaluation = |correct, metrics| Record::EvaluationAccepted {
             version: a,
             client: client(3),
-            examples: b,
-            loss: -2.5,
-            correct,
-            language: correct.is_none(),
-            metrics,
-            at: b,
+            evaluation: ClientEvaluation {
+                examples: b,
+                loss: -2.5,
+                correct,
+                language: correct.is_none(),
+                metrics,
+                at: b,
+            },
         };
         vec![
             Record::Started {
@@ -143,10 +145,12 @@ mod tests {
             Record::RoundClosing { round: a, at: b },
             Record::RoundClosed {
                 round: a,
-                frame,
-                frame_len: b,
-                stages,
-                model,
+                step: RecordedStep {
+                    frame,
+                    frame_len: b,
+                    stages,
+                    model,
+                },
                 limited: vec![Limited {
                     client: client(3),
                     of: Claim::Buffers,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
-use fl_proto::{ClientId, Metrics};
+use fl_proto::{ClientId, EvaluationReport, Metrics};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::clock::Millis;
@@ -36,6 +36,46 @@ pub struct Transfer {
     pub bytes: u64,
     /// Microseconds in which these arrived.
     pub micros: u64,
+}
+
+/// A client's evaluation of a model version on its own held-out examples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientEvaluation {
+    /// At least 1.
+    pub examples: u64,
+    /// Mean loss over them.
+    pub loss: f64,
+    /// Examples classified correctly; `None` if the client's model does not classify.
+    pub correct: Option<f64>,
+    /// Whether `loss` is of tokens, so that its exponential is a perplexity.
+    pub language: bool,
+    /// Further figures of the evaluation, as the client claims them.
+    pub metrics: Arc<Metrics>,
+    pub at: Millis,
+}
+
+impl ClientEvaluation {
+    pub fn new(report: EvaluationReport, at: Millis) -> Self {
+        Self {
+            examples: report.examples,
+            loss: report.loss,
+            correct: report.correct,
+            language: report.language,
+            metrics: report.metrics,
+            at,
+        }
+    }
+}
+
+/// A model update, and the version that it made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RecordedStep {
+    /// Digest of its frame.
+    pub frame: Digest,
+    pub frame_len: u64,
+    pub stages: Stages,
+    /// Digest of the model after the round.
+    pub model: Digest,
 }
 
 /// Microseconds below which the delays of the server itself hide those of a link.
@@ -77,6 +117,7 @@ impl Record {
         match self {
             Self::Gathered { since } => *since,
             Self::UpdateAccepted { update, .. } => Some(update.at),
+            Self::EvaluationAccepted { evaluation, .. } => Some(evaluation.at),
             Self::EvaluationOpened { .. } => None,
             Self::Started { at, .. }
             | Self::RoundOpened { at, .. }
@@ -86,7 +127,6 @@ impl Record {
             | Self::UploadMeasured { at, .. }
             | Self::RoundClosing { at, .. }
             | Self::RoundClosed { at, .. }
-            | Self::EvaluationAccepted { at, .. }
             | Self::RunDone { at }
             | Self::RunFailed { at, .. }
             | Self::RolledBack { at, .. }
@@ -176,11 +216,7 @@ pub enum Record {
     RoundClosed {
         /// Also the version of the new model.
         round: u64,
-        /// Digest of the model update's frame.
-        frame: Digest,
-        frame_len: u64,
-        stages: Stages,
-        model: Digest,
+        step: RecordedStep,
         /// Claims of the round that count for less.
         limited: Vec<Limited>,
         at: Millis,
@@ -189,16 +225,7 @@ pub enum Record {
     EvaluationAccepted {
         version: u64,
         client: ClientId,
-        examples: u64,
-        /// Mean loss over them.
-        loss: f64,
-        /// Examples classified correctly; `None` if the client's model does not classify.
-        correct: Option<f64>,
-        /// Whether `loss` is of tokens, so that its exponential is a perplexity.
-        language: bool,
-        /// Further figures of the evaluation, as the client claims them.
-        metrics: Arc<Metrics>,
-        at: Millis,
+        evaluation: ClientEvaluation,
     },
     /// The evaluation of the last model begins.
     EvaluationOpened {
@@ -269,14 +296,32 @@ pub(crate) mod samples {
         Record::RoundClosing { round, at }
     }
 
+    /// Three of four examples are right.
+    pub(crate) fn evaluated(version: u64, client: &ClientId) -> Record {
+        Record::EvaluationAccepted {
+            version,
+            client: client.clone(),
+            evaluation: ClientEvaluation {
+                examples: 4,
+                loss: 0.5,
+                correct: Some(3.0),
+                language: false,
+                metrics: Arc::default(),
+                at: 0,
+            },
+        }
+    }
+
     pub(crate) fn closed(round: u64, at: Millis) -> Record {
         let digest = Digest::of(b"");
         Record::RoundClosed {
             round,
-            frame: digest,
-            frame_len: 1,
-            stages: Stages::default(),
-            model: digest,
+            step: RecordedStep {
+                frame: digest,
+                frame_len: 1,
+                stages: Stages::default(),
+                model: digest,
+            },
             limited: Vec::new(),
             at,
         }

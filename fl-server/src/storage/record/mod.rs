@@ -12,5 +12,5 @@ pub use crate::clock::Millis;
 pub use error::RecordError;
 #[cfg(test)]
 pub(crate) use kinds::samples;
-pub use kinds::{Accepted, Record, Transfer};
+pub use kinds::{Accepted, ClientEvaluation, Record, RecordedStep, Transfer};
 pub use limited::{Claim, Limited};
