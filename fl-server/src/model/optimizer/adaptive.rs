@@ -10,17 +10,12 @@
 
 use std::fmt;
 
-use super::method::ServerOptimizer;
+use super::method::{ServerOptimizer, learning_rate};
 use super::state::{load_vectors, save_vectors};
 use crate::config::plan::{Bound, Key, MethodSpec, Range};
 
-pub(super) const fn learning_rate(default: f32) -> Key {
-    Key {
-        name: "learning_rate",
-        default,
-        range: Range::Positive,
-        about: "about the largest change of a value in a round",
-    }
+pub(super) const fn rate(default: f32) -> Key {
+    learning_rate(default, "about the largest change of a value in a round")
 }
 
 pub(super) const fn beta1(default: f32) -> Key {

@@ -1,6 +1,6 @@
 //! FedAdam: the second moment is an exponential mean of squares, `v_t = beta2 * v_(t-1) + (1 - beta2) * D_t^2`.
 
-use super::adaptive::{BETA2, TAU, adaptive, beta1, bound, learning_rate};
+use super::adaptive::{BETA2, TAU, adaptive, beta1, bound, rate};
 use super::method::OptimizerMethod;
 use crate::config::plan::{MethodInfo, any_uplink};
 
@@ -8,7 +8,7 @@ pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
         name: "fedadam",
         about: "Adam on the server, without bias correction (Reddi et al. 2021, algorithm 2)",
-        keys: &[learning_rate(0.01), beta1(0.9), BETA2, TAU],
+        keys: &[rate(0.01), beta1(0.9), BETA2, TAU],
         bound: |spec, _| bound(spec, 1.0),
         accepts: any_uplink,
     },

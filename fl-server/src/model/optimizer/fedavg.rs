@@ -1,18 +1,13 @@
 //! FedAvg: the model update is the aggregate, times a server learning rate.
 
-use super::method::{OptimizerMethod, ServerOptimizer};
-use crate::config::plan::{Bound, Key, MethodInfo, Range, any_uplink};
+use super::method::{OptimizerMethod, ServerOptimizer, learning_rate};
+use crate::config::plan::{Bound, MethodInfo, any_uplink};
 
 pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
         name: "fedavg",
         about: "the aggregate itself, times a learning rate (McMahan et al. 2017, algorithm 1)",
-        keys: &[Key {
-            name: "learning_rate",
-            default: 1.0,
-            range: Range::Positive,
-            about: "factor of the aggregate",
-        }],
+        keys: &[learning_rate(1.0, "factor of the aggregate")],
         bound: |spec, _| Bound::gain(f64::from(spec.number("learning_rate"))),
         accepts: any_uplink,
     },

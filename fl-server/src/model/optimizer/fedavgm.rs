@@ -5,7 +5,7 @@
 //! x  += learning_rate * m_t
 //! ```
 
-use super::method::{OptimizerMethod, ServerOptimizer};
+use super::method::{OptimizerMethod, ServerOptimizer, learning_rate};
 use super::state::{load_vectors, save_vectors};
 use crate::config::plan::{Bound, Key, MethodInfo, MethodSpec, Range, any_uplink};
 
@@ -13,24 +13,18 @@ pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
         name: "fedavgm",
         about: "momentum on the server (Hsu et al. 2019; SGD with momentum in Reddi et al. 2021)",
-        keys: &[
-            Key {
-                name: "learning_rate",
-                default: 1.0,
-                range: Range::Positive,
-                about: "factor of the momentum",
-            },
-            Key {
-                name: "momentum",
-                default: 0.9,
-                range: Range::Below(1.0),
-                about: "part of the momentum that is left after a round",
-            },
-        ],
+        keys: &[learning_rate(1.0, "factor of the momentum"), MOMENTUM],
         bound: |spec, _| Momentum::bound(spec),
         accepts: any_uplink,
     },
     build: |spec, len| Momentum::build(spec, len, false),
+};
+
+pub(super) const MOMENTUM: Key = Key {
+    name: "momentum",
+    default: 0.9,
+    range: Range::Below(1.0),
+    about: "part of the momentum that is left after a round",
 };
 
 /// The momentum of the aggregates; shared with Nesterov's.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::config::plan::{MethodInfo, MethodSpec};
+use crate::config::plan::{Key, MethodInfo, MethodSpec, Range};
 use crate::model::error::ModelError;
 
 /// Turns the aggregate of each round into the model update. Deterministic: the same aggregates in the same order give the
@@ -31,6 +31,16 @@ pub struct OptimizerMethod {
     pub info: MethodInfo,
     /// Creates the optimizer in its state before round 1, for a model of `len` values.
     pub build: fn(spec: &MethodSpec, len: usize) -> Box<dyn ServerOptimizer>,
+}
+
+/// The key of a learning rate. `about`: what it does.
+pub(super) const fn learning_rate(default: f32, about: &'static str) -> Key {
+    Key {
+        name: "learning_rate",
+        default,
+        range: Range::Positive,
+        about,
+    }
 }
 
 /// The optimizer of a plan, for a model of `len` values.

@@ -5,27 +5,17 @@
 //! x  += learning_rate * (D_t + momentum * m_t)
 //! ```
 
-use super::fedavgm::Momentum;
-use super::method::OptimizerMethod;
-use crate::config::plan::{Key, MethodInfo, Range, any_uplink};
+use super::fedavgm::{MOMENTUM, Momentum};
+use super::method::{OptimizerMethod, learning_rate};
+use crate::config::plan::{MethodInfo, any_uplink};
 
 pub(super) static METHOD: OptimizerMethod = OptimizerMethod {
     info: MethodInfo {
         name: "nesterov",
         about: "Nesterov momentum on the server, for many local steps (DiLoCo, Douillard et al. 2023)",
         keys: &[
-            Key {
-                name: "learning_rate",
-                default: 0.7,
-                range: Range::Positive,
-                about: "factor of the aggregate and the momentum ahead of it",
-            },
-            Key {
-                name: "momentum",
-                default: 0.9,
-                range: Range::Below(1.0),
-                about: "part of the momentum that is left after a round",
-            },
+            learning_rate(0.7, "factor of the aggregate and the momentum ahead of it"),
+            MOMENTUM,
         ],
         // Of one aggregate: 1 at once, and the powers of the momentum from the first on.
         bound: |spec, _| Momentum::bound(spec),
