@@ -132,14 +132,25 @@ fn some(tensors: &[TensorSpec]) -> String {
 }
 
 /// `model = "FILE"`, or the table.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RawModel {
     pub(super) weights: PathBuf,
-    pub(super) roles: Roles,
+    trained: Option<Vec<String>>,
+    #[serde(default)]
+    buffer: Vec<String>,
+    #[serde(default)]
+    counter: Vec<String>,
+    #[serde(default)]
+    local: Vec<String>,
+    #[serde(default)]
+    frozen: Vec<String>,
     /// Whether clients without the frozen tensors fetch them from the server.
+    #[serde(default)]
     pub(super) serve_base: bool,
     pub(super) snapshot: Option<RoundedVersions>,
     /// Whether the short form was used, for the names in errors.
+    #[serde(skip)]
     is_short: bool,
 }
 
@@ -149,11 +160,18 @@ impl RawModel {
         if self.is_short { "model" } else { "model.weights" }
     }
 
-    /// Checks what needs no file.
-    pub(super) fn checked(self) -> Result<Self, PlanError> {
+    /// Checks what needs no file, and takes the roles.
+    pub(super) fn checked(&mut self) -> Result<Roles, PlanError> {
         let file = self.weights.display().to_string();
         rule(!file.is_empty(), self.key(), &file, "must name a safetensors file")?;
-        if self.roles.trained.as_ref().is_some_and(Vec::is_empty) {
+        let roles = Roles {
+            trained: self.trained.take(),
+            buffer: std::mem::take(&mut self.buffer),
+            counter: std::mem::take(&mut self.counter),
+            local: std::mem::take(&mut self.local),
+            frozen: std::mem::take(&mut self.frozen),
+        };
+        if roles.trained.as_ref().is_some_and(Vec::is_empty) {
             rule(
                 false,
                 "model.trained",
@@ -161,7 +179,7 @@ impl RawModel {
                 "names no tensor; list patterns such as \"*lora_*\", or remove the key to train every tensor",
             )?;
         }
-        for (role, patterns) in self.roles.patterns() {
+        for (role, patterns) in roles.patterns() {
             let key = format!("model.{}", role.name());
             rule(
                 !patterns.iter().any(String::is_empty),
@@ -170,15 +188,14 @@ impl RawModel {
                 "matches no tensor; a pattern is a name, in which * matches any text",
             )?;
         }
-        let snapshot = self.snapshot.map(RoundedVersions::checked).transpose()?;
-        Ok(Self { snapshot, ..self })
+        self.snapshot = self.snapshot.map(RoundedVersions::checked).transpose()?;
+        Ok(roles)
     }
 }
 
-impl<'de> Deserialize<'de> for RawModel {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FileOrTable)
-    }
+/// Reads the name of a file, or the table.
+pub(super) fn file_or_table<'de, D: Deserializer<'de>>(from: D) -> Result<RawModel, D::Error> {
+    from.deserialize_any(FileOrTable)
 }
 
 struct FileOrTable;
@@ -193,54 +210,13 @@ impl<'de> Visitor<'de> for FileOrTable {
     fn visit_str<E>(self, file: &str) -> Result<RawModel, E> {
         Ok(RawModel {
             weights: file.into(),
-            roles: Roles::default(),
-            serve_base: false,
-            snapshot: None,
             is_short: true,
+            ..RawModel::default()
         })
     }
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<RawModel, M::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Table {
-            weights: PathBuf,
-            trained: Option<Vec<String>>,
-            #[serde(default)]
-            buffer: Vec<String>,
-            #[serde(default)]
-            counter: Vec<String>,
-            #[serde(default)]
-            local: Vec<String>,
-            #[serde(default)]
-            frozen: Vec<String>,
-            #[serde(default)]
-            serve_base: bool,
-            snapshot: Option<RoundedVersions>,
-        }
-        let Table {
-            weights,
-            trained,
-            buffer,
-            counter,
-            local,
-            frozen,
-            serve_base,
-            snapshot,
-        } = Table::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(RawModel {
-            weights,
-            roles: Roles {
-                trained,
-                buffer,
-                counter,
-                local,
-                frozen,
-            },
-            serve_base,
-            snapshot,
-            is_short: false,
-        })
+        RawModel::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
@@ -261,8 +237,8 @@ mod tests {
     ];
 
     fn roles(text: &str) -> Roles {
-        let raw: RawModel = toml::from_str(&format!("weights = 'w'\n{text}")).unwrap();
-        raw.roles
+        let mut raw: RawModel = toml::from_str(&format!("weights = 'w'\n{text}")).unwrap();
+        raw.checked().unwrap()
     }
 
     fn assigned(text: &str) -> Result<String, String> {

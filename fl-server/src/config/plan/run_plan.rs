@@ -11,7 +11,7 @@ use crate::config::plan::cohort::{Cohort, RawCohort};
 use crate::config::plan::error::{PlanError, rule, value};
 use crate::config::plan::handout::{Handout, check_align, split_run};
 use crate::config::plan::method::{Catalog, MethodSpec};
-use crate::config::plan::model::{RawModel, Roles};
+use crate::config::plan::model::{RawModel, Roles, file_or_table};
 use crate::config::plan::rounded::RoundedVersions;
 use crate::config::plan::{limits, memory};
 
@@ -86,6 +86,7 @@ struct Raw {
     task: String,
     rounds: u64,
     seed: Option<u64>,
+    #[serde(deserialize_with = "file_or_table")]
     model: RawModel,
     #[serde(default = "yes")]
     evaluate: bool,
@@ -186,8 +187,9 @@ impl RunPlan {
                        without it";
             return Err(value("average", &average, why.to_owned()));
         }
-        let key = raw.model.key();
-        let model = raw.model.checked()?;
+        let mut model = raw.model;
+        let key = model.key();
+        let roles = model.checked()?;
         let RawCompression {
             mut uplink,
             mut downlink,
@@ -213,7 +215,7 @@ impl RunPlan {
             rounds: raw.rounds,
             seed: raw.seed.unwrap_or(0),
             model: base.join(model.weights),
-            roles: model.roles,
+            roles,
             serve_base: model.serve_base,
             rounded: model.snapshot,
             cohort,
