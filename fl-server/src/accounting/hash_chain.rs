@@ -62,11 +62,19 @@ fn hash(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-/// Recomputes the entries of a run from its records and rows. Returns them by round, and the chain after the last.
+/// The entry of a closed round, as its records and rows make it, and as it is stored.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) round: u64,
+    pub(crate) computed: Digest,
+    pub(crate) stored: Digest,
+}
+
+/// Recomputes the entries of a run from its records and rows. Returns them, and the chain after the last.
 pub(crate) fn entries<E>(
     records: impl IntoIterator<Item = Result<Record, E>>,
     rows: impl IntoIterator<Item = Result<Row, E>>,
-) -> Result<(Vec<(u64, Digest)>, HashChain), E> {
+) -> Result<(Vec<Link>, HashChain), E> {
     let mut rows = rows.into_iter();
     let mut records = records.into_iter();
     let mut entries = Vec::new();
@@ -75,8 +83,8 @@ pub(crate) fn entries<E>(
         let mut entry = None;
         for row in rows.by_ref() {
             match row? {
-                Row::Entry { round, .. } => {
-                    entry = Some(round);
+                Row::Entry { round, entry: stored } => {
+                    entry = Some((round, stored));
                     break;
                 }
                 row => chain.row(&row),
@@ -85,14 +93,19 @@ pub(crate) fn entries<E>(
         for record in records.by_ref() {
             let record = record?;
             chain.record(&record);
-            if matches!(record, Record::RoundClosed { round, .. } if Some(round) == entry) {
+            if matches!(record, Record::RoundClosed { round, .. } if entry.is_some_and(|(of, _)| of == round)) {
                 break;
             }
         }
-        let Some(round) = entry else {
+        let Some((round, stored)) = entry else {
             return Ok((entries, chain));
         };
-        entries.push((round, chain.close()));
+        let computed = chain.close();
+        entries.push(Link {
+            round,
+            computed,
+            stored,
+        });
     }
 }
 
@@ -130,9 +143,8 @@ mod tests {
 
     fn folded(records: Vec<Record>, rows: Vec<Row>) -> Vec<(u64, Digest)> {
         let ok = |record| Ok::<_, Infallible>(record);
-        entries(records.into_iter().map(ok), rows.into_iter().map(Ok))
-            .unwrap()
-            .0
+        let (links, _) = entries(records.into_iter().map(ok), rows.into_iter().map(Ok)).unwrap();
+        links.into_iter().map(|link| (link.round, link.computed)).collect()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fl_compress::{Digest, Frame, Layout};
 
 use crate::accounting::hash_chain::entries;
-use crate::accounting::ledger::{Row, stored_rows};
+use crate::accounting::ledger::stored_rows;
 use crate::config::plan::RunPlan;
 use crate::model::kept_snapshots::KeptSnapshots;
 use crate::model::model_store::UPDATES_FROM;
@@ -125,7 +125,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     let store = Store::open(data, Disk::default())?;
     let (run, facts) = begun_run(&store, run)?;
     let blobs = Blobs::open(data, run.name(), Disk::default()).map_err(|e| InspectError::Corrupt(e.to_string()))?;
-    let (begun, model) = started(&run)?;
+    let (begun, recorded) = started(&run)?;
     if plan.as_ref().is_some_and(|plan| plan.digest() != begun) {
         let text = format!("run {} was begun with another plan than the one given", run.name());
         return Err(InspectError::NotThere(text));
@@ -139,24 +139,39 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
             "data/head was missing when the store had {commits} commits: whether it had lost any before is not known"
         )
     }));
+    let layout = Arc::new(facts.layout()?);
+    let model = stored_model(&layout, &blobs, &facts.initial, &[]);
+    let of_plan = plan.as_ref().map_err(Clone::clone);
+    let global = of_plan.clone().and_then(|plan| {
+        let first = model
+            .clone()
+            .map_err(|_| "the first weights are not there".to_owned())?;
+        GlobalModel::initial(Arc::clone(&layout), first, plan).map_err(|e| e.to_string())
+    });
     let mut again = Recomputation {
+        blobs,
+        layout,
+        initial: &facts.initial,
+        plan: of_plan,
         forgotten: Fallback::forgotten(&fallbacks),
         updates_from: updates_from(&run)?,
         checkpoints: run.checkpoints()?,
         snapshots: KeptSnapshots::load(&run).map_err(|e| InspectError::Corrupt(e.to_string()))?,
-        ..Recomputation::new(blobs, Arc::new(facts.layout()?), &facts.initial, plan.as_ref())
+        model,
+        global,
+        taken_from: None,
     };
-    let initial = Finding::of(again.is_model(&model));
+    let initial = Finding::of(again.is_model(&recorded));
     let base = facts.aside()?.base;
     let base = base.map(|base| Finding::of(checked_base(&again.blobs, &base)));
-    let mut checkpoints: BTreeMap<u64, Finding> = again.checkpoint(0, &model).into_iter().collect();
+    let mut checkpoints: BTreeMap<u64, Finding> = again.checkpoint(0, &recorded).into_iter().collect();
     let mut snapshots: BTreeMap<u64, Finding> = again.snapshot(0).into_iter().collect();
     let mut rounds = Vec::new();
-    let mut recorded = RecordedRounds::of(run.records());
-    while let Some(closed) = recorded.next().transpose()? {
+    let mut records = RecordedRounds::of(run.records());
+    while let Some(closed) = records.next().transpose()? {
         let Some(step) = &closed.step else { continue };
         if let Some(base) = &closed.base {
-            again.roll_back(base, recorded.versions().steps(base.to));
+            again.roll_back(base, records.versions().steps(base.to));
             checkpoints.extend(again.checkpoint(base.version, &base.model));
             snapshots.extend(again.snapshot(base.version));
         }
@@ -215,27 +230,20 @@ fn started(run: &RunStore) -> Result<(Digest, Digest), InspectError> {
 }
 
 fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Finding>, InspectError> {
-    let stored = stored_rows(run).filter_map(|row| match row {
-        Ok(Row::Entry { entry, .. }) => Some(Ok(entry)),
-        Ok(_) => None,
-        Err(error) => Some(Err(error)),
-    });
-    let (made, _) = entries(run.records(), stored_rows(run))?;
-    let mut found = BTreeMap::new();
+    let (links, _) = entries(run.records(), stored_rows(run))?;
     let mut broken = None;
-    for ((round, made), stored) in made.into_iter().zip(stored) {
-        let is_same = made == stored?;
+    let findings = links.into_iter().map(|link| {
         let finding = match broken {
             Some(before) => Finding::Unknown(format!("it follows from that of round {before}")),
-            None if is_same => Finding::Good,
+            None if link.computed == link.stored => Finding::Good,
             None => {
-                broken = Some(round);
+                broken = Some(link.round);
                 Finding::Bad("records or ledger rows since the link before are not those of the link".to_owned())
             }
         };
-        found.insert(round, finding);
-    }
-    Ok(found)
+        (link.round, finding)
+    });
+    Ok(findings.collect())
 }
 
 /// The run as computed again.
@@ -260,31 +268,7 @@ struct Recomputation<'a> {
     taken_from: Option<u64>,
 }
 
-impl<'a> Recomputation<'a> {
-    fn new(blobs: Blobs, layout: Arc<Layout>, initial: &'a str, plan: Result<&'a RunPlan, &String>) -> Self {
-        let plan = plan.map_err(Clone::clone);
-        let model = stored_model(&layout, &blobs, initial, &[]);
-        let global = plan.clone().and_then(|plan| {
-            let model = model
-                .clone()
-                .map_err(|_| "the first weights are not there".to_owned())?;
-            GlobalModel::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())
-        });
-        Self {
-            blobs,
-            layout,
-            initial,
-            plan,
-            forgotten: BTreeSet::new(),
-            updates_from: None,
-            checkpoints: Vec::new(),
-            snapshots: KeptSnapshots::default(),
-            model,
-            global,
-            taken_from: None,
-        }
-    }
-
+impl Recomputation<'_> {
     /// Rolls back to an older version, whose model the frames of `steps` make.
     fn roll_back(&mut self, base: &Rollback, steps: Option<Vec<Digest>>) {
         let model = match steps {
