@@ -86,20 +86,15 @@ pub(crate) fn first_weights(plan: &RunPlan) -> Result<FirstWeights, WeightsError
 
 fn in_space(first: FirstWeights, space: StoredSpace, path: &Path) -> Result<FirstWeights, WeightsError> {
     if let Some(other) = first.aside.first() {
-        return Err(WeightsError::Roles {
-            path: path.to_owned(),
-            why: format!(
-                "`train.space` needs a model without frozen and local tensors, and tensor `{}` is {}; remove `train.space`, or \
-                 change the roles in [model]",
-                other.name,
-                other.role.name()
-            ),
-        });
+        let why = format!(
+            "`train.space` needs a model without frozen and local tensors, and tensor `{}` is {}; remove `train.space`, or \
+             change the roles in [model]",
+            other.name,
+            other.role.name()
+        );
+        return Err(weights::invalid(path, &why));
     }
-    let invalid = |why| WeightsError::Invalid {
-        path: path.to_owned(),
-        why,
-    };
+    let invalid = |why: Error| weights::invalid(path, &why);
     let space = Space::new(Arc::new(first.layout), space.spec, space.seed).map_err(invalid)?;
     let trained = space
         .full()

@@ -62,16 +62,10 @@ pub enum WeightsError {
     Missing(PathBuf),
     #[error("model {}: {why}", path.display())]
     Unreadable { path: PathBuf, why: io::Error },
-    /// The file is no safetensors file, or holds a tensor of an unknown type or a value that is not finite.
+    /// The file is no safetensors file, holds a tensor of an unknown type or a value that is not finite, or the roles of the
+    /// run.toml do not suit its tensors.
     #[error("model {}: {why}", path.display())]
-    Invalid { path: PathBuf, why: Error },
-    /// The roles of the run.toml do not suit the tensors of the file.
-    #[error("model {}: {why}", path.display())]
-    Roles {
-        path: PathBuf,
-        /// Key, tensor and remedy.
-        why: String,
-    },
+    Invalid { path: PathBuf, why: String },
 }
 
 /// The role of each tensor, given those of the file and what their framework says of them; or which key of the run.toml and which
@@ -87,20 +81,14 @@ pub(crate) fn read(path: &Path, assign: Assign<'_>) -> Result<FirstWeights, Weig
     let mut bytes = Vec::new();
     let read = open_file(path).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|why| unreadable(path, why))?;
-    from_bytes(&bytes, assign).map_err(|why| match why {
-        WeightsFault::File(why) => invalid(path, why),
-        WeightsFault::Roles(why) => WeightsError::Roles {
-            path: path.to_owned(),
-            why,
-        },
-    })
+    from_bytes(&bytes, assign).map_err(|why| invalid(path, &why))
 }
 
 /// Reads the notes of the file at `path`, from its header only.
 pub(crate) fn origin(path: &Path) -> Result<Origin, WeightsError> {
     let file = open_file(path).map_err(|why| unreadable(path, why))?;
     let notes = weights::read_notes(io::BufReader::new(file));
-    let notes = notes.map_err(|why| invalid(path, why))?;
+    let notes = notes.map_err(|why| invalid(path, &why))?;
     Ok(Origin::of(&notes))
 }
 
@@ -112,27 +100,21 @@ fn unreadable(path: &Path, why: io::Error) -> WeightsError {
     }
 }
 
-fn invalid(path: &Path, why: Error) -> WeightsError {
-    let path = path.to_owned();
-    WeightsError::Invalid { path, why }
+pub(crate) fn invalid(path: &Path, why: &dyn fmt::Display) -> WeightsError {
+    WeightsError::Invalid {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
 }
 
-#[derive(Debug, thiserror::Error)]
-enum WeightsFault {
-    #[error(transparent)]
-    File(#[from] Error),
-    #[error("{0}")]
-    Roles(String),
-}
-
-fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, WeightsFault> {
+fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> anyhow::Result<FirstWeights> {
     let file = TensorFile::parse(bytes)?;
     let specs: Vec<TensorSpec> = file
         .tensors()
         .map(|(name, tensor)| TensorSpec::new(name, tensor.shape(), tensor.dtype, Role::default()))
         .collect();
     let kinds = kinds(file.notes())?;
-    let roles = assign(&specs, &kinds).map_err(WeightsFault::Roles)?;
+    let roles = assign(&specs, &kinds).map_err(anyhow::Error::msg)?;
     let mut travelling = Vec::new();
     let mut aside = Vec::new();
     let mut frozen = Vec::new();
@@ -154,10 +136,10 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, WeightsF
     let doubtful = doubtful(&layout, &kinds);
     let mut values = vec![0.0; layout.len()];
     file.values(&layout, &mut values).map_err(|why| match why {
-        Error::NotFinite(tensor) => WeightsFault::Roles(format!(
+        Error::NotFinite(tensor) => anyhow::anyhow!(
             "{tensor} is not finite and cannot be trained; name the tensor of a mask in `model.frozen`, or in `model.local`"
-        )),
-        other => WeightsFault::File(other),
+        ),
+        other => other.into(),
     })?;
     Ok(FirstWeights {
         layout,
