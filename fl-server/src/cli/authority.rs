@@ -1,13 +1,11 @@
 //! `fl-server authority`: rotates the federation's authority, with an overlap in which both are trusted.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use fl_cli::out;
-use fl_proto::{Authority, Fingerprint, Issued, Lifetime, certificate_pem, certificates_of, make_private_file};
+use fl_proto::{Authority, Fingerprint, Issued, Lifetime, certificate_pem, certificates_of, next_path};
 use time::{Duration, OffsetDateTime};
 
 use crate::admin::socket::{Answer, Ask};
@@ -16,7 +14,7 @@ use crate::cli::init::AUTHORITY_DAYS;
 use crate::cli::source::{self, Certificates};
 use crate::clock;
 use crate::config::server::ServerConfig;
-use crate::identity::LIFETIME_DAYS;
+use crate::identity::{self, LIFETIME_DAYS, PRIVATE, PUBLIC};
 use crate::registry::ask::ClientLine;
 use crate::registry::signer::old_path;
 use crate::storage::disk::Disk;
@@ -117,7 +115,7 @@ fn renew(config: &ServerConfig, days: u16) -> Outcome {
 fn rotate(config: &ServerConfig) -> Outcome {
     let before = source::certificates(config)?.authority;
     let all = certificates_of(&before)?;
-    let next_key = beside(&config.authority_key, ".next");
+    let next_key = next_path(&config.authority_key);
     if all.len() > 1 && !next_key.exists() {
         return Err(Failure::usage(anyhow!(
             "{} holds {} authorities: a rotation is in progress; `fl-server authority show` says how far it is, and `authority \
@@ -140,8 +138,10 @@ fn rotate(config: &ServerConfig) -> Outcome {
             key: source::text(&config.authority_key)?,
         })?;
         let new = present.successor(&name, OffsetDateTime::now_utc(), Duration::days(AUTHORITY_DAYS))?;
-        replace(&next_key, &new.key)?;
-        replace(&config.authority, &(before + &new.certificate))?;
+        let disk = Disk::default();
+        identity::write(&disk, &next_key, &next_key, PRIVATE, &new.key)?;
+        let both = before + &new.certificate;
+        identity::write(&disk, &config.authority, &config.authority, PUBLIC, &both)?;
     }
     // Before the new key signs: a running server must trust what it signs.
     reload(config)?;
@@ -157,7 +157,9 @@ fn rotate(config: &ServerConfig) -> Outcome {
             )
         })?;
     }
-    rename(&next_key, &config.authority_key)?;
+    let key = &config.authority_key;
+    std::fs::rename(&next_key, key)
+        .with_context(|| format!("cannot rename {} to {}", next_key.display(), key.display()))?;
     out::note(format_args!(
         "both authorities are trusted; clients get a certificate of the new one when they renew. `fl-server authority show` counts \
          them, `fl-server authority finish` ends the rotation"
@@ -213,8 +215,9 @@ fn finish(config: &ServerConfig, force: bool) -> Outcome {
     };
     let days = Duration::days(LIFETIME_DAYS.into());
     let own = Authority::from_pem(&issued)?.issue_server(OffsetDateTime::now_utc(), days)?;
-    source::own_files(config).replace(&Disk::default(), &own)?;
-    replace(&config.authority, &certificate)?;
+    let disk = Disk::default();
+    source::own_files(config).replace(&disk, &own)?;
+    identity::write(&disk, &config.authority, &config.authority, PUBLIC, &certificate)?;
     let _ = std::fs::remove_file(old_path(&config.authority_key));
     reload(config)?;
     show(config)
@@ -233,34 +236,4 @@ fn reload(config: &ServerConfig) -> Outcome {
         }
         Some(_) => Err(source::unexpected().into()),
     }
-}
-
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
-}
-
-/// Replaces a file atomically and durably, for its owner only. What clients copy is public: it keeps the mode of the file before.
-fn replace(path: &Path, text: &str) -> Outcome {
-    write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(())
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let aside = beside(path, ".new");
-    let mut file = make_private_file(&aside)?;
-    file.write_all(text.as_bytes())?;
-    if let Ok(before) = path.metadata() {
-        file.set_permissions(before.permissions())?;
-    }
-    file.sync_all()?;
-    std::fs::rename(&aside, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn rename(from: &Path, to: &Path) -> Outcome {
-    std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
-    Ok(())
 }

@@ -100,11 +100,11 @@ fn text(path: &Path) -> Result<String, DiskError> {
     text.map_err(|error| DiskError::new("read", path, &error))
 }
 
-const PRIVATE: u32 = 0o600;
-const PUBLIC: u32 = 0o644;
+pub(crate) const PRIVATE: u32 = 0o600;
+pub(crate) const PUBLIC: u32 = 0o644;
 
 /// Writes a file durably, with the owner of the file that it will replace, and its mode unless the file is private.
-fn write(disk: &Disk, path: &Path, before: &Path, mode: u32, text: &str) -> Result<(), DiskError> {
+pub(crate) fn write(disk: &Disk, path: &Path, before: &Path, mode: u32, text: &str) -> Result<(), DiskError> {
     let mut side = path.as_os_str().to_owned();
     side.push(".new");
     let side = PathBuf::from(side);

@@ -5,5 +5,5 @@ mod files;
 mod renewal;
 
 pub(crate) use certificates::{Certificates, Kind, ends_soon, renewal};
-pub(crate) use files::OwnFiles;
+pub(crate) use files::{OwnFiles, PRIVATE, PUBLIC, write};
 pub(crate) use renewal::{LIFETIME_DAYS, Ownership, RenewError, Renewer, advice};
