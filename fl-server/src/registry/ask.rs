@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 use crate::registry::NamePattern;
 use crate::registry::book::{Entry, Registry};
-use crate::registry::client::{CertificateRecord, ClientRecord, MAX_TAG, MAX_TAGS, Revocation};
+use crate::registry::client::{CertificateRecord, ClientRecord, Exclusion, MAX_TAG, MAX_TAGS};
 use crate::registry::signer::Signer;
 use crate::registry::token::{MAX_TOKENS, Stage, Token, TokenEnd, text};
 use crate::storage::store::StoreError;
@@ -298,7 +298,7 @@ impl Registry {
 
     fn revoke(&mut self, what: &RevokeTarget, why: &str, now: Millis) -> Result<String, String> {
         let why = why.chars().filter(|c| !c.is_control()).take(200).collect();
-        let revocation = Some(Box::new(Revocation { at: now, why }));
+        let revocation = Some(Box::new(Exclusion { at: now, why }));
         match what {
             RevokeTarget::Client(name) => {
                 // Also a client that is not known yet, whose certificate `fl-server issue` made.

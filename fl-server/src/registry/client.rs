@@ -37,8 +37,8 @@ pub(crate) struct ClientRecord {
     /// Version of its program and its device, as it says.
     pub(crate) software: String,
     pub(crate) device: String,
-    pub(crate) revoked: Option<Box<Revocation>>,
-    pub(crate) rejected: Option<Box<Rejection>>,
+    pub(crate) revoked: Option<Box<Exclusion>>,
+    pub(crate) rejected: Option<Box<Exclusion>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,18 +58,12 @@ pub(crate) struct CertificateRecord {
     pub(crate) used: Option<Millis>,
     /// When a newer one was first used: from then on this one is refused.
     pub(crate) replaced: Option<Millis>,
-    pub(crate) revoked: Option<Box<Revocation>>,
+    pub(crate) revoked: Option<Box<Exclusion>>,
 }
 
+/// When and why an operator revoked a client or a certificate, or the server last turned a client away.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Revocation {
-    pub(crate) at: Millis,
-    pub(crate) why: String,
-}
-
-/// The last time that the server turned the client away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rejection {
+pub(crate) struct Exclusion {
     pub(crate) at: Millis,
     pub(crate) why: String,
 }
@@ -325,7 +319,7 @@ mod tests {
             client.add(certificate(n, Some(n)), 0);
             if n == 3 {
                 let why = String::new();
-                client.certificates[3].revoked = Some(Box::new(Revocation { at: 0, why }));
+                client.certificates[3].revoked = Some(Box::new(Exclusion { at: 0, why }));
             }
         }
         assert_eq!(

@@ -7,7 +7,7 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 use crate::registry::book::Registry;
-use crate::registry::client::Rejection;
+use crate::registry::client::Exclusion;
 use crate::registry::credential::Credential;
 use crate::storage::store::StoreError;
 
@@ -61,7 +61,7 @@ impl Registry {
     pub(crate) fn rejected(&mut self, client: &ClientId, why: &str, now: Millis) {
         if let Some(record) = self.clients.get_mut(client) {
             let why = why.chars().take(300).collect();
-            record.rejected = Some(Box::new(Rejection { at: now, why }));
+            record.rejected = Some(Box::new(Exclusion { at: now, why }));
             self.unsaved.insert(client.clone());
         }
     }

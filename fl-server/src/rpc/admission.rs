@@ -165,7 +165,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::registry::client::{ClientRecord, Revocation};
+    use crate::registry::client::{ClientRecord, Exclusion};
 
     const DENIED: Option<Code> = Some(Code::PermissionDenied);
 
@@ -248,7 +248,7 @@ mod tests {
         };
         let revocation = || {
             let why = "stolen".to_owned();
-            Some(Box::new(Revocation { at: 0, why }))
+            Some(Box::new(Exclusion { at: 0, why }))
         };
         let seen = || {
             let mut record = ClientRecord::default();
