@@ -53,10 +53,3 @@ pub(crate) enum Refusal {
     #[error("the server cannot store the certificate: {0}; retry later")]
     Store(String),
 }
-
-impl Refusal {
-    /// Whether the caller may be guessing secrets.
-    pub(crate) fn is_guess(&self) -> bool {
-        matches!(self, Self::Unknown)
-    }
-}

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{Enrolled, PROTOCOL_MAJOR, ProtocolError, Secret, SigningRequest, wire};
+use fl_proto::{Enrolled, PROTOCOL_MAJOR, Secret, SigningRequest, wire};
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 use wire::enrollment_server::{Enrollment, EnrollmentServer};
@@ -68,7 +68,7 @@ impl Calls {
             .await;
     }
 
-    async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Enrolled, EnrollError> {
+    async fn ask(&self, request: wire::EnrollRequest, address: IpAddr) -> Result<Result<Enrolled, Refusal>, Status> {
         let wire::EnrollRequest {
             protocol_major,
             secret,
@@ -76,43 +76,25 @@ impl Calls {
             name,
         } = request;
         if protocol_major != PROTOCOL_MAJOR {
-            return Err(EnrollError::Request(Status::invalid_argument(format!(
+            return Err(Status::invalid_argument(format!(
                 "this server speaks version {PROTOCOL_MAJOR} of the protocol, and the device {protocol_major}; update the older one"
-            ))));
+            )));
         }
+        let secret = Secret::from_bytes(&secret)?;
+        let request = match SigningRequest::from_der(&request) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error.into())),
+        };
         let request = EnrollmentRequest {
-            secret: Secret::from_bytes(&secret)?,
-            request: SigningRequest::from_der(&request).map_err(Refusal::from)?,
+            secret,
+            request,
             name: match name.as_str() {
                 "" => None,
                 name => Some(name.parse()?),
             },
             address: address.to_canonical(),
         };
-        match self.registry.enroll(request).await {
-            Ok(enrolled) => Ok(enrolled?),
-            Err(Stopping) => Err(EnrollError::Request(stopping())),
-        }
-    }
-}
-
-/// Why a call has no certificate for an answer.
-enum EnrollError {
-    /// By the registry, or for its signing request.
-    Registry(Refusal),
-    /// For another part of the request, or because the server is stopping.
-    Request(Status),
-}
-
-impl From<Refusal> for EnrollError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Registry(refusal)
-    }
-}
-
-impl From<ProtocolError> for EnrollError {
-    fn from(error: ProtocolError) -> Self {
-        Self::Request(error.into())
+        self.registry.enroll(request).await.map_err(|Stopping| stopping())
     }
 }
 
@@ -122,27 +104,18 @@ impl Enrollment for Calls {
         let address = request.extensions().get::<SocketAddr>().copied();
         let address = address.ok_or_else(|| Status::internal("the connection has no address"))?;
         self.turn(&request.get_ref().secret, address.ip()).await;
-        match self.ask(request.into_inner(), address.ip()).await {
-            Ok(enrolled) => {
-                self.edge.enrolled(match &enrolled {
-                    Enrolled::Issued { .. } => Enrolling::Issued,
-                    Enrolled::Held { .. } => Enrolling::Held,
-                });
-                Ok(Response::new(enrolled.into()))
-            }
-            Err(EnrollError::Registry(refusal)) if refusal.is_guess() => {
-                self.edge.enrolled(Enrolling::WrongSecret);
-                tokio::time::sleep(GUESS_COST).await;
-                Err(refusal.into())
-            }
-            Err(error) => {
-                self.edge.enrolled(Enrolling::Refused);
-                Err(match error {
-                    EnrollError::Registry(refusal) => refusal.into(),
-                    EnrollError::Request(status) => status,
-                })
-            }
+        let asked = self.ask(request.into_inner(), address.ip()).await;
+        let outcome = match &asked {
+            Ok(Ok(Enrolled::Issued { .. })) => Enrolling::Issued,
+            Ok(Ok(Enrolled::Held { .. })) => Enrolling::Held,
+            Ok(Err(Refusal::Unknown)) => Enrolling::WrongSecret,
+            Ok(Err(_)) | Err(_) => Enrolling::Refused,
+        };
+        self.edge.enrolled(outcome);
+        if outcome == Enrolling::WrongSecret {
+            tokio::time::sleep(GUESS_COST).await;
         }
+        Ok(Response::new(asked??.into()))
     }
 }
 
