@@ -20,6 +20,7 @@ mod identity;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod lock;
 pub mod model;
 mod rate_limited;
 mod registry;

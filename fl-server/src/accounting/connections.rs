@@ -3,13 +3,14 @@
 //! The connections' meters and the endpoint's meter count independently; a sample compares them. The lock guards counters
 //! only and is never held across a wait.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fl_proto::{ClientId, Meter};
 
 use crate::accounting::client_counters::{ClientCounters, UploadOutcome};
 use crate::accounting::connection_counters::{ConnectionCounters, Reading, add, difference, reading};
 use crate::accounting::sample::{ClientBytes, Peek, Sample};
+use crate::lock::lock;
 
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -31,12 +32,12 @@ impl Connections {
     }
 
     pub(crate) fn connected(&self, meter: Arc<Meter>) {
-        self.lock().open(meter);
+        lock(&self.counters).open(meter);
     }
 
     /// Assigns a connection to a client; returns the client's counters.
     pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<ClientCounters> {
-        self.lock().identify(meter, client)
+        lock(&self.counters).identify(meter, client)
     }
 
     /// Most clients with a name in [`Connections::clients`]: the first ones, so that the figures of a name only grow.
@@ -46,7 +47,7 @@ impl Connections {
     pub(crate) fn clients(&self, pending: &Sample) -> Vec<ClientBytes> {
         let mut out = Vec::new();
         let mut others = (0, 0);
-        let counters = self.lock();
+        let counters = lock(&self.counters);
         for (client, account) in &counters.clients {
             let pending = pending.flows.get(&Some(client.clone())).copied().unwrap_or_default();
             let socket = add(account.socket, (pending.socket_up, pending.socket_down));
@@ -71,7 +72,7 @@ impl Connections {
     /// Takes a sample: the bytes since the last one. `arriving`: how frames in flight are booked, which differs between the end
     /// of a round and the end of the server.
     pub(crate) fn sample(&self, arriving: UploadOutcome) -> Sample {
-        let mut counters = self.lock();
+        let mut counters = lock(&self.counters);
         let (readings, total) = self.steady(&mut counters);
         let meter = difference(total, counters.metered);
         counters.metered = total;
@@ -83,7 +84,7 @@ impl Connections {
 
     /// The sample that would be taken now, with frames in flight booked as updates. Takes none.
     pub(crate) fn peek(&self) -> Peek {
-        let mut counters = self.lock();
+        let mut counters = lock(&self.counters);
         let (readings, total) = self.steady(&mut counters);
         let meter = difference(total, counters.metered);
         // The copy holds every meter once more, which would look like an open connection: the lock keeps others from looking.
@@ -97,7 +98,7 @@ impl Connections {
     }
 
     pub(crate) fn passed(&self) -> (u64, u64) {
-        difference(reading(&self.total), self.lock().metered)
+        difference(reading(&self.total), lock(&self.counters).metered)
     }
 
     /// Consistent readings of all connections' meters and of the endpoint's. Bytes may pass while they are read, so they are
@@ -115,10 +116,6 @@ impl Connections {
             readings = counters.readings();
         }
         (readings, total)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionCounters> {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -165,7 +162,7 @@ mod tests {
         assert!(second.is_balanced());
         assert_eq!(second.flows.len(), 1);
         assert_eq!(second.flows[&Some("a".parse().unwrap())].socket_up, 30);
-        assert!(connections.lock().len() == 0, "ended connections are removed");
+        assert!(lock(&connections.counters).len() == 0, "ended connections are removed");
     }
 
     #[test]
@@ -194,7 +191,7 @@ mod tests {
         for n in 0..COMING {
             let client = ["a", "b"].get(n % 3).copied();
             pass(&connections, client, n % 7).await;
-            most = most.max(connections.lock().len());
+            most = most.max(lock(&connections.counters).len());
         }
         assert!(most <= FOLD_AT, "{most} entries for one connection that is open");
         let sample = connections.sample(UploadOutcome::Refused);

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use fl_proto::{ClientId, Fingerprint};
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::rate_limited::LogLimit;
 
 /// One line of the list.
@@ -83,7 +84,7 @@ pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -
         tracing::error!(path = %path.display(), %error, "cannot read the list of revoked clients: no client is admitted");
     })?;
     if !list.unknown.is_empty() {
-        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = lock(&WARNED);
         if warned.get_or_insert_default().due(Instant::now()).is_some() {
             tracing::error!(path = %path.display(), lines = ?list.unknown, "{UNKNOWN}");
         }

@@ -5,12 +5,13 @@
 //! with the same values, and so is a frame that is hardly shorter than its values, such as fp32: it is read and decoded as fast.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fl_compress::{Decoded, Digest, Error, Frame, Layout};
 
 use super::sections::sections;
 use crate::accounting::ledger::Section;
+use crate::lock::lock;
 
 /// Bytes of all values that are kept, and of the memory for the next ones.
 const MOST: usize = 64 << 20;
@@ -99,7 +100,7 @@ impl DecodedUpdates {
     /// As [`Frame::verify`].
     pub(crate) fn decode(&self, frame: &Frame<'_>) -> Result<DecodedUpdate, Error> {
         let (spare, mut scratch) = {
-            let mut kept = self.lock();
+            let mut kept = lock(&self.kept);
             let spare = kept.spare.pop().unwrap_or_default();
             kept.bytes -= spare.bytes();
             (spare, kept.scratch.pop().unwrap_or_default())
@@ -107,7 +108,7 @@ impl DecodedUpdates {
         let limit = if is_long(frame) { 0 } else { MOST_EACH };
         let update = DecodedUpdate::decode(frame, limit, spare, &mut scratch);
         if scratch.capacity() > 0 && size_of_val(scratch.as_slice()) <= MOST_EACH {
-            self.lock().scratch.push(scratch);
+            lock(&self.kept).scratch.push(scratch);
         }
         update
     }
@@ -116,7 +117,7 @@ impl DecodedUpdates {
     pub(crate) fn keep(&self, frame: Digest, mut update: DecodedUpdate) {
         // The memory may have been that of a longer update.
         update.values.trim();
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         if !update.values.is_whole() || kept.updates.contains_key(&frame) {
             return kept.free(update.values);
         }
@@ -133,7 +134,7 @@ impl DecodedUpdates {
     }
 
     pub(super) fn get(&self, frame: &Digest) -> Option<Arc<DecodedUpdate>> {
-        self.lock().updates.get(frame).cloned()
+        lock(&self.kept).updates.get(frame).cloned()
     }
 
     /// Applies the frame of a model update to `model` and returns what it decodes to. If `keeps`, its values are to be kept:
@@ -142,7 +143,7 @@ impl DecodedUpdates {
     /// # Errors
     /// As [`Frame::accumulate`].
     pub(super) fn apply(&self, frame: &Frame<'_>, keeps: bool, model: &mut [f32]) -> Result<Decoded, Error> {
-        let before = self.last().take();
+        let before = lock(&self.model_update).take();
         let mut values = before
             .and_then(|(_, values)| Arc::into_inner(values))
             .unwrap_or_default();
@@ -153,13 +154,13 @@ impl DecodedUpdates {
     /// Keeps the values of the last model update.
     pub(super) fn keep_model_update(&self, frame: Digest, mut values: Decoded) {
         values.trim();
-        *self.last() = Some((frame, Arc::new(values)));
+        *lock(&self.model_update) = Some((frame, Arc::new(values)));
     }
 
     /// What the model update with this digest decodes to, if it is kept. Not all values may be there, but the largest magnitude
     /// is.
     pub(crate) fn model_update(&self, frame: &Digest) -> Option<Arc<Decoded>> {
-        let last = self.last();
+        let last = lock(&self.model_update);
         last.as_ref()
             .filter(|(of, _)| of == frame)
             .map(|(_, values)| Arc::clone(values))
@@ -176,7 +177,7 @@ impl DecodedUpdates {
         layout: &Layout,
         read: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Result<Arc<Decoded>, String>, E> {
-        let mut last = self.last();
+        let mut last = lock(&self.model_update);
         if let Some((_, values)) = last.as_ref().filter(|(of, _)| of == digest) {
             return Ok(Ok(Arc::clone(values)));
         }
@@ -195,7 +196,7 @@ impl DecodedUpdates {
 
     /// Forgets an update that does not count.
     pub(crate) fn forget(&self, frame: &Digest) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         if let Some(update) = kept.updates.remove(frame) {
             kept.end(update);
         }
@@ -203,17 +204,9 @@ impl DecodedUpdates {
 
     /// Forgets all updates: their round is closed.
     pub(super) fn clear(&self) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let updates = std::mem::take(&mut kept.updates);
         updates.into_values().for_each(|update| kept.end(update));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<(Digest, Arc<Decoded>)>> {
-        self.model_update.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,16 +258,16 @@ mod tests {
         }
         let kept = (0..100).filter(|at| updates.get(&digest(*at)).is_some()).count();
         assert!((MOST / 4_000_000..=MOST / 2_000_000).contains(&kept), "{kept}");
-        assert!(updates.lock().bytes <= MOST);
+        assert!(lock(&updates.kept).bytes <= MOST);
         updates.forget(&digest(0));
         assert!(updates.get(&digest(0)).is_none());
         updates.clear();
-        assert_eq!(updates.lock().spare.len(), kept);
+        assert_eq!(lock(&updates.kept).spare.len(), kept);
         let update = updates.decode(&frame).unwrap();
-        assert_eq!(updates.lock().spare.len(), kept - 1);
+        assert_eq!(lock(&updates.kept).spare.len(), kept - 1);
         assert!(update.values.is_whole() && update.sections.len() == 1);
         drop(update);
-        let left = updates.lock();
+        let left = lock(&updates.kept);
         assert_eq!(left.bytes, left.spare.iter().map(Decoded::bytes).sum::<usize>());
     }
 

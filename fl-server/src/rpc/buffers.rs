@@ -1,7 +1,9 @@
 //! Memory for frames that are read back from their files to be verified. It is used again: fresh pages cost as much as the
 //! reading.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use crate::lock::lock;
 
 /// A larger buffer is freed after its use.
 const MOST_KEPT: usize = 8 * 1024 * 1024;
@@ -13,17 +15,13 @@ pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 impl Buffers {
     /// Calls `work` with an empty buffer.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let mut buffer = self.free().pop().unwrap_or_default();
+        let mut buffer = lock(&self.0).pop().unwrap_or_default();
         buffer.clear();
         let done = work(&mut buffer);
         if buffer.capacity() > 0 && buffer.capacity() <= MOST_KEPT {
-            self.free().push(buffer);
+            lock(&self.0).push(buffer);
         }
         done
-    }
-
-    fn free(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Spreads the calls of each caller over time. Pure but for the lock, which guards a table of moments: the time is an argument.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::lock::lock;
 
 /// Calls that do not wait after a pause: those of this time.
 const BURST: Duration = Duration::from_secs(1);
@@ -38,7 +40,7 @@ impl<K: Ord + Clone> CallRate<K> {
     /// after it do.
     fn reserve(&self, caller: &K, rate: u32, now: Instant) -> (Duration, Duration) {
         let every = Duration::from_secs(1) / rate.max(1);
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.0);
         if table.paid.len() >= table.prune_at {
             table.paid.retain(|_, paid| *paid > now);
             table.prune_at = PRUNE_AT.max(2 * table.paid.len());
@@ -52,7 +54,7 @@ impl<K: Ord + Clone> CallRate<K> {
 
     /// Takes back what a call of `caller` has reserved that was given up.
     fn give_back(&self, caller: &K, reserved: Duration) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.0);
         if let Some(paid) = table.paid.get_mut(caller) {
             *paid = paid.checked_sub(reserved).unwrap_or(*paid);
         }

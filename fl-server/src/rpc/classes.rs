@@ -1,10 +1,12 @@
 //! Whether the data of all clients has the same classes: a number in the labels of one must mean the same class to all others.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use fl_proto::ClientId;
 use tonic::Status;
+
+use crate::lock::lock;
 
 /// Digests of the clients' classes. Those of most clients are the run's, and of as many, those that were before: one client with
 /// other ones, however early it joins, keeps no two others out. In memory alone, because clients join again after a restart.
@@ -21,7 +23,7 @@ struct Digests {
 impl Classes {
     /// Notes the digest of a client that joins; `None` if it has not read its data yet.
     pub(super) fn note(&self, client: &ClientId, digest: Option<u64>) {
-        let mut digests = self.lock();
+        let mut digests = lock(&self.0);
         let before = match digest {
             Some(digest) => digests.of.insert(client.clone(), digest),
             None => digests.of.remove(client),
@@ -47,7 +49,7 @@ impl Classes {
     /// # Errors
     /// `FAILED_PRECONDITION`, naming both digests.
     pub(super) fn check(&self, client: &ClientId) -> Result<(), Status> {
-        let digests = self.lock();
+        let digests = lock(&self.0);
         let most = digests.most;
         match digests.of.get(client) {
             Some(&own) if own != most => Err(Status::failed_precondition(format!(
@@ -57,11 +59,6 @@ impl Classes {
             ))),
             _ => Ok(()),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Digests> {
-        // Each change is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Measures uploads as the server sees them: what clients claim about their time is not used.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use fl_proto::{ClientId, Meter, wire};
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::state_machine::Transfer;
 
 /// When the clients of the open round were sent its task. Only measurements use it.
@@ -19,7 +20,7 @@ impl HandedOut {
         if !message.selected || message.phase() != wire::Phase::Training || !message.accepted.is_empty() {
             return;
         }
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&self.0);
         let task = tasks.get(client).filter(|(round, _)| *round == message.round);
         if task.is_none() {
             tasks.insert(client.clone(), (message.round, Instant::now()));
@@ -28,7 +29,7 @@ impl HandedOut {
 
     /// When `client` was sent the task of `round`.
     pub(super) fn at(&self, client: &ClientId, round: u64) -> Option<Instant> {
-        let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = lock(&self.0);
         tasks.get(client).filter(|(of, _)| *of == round).map(|(_, at)| *at)
     }
 }

@@ -1,13 +1,15 @@
 //! Bounds on probes that move bytes: they share the link with the rounds. A probe without bytes is bounded as any call is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fl_proto::ClientId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::Status;
+
+use crate::lock::lock;
 
 /// Measurements of one client in [`WINDOW`]; a check makes one.
 const PER_WINDOW: u32 = 12;
@@ -33,7 +35,7 @@ impl Default for Probes {
 impl Probes {
     /// A place for a measurement of `client`.
     pub(super) fn place(&self, client: &ClientId, now: Instant) -> Result<OwnedSemaphorePermit, Status> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = lock(&self.recent);
         recent.retain(|_, (since, _)| now.saturating_duration_since(*since) < WINDOW);
         let (since, calls) = recent.entry(client.clone()).or_insert((now, 0));
         if *calls >= PER_WINDOW {

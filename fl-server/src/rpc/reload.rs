@@ -1,7 +1,7 @@
 //! Reloads the certificates and the settings of a running server: on SIGHUP, or when the command line asks.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fl_proto::{Issued, TlsError, enrollment_tls, server_tls};
 use rustls::ServerConfig;
@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::config::live::LiveSettings;
 use crate::identity::Certificates;
+use crate::lock::lock;
 
 /// What is read again: the authorities' certificates, the server's own certificate and key, PEM, and the settings.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ impl Reloader {
         let Some(Reload(read)) = &self.read else {
             return Err("this server was started without files that it could read again".to_owned());
         };
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let unchanged = |why: String| format!("the settings of before stay in use: {why}");
         let files = read().map_err(unchanged)?;
         Certificates::new(files.authority, files.own, files.page)
@@ -129,7 +130,7 @@ impl Reloader {
         page: bool,
         renew: impl FnOnce(&Issued) -> Result<Issued, E>,
     ) -> Result<(), E> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let before = Arc::clone(&self.certificates.borrow());
         let own = renew(&before.own)?;
         let renewed = Certificates {

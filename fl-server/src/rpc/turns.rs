@@ -1,7 +1,7 @@
 //! A client has one call of each kind at a time: a newer call ends the older one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fl_proto::ClientId;
@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tonic::Status;
 
+use crate::lock::lock;
 use crate::rate_limited::LogLimit;
 use crate::rpc::admission::CallKind;
 
@@ -40,7 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 impl Turns {
     /// Gives the turn to a new call and ends the previous one of its kind.
     pub(super) fn take(self: &Arc<Self>, client: &ClientId, kind: CallKind, admit: Admit) -> Turn {
-        let mut table = self.table();
+        let mut table = lock(&self.0);
         let number = table.next;
         let key = (client.clone(), kind);
         table.next += 1;
@@ -67,10 +68,6 @@ impl Turns {
             admit,
             look,
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,7 +99,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut table = self.turns.table();
+        let mut table = lock(&self.turns.0);
         if table
             .calls
             .get(&self.key)
@@ -137,6 +134,6 @@ mod tests {
             );
         }
         drop((others, second));
-        assert!(turns.table().calls.is_empty());
+        assert!(lock(&turns.0).calls.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Extension;
 use axum::middleware::AddExtension;
@@ -12,6 +12,7 @@ use axum_server::accept::Accept;
 use tokio::sync::oneshot;
 use tower::Layer;
 
+use crate::lock::lock;
 use crate::rpc::revocable::Revocable;
 
 #[derive(Debug, Clone)]
@@ -36,13 +37,9 @@ impl Limit {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A place for a new connection, and a signal that completes when it is taken; `None` if no place can be taken.
     fn take(&self) -> Option<(Place, oneshot::Receiver<()>)> {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         if table.outside.len() + table.inside.len() >= self.places {
             table.outside.pop_first()?;
         }
@@ -65,14 +62,14 @@ pub(super) struct Place {
 impl Place {
     /// A request on this connection was allowed: its place cannot be taken any more.
     pub(super) fn let_in(&self) {
-        let mut table = self.limit.table();
+        let mut table = lock(&self.limit.table);
         if let Some(end) = table.outside.remove(&self.number) {
             table.inside.insert(self.number, end);
         }
     }
 
     fn leave(&self) {
-        let mut table = self.limit.table();
+        let mut table = lock(&self.limit.table);
         table.outside.remove(&self.number);
         table.inside.remove(&self.number);
     }

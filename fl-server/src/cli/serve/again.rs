@@ -1,13 +1,14 @@
 //! What `serve` takes from server.toml when the file is read again.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::cli::failure::Failure;
 use crate::cli::source::{self, Certificates};
 use crate::config::live::{LiveSettings, OwnPaths, Takes};
 use crate::config::server::ServerConfig;
+use crate::lock::lock;
 use crate::rpc::reload::{Reload, ServerFiles};
 
 /// Reads `server` again, whenever it is asked to. `lifetime`: of renewed certificates in milliseconds, in place of the file's.
@@ -15,7 +16,7 @@ pub(super) fn reload(server: PathBuf, config: &ServerConfig, lifetime: Option<u6
     let started = config.clone();
     let last = Mutex::new(config.clone());
     Reload::new(move || {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&last);
         let read = read(&server, &started, &last, lifetime);
         let (reloaded, config) = read.map_err(|failure: Failure| fl_cli::exit::chain(failure.error()))?;
         *last = config;

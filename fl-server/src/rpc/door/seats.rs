@@ -2,7 +2,7 @@
 //! evicted for another. The lock guards counters and is never held across an await.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fl_proto::ClientId;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::accounting::edge::{CallLimit, ClosedFor, PortCounters};
+use crate::lock::lock;
 use crate::rate_limited::LogLimit;
 use crate::rpc::call_rate::CallRate;
 use crate::rpc::door::room::Room;
@@ -59,14 +60,14 @@ impl Seats {
     /// Takes other bounds. Connections that are open stay: from now on a new one takes the place of another where there are too
     /// many.
     pub(super) fn resize(&self, room: &Room) {
-        self.table().room = *room;
+        lock(&self.table).room = *room;
     }
 
     /// A seat for a new connection of `client`: its number, and a signal that completes when the seat is taken. If the
     /// client has its maximum, its oldest connection is evicted; if all seats are taken, the connection that was idle
     /// for longest. `None` if none is idle.
     pub(super) fn take(&self, client: &ClientId, now: Instant) -> Option<(u64, oneshot::Receiver<()>)> {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let own = table.clients.get(client).map_or(0, Vec::len);
         if own >= table.room.per_client {
             table.remove_oldest(client);
@@ -101,18 +102,18 @@ impl Seats {
     }
 
     pub(super) fn end_all(&self) {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.clients.clear();
         table.taken = 0;
     }
 
     pub(super) fn leave(&self, client: &ClientId, number: u64) {
-        self.table().remove(client, number);
+        lock(&self.table).remove(client, number);
     }
 
     /// Waits for the turn of a new call of `client`, which has made many.
     pub(super) async fn turn(&self, client: &ClientId) {
-        let rate = self.table().room.call_rate;
+        let rate = lock(&self.table).room.call_rate;
         self.counters.called();
         self.rate
             .turn(client.clone(), rate, || self.counters.limited(CallLimit::Rate))
@@ -125,7 +126,7 @@ impl Seats {
     /// `RESOURCE_EXHAUSTED` if the client has as many open as it may; `UNAVAILABLE` if the connection has no seat any
     /// more.
     pub(super) fn call(self: &Arc<Self>, client: &ClientId, number: u64) -> Result<Call, Status> {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let most = table.room.calls;
         let seats = table.clients.get_mut(client).map_or(&mut [][..], Vec::as_mut_slice);
         if seats.iter().map(|seat| seat.calls).sum::<usize>() >= most {
@@ -146,7 +147,7 @@ impl Seats {
 
     /// Closes connections without a call for the time that they may have none; returns their number.
     pub(super) fn cut_idle(&self, now: Instant) -> usize {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let before = table.taken;
         let idle = table.room.idle;
         while let Some((client, number)) = table.idlest(now, idle) {
@@ -157,11 +158,7 @@ impl Seats {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.table().taken == 0
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table).taken == 0
     }
 }
 
@@ -214,7 +211,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut table = self.seats.table();
+        let mut table = lock(&self.seats.table);
         let seats = table
             .clients
             .get_mut(&self.client)
@@ -261,7 +258,7 @@ mod tests {
         let open: Vec<_> = own.iter_mut().map(is_open).collect();
         assert_eq!(open, [false, false, true, true]);
         assert!(is_open(&mut other));
-        assert_eq!(seats.table().taken, 3);
+        assert_eq!(lock(&seats.table).taken, 3);
         assert_eq!(closed(&seats), [(ClosedFor::Newer, 2)]);
     }
 

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
+use crate::lock::lock;
 use crate::storage::blobs::error::BlobError;
 use crate::storage::blobs::partial::Partial;
 use crate::storage::blobs::run_blobs::Blobs;
@@ -50,7 +51,7 @@ enum Content {
 impl Blobs {
     /// Bytes received of this upload, by any call.
     pub fn partial_len(&self, client: &ClientId, round: u64, digest: &Digest) -> u64 {
-        let known = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.partials);
         let Some(partial) = known.get(client).cloned() else {
             return 0;
         };
@@ -74,7 +75,7 @@ impl Blobs {
     pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
         let path = self.partial_path(client, round, digest);
         let partial = self.partial(client, &path);
-        let mut held = partial.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&partial);
         held.turn += 1;
         held.held = Vec::new();
         if held.path != path {
@@ -130,7 +131,7 @@ impl Blobs {
 
     /// The client's entry; a new one has this path.
     fn partial(&self, client: &ClientId, path: &Path) -> Arc<Mutex<Partial>> {
-        let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.partials);
         let partial = all.entry(client.clone());
         partial.or_insert_with(|| Partial::new(path.to_owned(), false)).clone()
     }
@@ -239,7 +240,7 @@ impl Upload {
         if len > self.len {
             return Err(BlobError::TooLarge { len, max: self.len });
         }
-        let mut held = lock(&self.partial, self.turn)?;
+        let mut held = latest(&self.partial, self.turn)?;
         match &mut self.content {
             Content::Held => {
                 if held.held.is_empty() {
@@ -275,7 +276,7 @@ impl Upload {
     /// # Errors
     /// `Superseded`; `Disk`.
     pub fn park(&mut self) -> Result<(), BlobError> {
-        let mut held = lock(&self.partial, self.turn)?;
+        let mut held = latest(&self.partial, self.turn)?;
         let bytes = match &mut self.content {
             Content::Held => std::mem::take(&mut held.held),
             Content::Whole(bytes) => std::mem::take(bytes),
@@ -331,7 +332,7 @@ impl Upload {
             return Err(BlobError::Damaged { path, found });
         }
         let partial = Arc::clone(&self.partial);
-        let mut held = lock(&partial, self.turn)?;
+        let mut held = latest(&partial, self.turn)?;
         // `CompleteUpload` owns the bytes now: a retry by the client begins another upload.
         let content = match std::mem::replace(&mut self.content, Content::Held) {
             Content::Held => Bytes::Held(Vec::new()),
@@ -380,7 +381,7 @@ impl Upload {
     }
 
     fn turn(&self) -> Result<MutexGuard<'_, Partial>, BlobError> {
-        lock(&self.partial, self.turn)
+        latest(&self.partial, self.turn)
     }
 }
 
@@ -394,8 +395,8 @@ impl Drop for Upload {
 }
 
 /// Locks an upload if the call with this turn is the latest one.
-fn lock(partial: &Mutex<Partial>, turn: u64) -> Result<MutexGuard<'_, Partial>, BlobError> {
-    let held = partial.lock().unwrap_or_else(PoisonError::into_inner);
+fn latest(partial: &Mutex<Partial>, turn: u64) -> Result<MutexGuard<'_, Partial>, BlobError> {
+    let held = lock(partial);
     if held.turn != turn {
         return Err(BlobError::Superseded);
     }

@@ -1,9 +1,10 @@
 //! Atomic, durable writes to the database and reads from it. No other file names sled.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::store::error::StoreError;
 use crate::storage::store::format::{COMMITS_KEY, HEAD_MISSING_KEY, MAJOR, MINOR, VERSION_KEY};
@@ -86,7 +87,7 @@ impl Database {
     fn check_head(&self) -> Result<Option<u64>, StoreError> {
         let commits = self.commits(COMMITS_KEY)?.unwrap_or(0);
         let mut missing = None;
-        let head = &mut self.writing().head;
+        let head = &mut lock(&self.writing).head;
         match head.commits() {
             Some(acknowledged) if commits < acknowledged => {
                 return Err(StoreError::Lost {
@@ -148,7 +149,7 @@ impl Database {
     /// # Errors
     /// `Stopped`, `Broken`; the disk's. After an error, every further write returns `Stopped`.
     pub(super) fn write(&self, mut batch: Batch) -> Result<(), StoreError> {
-        let mut writing = self.writing();
+        let mut writing = lock(&self.writing);
         if let Some(why) = &writing.failed {
             return Err(StoreError::Stopped {
                 path: self.path.clone(),
@@ -170,10 +171,6 @@ impl Database {
             });
         writing.failed = written.as_ref().err().map(ToString::to_string);
         written
-    }
-
-    fn writing(&self) -> MutexGuard<'_, Writing> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The error for a value that no version of this program writes.

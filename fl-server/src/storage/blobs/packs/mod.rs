@@ -11,10 +11,11 @@ mod index;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fl_compress::Digest;
 
+use crate::lock::lock;
 use crate::storage::disk::{Disk, DiskError};
 pub(crate) use entry::LONGEST;
 use entry::Span;
@@ -58,9 +59,9 @@ impl Packs {
     /// # Errors
     /// `Disk`: none of them is in a pack then.
     pub(super) fn append(&self, round: u64, mut new: BTreeMap<Digest, &[u8]>) -> Result<(), DiskError> {
-        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.open);
         {
-            let index = self.index();
+            let index = lock(&self.index);
             new.retain(|digest, _| !index.has(digest));
         }
         if new.is_empty() {
@@ -72,7 +73,7 @@ impl Packs {
         };
         // After an error, what the pack ends with is not known: it gets no more.
         let added = self.write(&mut open, &new)?;
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         for (digest, span) in added {
             index.add(open.number, digest, span);
         }
@@ -107,7 +108,7 @@ impl Packs {
     /// Begins a pack; the one before gets no more.
     fn begin(&self, round: u64) -> Result<Open, DiskError> {
         let (number, path) = {
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             index.close();
             index.next()
         };
@@ -117,7 +118,7 @@ impl Packs {
         if let Some(folder) = path.parent() {
             self.disk.sync_dir(folder)?;
         }
-        self.index().open_pack(number, Arc::clone(&file));
+        lock(&self.index).open_pack(number, Arc::clone(&file));
         Ok(Open {
             number,
             round,
@@ -129,12 +130,12 @@ impl Packs {
 
     /// Where a blob is, if a pack has it.
     pub(super) fn locate(&self, digest: &Digest) -> Option<Location> {
-        self.index().locate(digest)
+        lock(&self.index).locate(digest)
     }
 
     /// Removes a blob. Returns whether there was one.
     pub(super) fn remove(&self, digest: &Digest) -> Result<bool, DiskError> {
-        let removed = self.index().remove(digest);
+        let removed = lock(&self.index).remove(digest);
         if removed {
             self.remove_empty()?;
         }
@@ -143,19 +144,15 @@ impl Packs {
 
     /// Removes the blobs that are not in `keep`; returns how many.
     pub(super) fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, DiskError> {
-        let removed = self.index().retain(keep);
+        let removed = lock(&self.index).retain(keep);
         self.remove_empty()?;
         Ok(removed)
     }
 
     /// Deletes the packs without blobs, except the one that grows.
     fn remove_empty(&self) -> Result<(), DiskError> {
-        let empty = self.index().take_empty();
+        let empty = lock(&self.index).take_empty();
         empty.iter().try_for_each(|path| self.disk.remove(path))
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
