@@ -26,8 +26,7 @@ use crate::rpc::context::Service;
 use crate::rpc::enrollment::Listening;
 use crate::rpc::reload::Reloader;
 use crate::storage::store::Store;
-use crate::telemetry::event::{OpenRound, Waiting};
-use crate::telemetry::paused::PausedClient;
+use crate::telemetry::event::{OpenRound, PausedClient, Waiting};
 use crate::telemetry::turned_away::TurnedAway;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

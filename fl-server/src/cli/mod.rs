@@ -18,7 +18,6 @@ mod program;
 mod report;
 mod rollback;
 mod serve;
-mod sign;
 mod sign_request;
 mod source;
 mod status;

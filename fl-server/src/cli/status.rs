@@ -231,8 +231,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::telemetry::event::{Missing, ModelEvaluation, OpenRound, Waiting};
-    use crate::telemetry::paused::PausedClient;
+    use crate::telemetry::event::{Missing, ModelEvaluation, OpenRound, PausedClient, Waiting};
     use crate::telemetry::turned_away::{TurnedAwayList, TurnedFor};
 
     fn standing() -> Standing {

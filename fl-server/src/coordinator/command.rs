@@ -9,8 +9,7 @@ use crate::coordinator::change::Change;
 use crate::reporting::moment::Moment;
 use crate::storage::blobs::CompleteUpload;
 use crate::storage::disk::DiskError;
-use crate::telemetry::event::{OpenRound, Waiting};
-use crate::telemetry::paused::PausedClient;
+use crate::telemetry::event::{OpenRound, PausedClient, Waiting};
 
 #[derive(Debug)]
 pub(crate) enum Command {

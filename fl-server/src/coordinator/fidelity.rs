@@ -3,7 +3,7 @@
 //!
 //! The figures of updates are their clients' claims: they appear in reports, metrics and warnings, and decide nothing.
 
-use crate::telemetry::gauge::TensorGauge;
+use crate::telemetry::status::TensorGauge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

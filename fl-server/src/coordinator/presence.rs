@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fl_proto::{Availability, ClientId};
 
 use crate::state_machine::{Millis, Presence};
-use crate::telemetry::paused::PausedClient;
+use crate::telemetry::event::PausedClient;
 
 #[derive(Debug, Default)]
 pub(crate) struct Present {

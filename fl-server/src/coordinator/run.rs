@@ -18,8 +18,7 @@ use crate::coordinator::change::said;
 use crate::coordinator::model_task::{ClosedRound, RollBack};
 use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
-use crate::telemetry::event::Event;
-use crate::telemetry::paused::PausedClient;
+use crate::telemetry::event::{Event, PausedClient};
 
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;

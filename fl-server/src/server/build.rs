@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::connections::Connections;
 use crate::accounting::sample::RowSums;
-use crate::admin::page::sources::Sources as PageSources;
+use crate::admin::page::snapshot::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::coordinator::actor::Coordinator;
 use crate::coordinator::command::Command;

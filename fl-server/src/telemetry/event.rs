@@ -257,3 +257,25 @@ pub(crate) fn bits(bytes: u64, frames: usize, parameters: usize) -> f64 {
     let slots = frames as f64 * parameters as f64;
     if slots > 0.0 { 8.0 * bytes as f64 / slots } else { 0.0 }
 }
+
+/// A client that is connected and takes part in no round for now, because of the conditions of its device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PausedClient {
+    pub(crate) client: String,
+    pub(crate) reason: String,
+    /// When the client expects to be available; `None` if it does not know.
+    pub(crate) until_ms: Option<Millis>,
+}
+
+impl PausedClient {
+    pub(crate) fn what(&self) -> String {
+        let until = self.until_ms.map(|until| format!(" until {} at least", time(until)));
+        format!("is paused{}: {}", until.unwrap_or_default(), self.reason)
+    }
+}
+
+impl fmt::Display for PausedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.client, self.what())
+    }
+}

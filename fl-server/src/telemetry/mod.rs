@@ -2,8 +2,6 @@
 
 pub mod event;
 pub(crate) mod events;
-pub(crate) mod gauge;
-pub(crate) mod paused;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod turned_away;

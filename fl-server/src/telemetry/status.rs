@@ -5,16 +5,16 @@
 //! an await.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fl_proto::ClientId;
 use fl_report::size;
 use serde::Serialize;
 
-use crate::accounting::ledger::Flow;
+use crate::accounting::ledger::{Direction, Fidelity, Flow};
 use crate::clock::Millis;
+use crate::lock::lock;
 use crate::telemetry::event::{Event, ModelEvaluation, RoundSummary, names};
-use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::turned_away::{TurnedAwayList, TurnedFor};
 
 // Both lists are copied for every snapshot of the page, once a second.
@@ -55,22 +55,48 @@ pub(crate) struct RoundTotals {
     pub(crate) last: Option<RoundSummary>,
 }
 
+/// The fidelity of the newest frames of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TensorGauge {
+    pub(crate) direction: Direction,
+    /// Name of the tensor, or the number of small tensors in the section.
+    pub(crate) tensor: String,
+    /// Share of the values that are not zero.
+    pub(crate) density: f64,
+    /// Bits of the section's frames for each of its parameters.
+    pub(crate) bits: f64,
+    /// Mean rank, of the frames in which the section has one.
+    pub(crate) rank: Option<f64>,
+    /// Entropy of the energy in nats: of the aggregate of the updates, or of the model update.
+    pub(crate) entropy: Option<f64>,
+    /// Sums over the frames that carried figures.
+    pub(crate) fidelity: Option<Fidelity>,
+    /// Rounds in a row, up to this, in which the section was starved.
+    pub(crate) starved: u32,
+}
+
+impl TensorGauge {
+    pub(crate) fn cosine(&self) -> Option<f64> {
+        self.fidelity?.mean_cosine()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct LiveStatus(Mutex<StatusSnapshot>);
 
 impl LiveStatus {
     pub(crate) fn known(&self) -> StatusSnapshot {
-        self.lock().clone()
+        lock(&self.0).clone()
     }
 
     /// A value that changes when an update is counted or a model is evaluated.
     pub(crate) fn progress(&self) -> (u64, Option<u64>) {
-        let known = self.lock();
+        let known = lock(&self.0);
         (known.closed.updates, known.evaluated.as_ref().map(|seen| seen.version))
     }
 
     pub(crate) fn note(&self, event: &Event, now: Millis) {
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         match event {
             Event::UpdateReceiving { client, bytes, total } => {
                 if known.uploads.len() < CLIENTS || known.uploads.contains_key(client) {
@@ -113,19 +139,15 @@ impl LiveStatus {
     }
 
     pub(crate) fn refused(&self) {
-        self.lock().closed.refused += 1;
+        lock(&self.0).closed.refused += 1;
     }
 
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
-        self.lock().turned.add(client, reason, why, now)
+        lock(&self.0).turned.add(client, reason, why, now)
     }
 
     pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
-        self.lock().tensors = gauges.into();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StatusSnapshot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).tensors = gauges.into();
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::admin::page::access::ReadsCertificate;
 use crate::admin::page::auth_guard::{self, AuthGuard};
 use crate::admin::page::connection_limit::Limit;
-use crate::admin::page::sources::Sources;
+use crate::admin::page::snapshot::Sources;
 use crate::admin::page::{routes, snapshot};
 use crate::config::server::PAGE_CONNECTIONS;
 use crate::identity::Certificates;

@@ -9,6 +9,5 @@ mod connection_limit;
 pub(crate) mod listener;
 mod metrics;
 mod routes;
-mod snapshot;
-pub(crate) mod sources;
+pub(crate) mod snapshot;
 pub(crate) mod view;

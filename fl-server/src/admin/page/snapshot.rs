@@ -1,6 +1,7 @@
 //! Builds the live snapshot once a second and shares it with all viewers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fl_report::Costs;
@@ -9,15 +10,29 @@ use tokio::time::MissedTickBehavior;
 
 use super::access::Access;
 use super::auth_guard::AuthGuard;
-use super::sources::{Sources, TICK};
 use super::view::{Throughput, View, ViewContext};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::config::live::LiveSettings;
 use crate::config::server::PAGE_STREAMS;
 use crate::coordinator::command::{Attendance, Command};
+use crate::lock::lock;
 use crate::reporting::inspect::{self, ServedRun};
 use crate::reporting::moment::{Moment, RunBytes};
+use crate::rpc::context::Service;
+use crate::storage::store::Store;
+
+/// How often the live snapshot is built.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The sources of the page and the metrics.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) service: Arc<Service>,
+    pub(crate) store: Store,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+}
 
 #[derive(Debug)]
 pub(super) struct Dashboard {
@@ -152,7 +167,7 @@ impl Dashboard {
             .as_ref()
             .map_or_else(|| (total.read(), total.written()), |moment| moment.meter);
         let throughput = {
-            let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            let rates = lock(&self.rates);
             Throughput {
                 up_per_s: rates.per_s.0,
                 down_per_s: rates.per_s.1,
@@ -196,7 +211,7 @@ impl Dashboard {
             withheld: moment.withheld,
         });
         let prices = Arc::clone(&service.settings.borrow());
-        if let Some(last) = self.last().as_ref()
+        if let Some(last) = lock(&self.last).as_ref()
             && Some(&last.inputs) == inputs.as_ref()
             && last.settings.costs == prices.costs
         {
@@ -215,16 +230,12 @@ impl Dashboard {
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
         let json: Bytes = json.await.map_err(|e| e.to_string())??.into();
-        *self.last() = inputs.map(|inputs| LastReport {
+        *lock(&self.last) = inputs.map(|inputs| LastReport {
             inputs,
             settings: prices,
             json: json.clone(),
         });
         Ok(json)
-    }
-
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<LastReport>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mark(&self, moment: Option<&Moment>) -> Fingerprint {
@@ -243,7 +254,7 @@ impl Dashboard {
         let now = service.clock.now();
         let total = service.traffic.total();
         let socket = (total.read(), total.written());
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = lock(&self.rates);
         let passed = now.saturating_sub(rates.read_at).max(1);
         let per_s = |now: u64, before: u64| now.saturating_sub(before).saturating_mul(1000) / passed;
         rates.per_s = match rates.read_at {

@@ -10,8 +10,7 @@ use crate::config::plan::RunPlan;
 use crate::identity::{Kind, ends_soon, renewal};
 use crate::reporting::moment::RunBytes;
 use crate::state_machine::{Phase, Round, State};
-use crate::telemetry::event::Waiting;
-use crate::telemetry::paused::PausedClient;
+use crate::telemetry::event::{PausedClient, Waiting};
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

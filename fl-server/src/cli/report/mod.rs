@@ -7,10 +7,13 @@ use std::path::Path;
 
 use anyhow::Context;
 use fl_cli::Format;
-use fl_report::{Answer, Costs, CostsPlan, Output};
+use fl_report::signed::{self, Signer};
+use fl_report::{Answer, Costs, CostsPlan, Output, Report};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::{sign, source, what_if, write};
+use crate::cli::source::Certificates;
+use crate::cli::{source, what_if, write};
+use crate::config::server::ServerConfig;
 
 pub(super) use args::Args;
 
@@ -33,7 +36,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let text = if args.plan {
             report.settings.run_toml
         } else {
-            sign::signed(&config, &report)?
+            signed(&config, &report)?
         };
         write::write_to(output, None, text.as_bytes())?;
         return Ok(());
@@ -62,4 +65,18 @@ fn read_costs(path: &Path) -> Result<CostsPlan, Failure> {
     CostsPlan::from_toml(&source::read(path)?)
         .with_context(|| path.display().to_string())
         .map_err(Failure::usage)
+}
+
+/// The signed report, by the key and certificates that `config` names.
+fn signed(config: &ServerConfig, report: &Report) -> Result<String, Failure> {
+    let Certificates { authority, own } = source::certificates(config)?;
+    let signer = Signer::from_pem(&authority, &own.certificate, &own.key).with_context(|| {
+        format!(
+            "{} and {} cannot sign a report",
+            config.certificate.display(),
+            config.key.display()
+        )
+    });
+    let signer = signer.map_err(Failure::usage)?;
+    Ok(signed::write(report, &signer)?)
 }

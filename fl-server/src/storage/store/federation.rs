@@ -2,9 +2,8 @@
 
 use crate::storage::store::database::Batch;
 use crate::storage::store::error::StoreError;
-use crate::storage::store::format::{CLIENT, TOKEN, USE};
+use crate::storage::store::format::{CLIENT, TOKEN, USE, seal, unseal};
 use crate::storage::store::runs::Store;
-use crate::storage::store::seal::{seal, unseal};
 
 /// A table of the federation. Keys are names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,8 @@
-//! The version of the store's tables, and their keys.
+//! The version of the store's tables, their keys, and the bytes of values that are not records.
+
+use fl_compress::wire;
+
+use crate::storage::record::RecordError;
 
 /// A store of any other version is refused.
 pub(super) const MAJOR: u8 = 1;
@@ -35,4 +39,23 @@ pub(super) fn prefix(table: u8, run: u32) -> [u8; 5] {
 /// The sequence number of a key.
 pub(super) fn sequence(key: &[u8]) -> Option<u64> {
     key.get(5..)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Version of a sealed value.
+const VERSION: u8 = 1;
+
+/// Version byte, bytes, CRC-32C of both.
+pub(super) fn seal(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + bytes.len() + wire::CHECKSUM_BYTES);
+    out.push(VERSION);
+    out.extend_from_slice(bytes);
+    wire::seal(0, &mut out);
+    out
+}
+
+/// Reads what [`seal`] wrote.
+pub(super) fn unseal(bytes: &[u8]) -> Result<&[u8], RecordError> {
+    let mut body = wire::checked(bytes)?;
+    RecordError::check(body.u8("version")?, VERSION)?;
+    Ok(body.take(body.left(), "value")?)
 }

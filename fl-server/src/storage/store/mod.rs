@@ -11,7 +11,6 @@ mod format;
 mod head;
 mod run_store;
 mod runs;
-mod seal;
 
 pub use error::StoreError;
 pub use federation::{EntryChange, Table};

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::storage::record::{Record, RecordError};
 use crate::storage::store::database::{Batch, Bytes, Database};
 use crate::storage::store::error::StoreError;
-use crate::storage::store::format::{META, RECORD, ROW, TAIL, prefix, sequence};
-use crate::storage::store::seal::{seal, unseal};
+use crate::storage::store::format::{META, RECORD, ROW, TAIL, prefix, seal, sequence, unseal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {

@@ -23,8 +23,7 @@ use crate::accounting::sample::ClientBytes;
 use crate::clock::Millis;
 use crate::reporting::moment::RunBytes;
 use crate::telemetry::event::RoundSummary;
-use crate::telemetry::gauge::TensorGauge;
-use crate::telemetry::status::StatusSnapshot;
+use crate::telemetry::status::{StatusSnapshot, TensorGauge};
 pub(crate) use process::Process;
 use registry::{Labels, Metrics, any, flag, label, labels, one};
 
