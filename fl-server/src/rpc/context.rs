@@ -1,13 +1,15 @@
 //! State and helpers shared by all calls.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fl_compress::{Digest, Layout};
-use fl_proto::RunName;
+use fl_proto::{ClientId, Meter, RunName};
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Status};
 
+use crate::accounting::client_counters::ClientCounters;
 use crate::accounting::connections::Connections;
 use crate::accounting::edge::Edge;
 use crate::clock::Clock;
@@ -18,13 +20,12 @@ use crate::coordinator::command::Command;
 use crate::model::decoded_updates::DecodedUpdates;
 use crate::model::run_metadata::Aside;
 use crate::registry::actor::RegistryHandle;
+use crate::registry::credential::Credential;
 use crate::rpc::admission::{Admission, CallKind};
 use crate::rpc::classes::Classes;
-use crate::rpc::door::Caller;
+use crate::rpc::door::{Call, Caller};
 use crate::rpc::measure::HandedOut;
-use crate::rpc::peer::Peer;
-use crate::rpc::shared_frame::SharedFrame;
-use crate::rpc::shared_reply::SharedReply;
+use crate::rpc::shared::{SharedFrame, SharedReply};
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::{Turn, Turns};
 use crate::state_machine::State;
@@ -64,6 +65,21 @@ pub(crate) struct Service {
     /// The updates of the open round, decoded.
     pub(crate) updates: Arc<DecodedUpdates>,
     pub(crate) tracer: Tracer,
+}
+
+/// The caller. Only [`Service::enter`] makes one, so that no handler begins before it.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) client: ClientId,
+    /// What its certificate says.
+    pub(crate) credential: Arc<Credential>,
+    pub(crate) address: IpAddr,
+    /// Counts the connection's bytes.
+    pub(crate) meter: Arc<Meter>,
+    /// Counts the client's messages.
+    pub(crate) counters: Arc<ClientCounters>,
+    /// Marks the connection as in use.
+    pub(super) call: Arc<Call>,
 }
 
 impl Service {
@@ -115,7 +131,7 @@ impl Service {
             .take(&peer.client, kind, Box::new(move || service.admit(kind, &caller)))
     }
 
-    /// The bytes of a frame of at most [`MAX_SHARED`](super::shared_frame::MAX_SHARED) bytes, which many clients read.
+    /// The bytes of a frame of at most [`MAX_SHARED`](super::shared::MAX_SHARED) bytes, which many clients read.
     pub(super) async fn frame(self: &Arc<Self>, frame: &Digest) -> Result<Bytes, Status> {
         if let Some(bytes) = self.shared_frame.known(frame) {
             return Ok(bytes);
@@ -124,6 +140,17 @@ impl Service {
         let frame = *frame;
         let read = tokio::task::spawn_blocking(move || service.shared_frame.get(&service.blobs, &frame));
         read.await.map_err(internal)?.map_err(|error| unable(&error))
+    }
+
+    /// The status of an upload that cannot be written or read back: the client keeps it and comes again. A failing disk stops the
+    /// server.
+    pub(super) async fn cannot_store(&self, error: BlobError) -> Status {
+        if let BlobError::Disk(error) = &error
+            && !error.is_busy()
+        {
+            let _ = self.commands.send(Command::Broken(error.clone())).await;
+        }
+        unable(&error)
     }
 
     pub(crate) fn state(&self) -> Arc<State> {

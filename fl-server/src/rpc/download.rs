@@ -15,11 +15,11 @@ use tokio::sync::{SemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
+use super::context::Peer;
 use super::pace::{Pace, TooSlow};
-use super::peer::Peer;
 use crate::accounting::transfers::DownloadAccount;
 use crate::rpc::context::{Service, internal, unable};
-use crate::rpc::shared_frame::MAX_SHARED;
+use crate::rpc::shared::MAX_SHARED;
 use crate::rpc::transfers::LAPSE;
 
 /// A download in progress, in messages of type `M`.

@@ -1,22 +1,23 @@
 //! `Evaluate`: one client's evaluation of one model version.
 
+use std::sync::Arc;
+
 use fl_proto::{ClientId, EvaluationReport, wire};
 use tonic::Status;
 
 use crate::coordinator::command::Command;
-use crate::rpc::context::Service;
-use crate::rpc::peer::Peer;
+use crate::rpc::context::{Peer, Service};
 use crate::state_machine::{ClientEvaluation, Input, Reply};
 
 pub(super) async fn evaluate(
-    service: &Service,
+    service: Arc<Service>,
     peer: Peer,
     report: wire::EvaluationReport,
 ) -> Result<wire::EvaluationReply, Status> {
     peer.counters.evaluated(&report);
     let report = EvaluationReport::try_from(report)?;
     service.check_run(&report.run)?;
-    let counted = book(service, &peer.client, report).await?;
+    let counted = book(&service, &peer.client, report).await?;
     let reply = wire::EvaluationReply { counted };
     peer.counters.answered(&reply);
     Ok(reply)

@@ -10,8 +10,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use wire::model_chunk::Part;
 
+use super::context::Peer;
 use super::download::{Download, fail};
-use super::peer::Peer;
 use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::coordinator::command::Command;

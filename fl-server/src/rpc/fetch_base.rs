@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::context::Peer;
 use super::download::{Download, fail};
-use super::peer::Peer;
 use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::rpc::admission::CallKind;

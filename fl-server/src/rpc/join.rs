@@ -11,17 +11,20 @@ use super::offer;
 use crate::config::plan::RunPlan;
 use crate::model::run_metadata::Aside;
 use crate::registry::seen::Joining;
-use crate::rpc::context::Service;
-use crate::rpc::peer::Peer;
+use crate::rpc::context::{Peer, Service};
 use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
 
-pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest) -> Result<wire::JoinReply, Status> {
+pub(super) async fn join(
+    service: Arc<Service>,
+    peer: Peer,
+    asked: wire::JoinRequest,
+) -> Result<wire::JoinReply, Status> {
     peer.counters.asked(&asked);
     let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
     let asked = JoinRequest::try_from(asked);
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
-    if let Some(status) = refusal(service, &asked.tasks) {
+    if let Some(status) = refusal(&service, &asked.tasks) {
         turned_away(TurnedFor::Task, status.message());
         return Err(status);
     }
@@ -33,7 +36,7 @@ pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest
     // An outcome that is not known yet is left out: the client asks again with `Offer`.
     let pending = asked
         .pending
-        .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
+        .and_then(|id| offer::standing(&service, &peer.client, &id, 1).ok());
     let joining = Joining {
         shown: Arc::clone(&peer.credential),
         address: peer.address,
@@ -42,7 +45,7 @@ pub(super) async fn join(service: &Service, peer: Peer, asked: wire::JoinRequest
     };
     service.registry.joined(joining).await;
     tracing::debug!(client = %peer.client, "joined");
-    let joined = run_of(service).joined(peer.client, &service.state(), pending);
+    let joined = run_of(&service).joined(peer.client, &service.state(), pending);
     let run = service.joined_run.of(&joined)?;
     let reply = run.reply(&joined.client, joined.pending, asked.known);
     peer.counters.answered(&reply);

@@ -1,15 +1,16 @@
 //! `Leave`: a client announces that it will not answer.
 
+use std::sync::Arc;
+
 use fl_proto::{Departure, LeaveRequest, wire};
 use tonic::Status;
 
 use crate::coordinator::command::Command;
-use crate::rpc::context::{Service, stopping};
-use crate::rpc::peer::Peer;
+use crate::rpc::context::{Peer, Service, stopping};
 use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) async fn leave(
-    service: &Service,
+    service: Arc<Service>,
     peer: Peer,
     asked: wire::LeaveRequest,
 ) -> Result<wire::LeaveReply, Status> {

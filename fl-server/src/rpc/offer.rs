@@ -1,24 +1,21 @@
 //! `Offer`: the outcome of an update, or from which byte to upload it.
 
+use std::sync::Arc;
+
 use fl_proto::{ClientId, Refusal, UpdateHeader, UpdateId, UpdateReply, wire};
 use tonic::Status;
 
-use crate::rpc::context::Service;
-use crate::rpc::peer::Peer;
-use crate::rpc::retry::Retry;
+use crate::rpc::context::{Peer, Service};
 use crate::state_machine::Standing;
 
 pub(super) async fn offer(
-    service: &Service,
-    peer: &Peer,
+    service: Arc<Service>,
+    peer: Peer,
     header: wire::UpdateHeader,
 ) -> Result<wire::UpdateReply, Status> {
     peer.counters.asked(&header);
     let header = UpdateHeader::try_from(header)?;
-    let reply = match standing(service, &peer.client, &header.id, header.len) {
-        Ok(reply) => reply.into(),
-        Err(retry) => return Err(retry.status(service).await),
-    };
+    let reply = standing(&service, &peer.client, &header.id, header.len)?.into();
     peer.counters.answered(&reply);
     Ok(reply)
 }
@@ -26,8 +23,8 @@ pub(super) async fn offer(
 /// The outcome of an update of `len` bytes, or the first byte that the server does not have.
 ///
 /// # Errors
-/// `NotNow` while its round is interrupted.
-pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len: u64) -> Result<UpdateReply, Retry> {
+/// `FAILED_PRECONDITION` while its round is interrupted: the client keeps the update and asks again.
+pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len: u64) -> Result<UpdateReply, Status> {
     Ok(match settled(service, client, id, len)? {
         Some(reply) => reply,
         None => UpdateReply::Wanted {
@@ -42,7 +39,7 @@ pub(super) fn settled(
     client: &ClientId,
     id: &UpdateId,
     len: u64,
-) -> Result<Option<UpdateReply>, Retry> {
+) -> Result<Option<UpdateReply>, Status> {
     if id.run != service.plan.name {
         return Ok(Some(UpdateReply::Refused {
             why: Refusal::NotThisRound,
@@ -59,6 +56,6 @@ pub(super) fn settled(
     match service.state().standing(client, id.round, id.attempt, id.digest) {
         Standing::Wanted(_) => Ok(None),
         Standing::Settled(reply) => Ok(Some(reply)),
-        Standing::NotNow(why) => Err(Retry::NotNow(why)),
+        Standing::NotNow(why) => Err(Status::failed_precondition(why)),
     }
 }

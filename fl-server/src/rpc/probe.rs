@@ -12,9 +12,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use wire::{probe_reply, probe_request};
 
+use super::context::Peer;
 use super::join;
 use super::pace::{Pace, TooSlow};
-use super::peer::Peer;
 use crate::rpc::admission::CallKind;
 use crate::rpc::context::Service;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_proto::{FramePart, MAX_PUSH, ModelHeader, Phase, RoundState};
 
-use super::peer::Peer;
+use super::context::Peer;
 use crate::accounting::client_counters::DownloadKind;
 use crate::accounting::transfers::DownloadAccount;
 use crate::model::version_path;

@@ -6,11 +6,10 @@ use fl_proto::{ProtocolError, SigningRequest, wire};
 use tonic::Status;
 
 use crate::registry::refusal::Refusal;
-use crate::rpc::context::{Service, stopping};
-use crate::rpc::peer::Peer;
+use crate::rpc::context::{Peer, Service, stopping};
 
 pub(super) async fn renew(
-    service: &Service,
+    service: Arc<Service>,
     peer: Peer,
     message: wire::RenewRequest,
 ) -> Result<wire::RenewReply, Status> {

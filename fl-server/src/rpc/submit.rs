@@ -11,12 +11,11 @@ use tonic::{Status, Streaming};
 use wire::update_chunk::Part;
 
 use super::chunks::{Chunks, Parts, Unwritten, next};
+use super::context::Peer;
 use super::measure::UploadStart;
 use super::pace::Pace;
-use super::peer::Peer;
-use super::retry::Retry;
 use super::verify::{Requirements, VerifyError, unusable, verify};
-use super::{evaluate, offer, predictor};
+use super::{evaluate, offer};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
@@ -71,12 +70,7 @@ async fn answer(
     stream: impl Chunks + 'static,
     start: Option<UploadStart>,
 ) -> Result<UpdateReply, Status> {
-    let received = tokio::spawn(async move {
-        match receive(&service, &peer, stream, start).await {
-            Ok(reply) => Ok(reply),
-            Err(retry) => Err(retry.status(&service).await),
-        }
-    });
+    let received = tokio::spawn(async move { receive(&service, &peer, stream, start).await });
     received.await.map_err(internal)?
 }
 
@@ -86,7 +80,7 @@ async fn receive(
     peer: &Peer,
     mut stream: impl Chunks,
     start: Option<UploadStart>,
-) -> Result<UpdateReply, Retry> {
+) -> Result<UpdateReply, Status> {
     let mut turn = service.turn(CallKind::Submit, peer);
     let mut pace = Pace::up(&service.tuning(), &peer.meter);
     let Some(Part::Header(header)) = next(&mut pace, &mut turn, &mut stream).await? else {
@@ -133,7 +127,7 @@ async fn receive(
     parts.take_place().await?;
     let upload = open(service, peer, &header).await?;
     if upload.offset() != header.offset {
-        let offset = park(upload).await?.offset();
+        let offset = park(service, upload).await?.offset();
         return Ok(UpdateReply::Wanted { offset });
     }
     account.begin(header.offset);
@@ -152,7 +146,7 @@ async fn receive(
 }
 
 /// Begins or resumes the upload: a short one in memory.
-async fn open(service: &Service, peer: &Peer, header: &UpdateHeader) -> Result<Upload, Retry> {
+async fn open(service: &Service, peer: &Peer, header: &UpdateHeader) -> Result<Upload, Status> {
     let blobs = service.blobs.clone();
     let client = peer.client.clone();
     let round = header.id.round;
@@ -163,7 +157,7 @@ async fn open(service: &Service, peer: &Peer, header: &UpdateHeader) -> Result<U
     {
         return Ok(upload);
     }
-    on_disk(move || blobs.upload(&client, round, &digest, len)).await
+    on_disk(service, move || blobs.upload(&client, round, &digest, len)).await
 }
 
 /// Appends the stream's chunks until the frame is complete or the stream ends. The chunks are kept in both cases: in memory only
@@ -175,18 +169,18 @@ async fn fill(
     mut upload: Upload,
     parts: &mut Parts<'_, impl Chunks>,
     account: &mut UploadAccount,
-) -> Result<Upload, Retry> {
+) -> Result<Upload, Status> {
     let start = Instant::now();
     let mut unwritten = Unwritten::default();
     while upload.offset() + unwritten.bytes() < header.len {
         if start.elapsed() > HELD_FOR {
-            upload = park(upload).await?;
+            upload = park(service, upload).await?;
         }
         let part = match parts.soon().await {
             Some(part) => part,
             None => {
-                upload = append(upload, &mut unwritten, account).await?;
-                upload = park(upload).await?;
+                upload = append(service, upload, &mut unwritten, account).await?;
+                upload = park(service, upload).await?;
                 parts.later().await
             }
         };
@@ -194,7 +188,7 @@ async fn fill(
         let data = match part {
             Ok(Some(Part::Data(data))) if data.len() as u64 <= left => data,
             end => {
-                upload = append(upload, &mut unwritten, account).await?;
+                upload = append(service, upload, &mut unwritten, account).await?;
                 match end {
                     Ok(None) => break,
                     Ok(Some(Part::Header(_))) => {
@@ -204,8 +198,8 @@ async fn fill(
                         return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
                     }
                     Err(status) => {
-                        park(upload).await?;
-                        return Err(status.into());
+                        park(service, upload).await?;
+                        return Err(status);
                     }
                 }
             }
@@ -214,7 +208,7 @@ async fn fill(
         unwritten.push(data);
         let is_all = upload.offset() + unwritten.bytes() == header.len;
         if upload.is_held() || is_all || unwritten.is_due() {
-            upload = append(upload, &mut unwritten, account).await?;
+            upload = append(service, upload, &mut unwritten, account).await?;
         }
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
@@ -223,13 +217,18 @@ async fn fill(
         });
     }
     if upload.offset() < header.len {
-        return park(upload).await;
+        return park(service, upload).await;
     }
     Ok(upload)
 }
 
 /// Appends the chunks that have arrived; those after an error are lost.
-async fn append(mut upload: Upload, unwritten: &mut Unwritten, account: &mut UploadAccount) -> Result<Upload, Retry> {
+async fn append(
+    service: &Service,
+    mut upload: Upload,
+    unwritten: &mut Unwritten,
+    account: &mut UploadAccount,
+) -> Result<Upload, Status> {
     let bytes = unwritten.bytes();
     let chunks = unwritten.take();
     if chunks.is_empty() {
@@ -250,15 +249,18 @@ async fn append(mut upload: Upload, unwritten: &mut Unwritten, account: &mut Upl
     if kept < bytes {
         account.chunk(bytes - kept, false);
     }
-    Ok(written?)
+    match written {
+        Ok(upload) => Ok(upload),
+        Err(error) => Err(service.cannot_store(error).await),
+    }
 }
 
 /// Writes what is held of an upload to its file, where a later call resumes it.
-async fn park(mut upload: Upload) -> Result<Upload, Retry> {
+async fn park(service: &Service, mut upload: Upload) -> Result<Upload, Status> {
     if !upload.is_held() || upload.offset() == 0 {
         return Ok(upload);
     }
-    on_disk(move || upload.park().map(|()| upload)).await
+    on_disk(service, move || upload.park().map(|()| upload)).await
 }
 
 /// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
@@ -270,14 +272,14 @@ async fn settle(
     upload: Upload,
     account: UploadAccount,
     transfer: Option<Transfer>,
-) -> Result<UpdateReply, Retry> {
+) -> Result<UpdateReply, Status> {
     let round = header.id.round;
     let digest = header.id.digest;
     // An upload may last long, and verification may queue: check again that the client is admitted.
     if let Err(status) = service.admit(CallKind::Submit, peer) {
         account.finish(UploadOutcome::Refused);
-        on_disk(move || upload.discard()).await?;
-        return Err(status.into());
+        on_disk(service, move || upload.discard()).await?;
+        return Err(status);
     }
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
@@ -291,7 +293,7 @@ async fn settle(
             if let Err(status) = service.admit(CallKind::Submit, peer) {
                 account.finish(UploadOutcome::Refused);
                 service.updates.forget(&digest);
-                return Err(status.into());
+                return Err(status);
             }
             let booked = account.finish(UploadOutcome::Accepted);
             let reply = count(service, peer, &header, frame, transfer).await?;
@@ -301,15 +303,15 @@ async fn settle(
             }
             match reply {
                 Reply::Update(reply) => reply,
-                Reply::NotNow(why) => return Err(Retry::NotNow(why)),
-                other => return Err(internal(format_args!("an update got the reply {other:?}")).into()),
+                Reply::NotNow(why) => return Err(Status::failed_precondition(why)),
+                other => return Err(internal(format_args!("an update got the reply {other:?}"))),
             }
         }
         Err(VerifyError::Unusable(why)) => {
             account.finish(UploadOutcome::Refused);
             unusable(&why)
         }
-        Err(VerifyError::Blob(error)) => return Err(error.into()),
+        Err(VerifyError::Blob(error)) => return Err(service.cannot_store(error).await),
     };
     if let UpdateReply::Refused { why, message } = &reply {
         service.events.status.refused();
@@ -406,13 +408,8 @@ fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Resul
 
 /// Checks the frame against the state and the limits of the run. Returns what it decodes to.
 fn decode(bytes: &[u8], service: &Service, round: u64) -> Result<DecodedUpdate, VerifyError> {
-    let required = Requirements {
-        layout: &service.layout,
-        round,
-        step: predictor::of_round(&service.state(), &service.plan, round),
-        largest: service.plan.largest_value(),
-        updates: &service.updates,
-    };
+    let state = service.state();
+    let required = Requirements::of((&state, &service.plan), &service.layout, round, &service.updates);
     verify(bytes, &required, |step| {
         let values = service
             .updates
@@ -422,6 +419,12 @@ fn decode(bytes: &[u8], service: &Service, round: u64) -> Result<DecodedUpdate, 
 }
 
 /// Runs `work` with an upload on the blocking pool.
-async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T, BlobError> + Send + 'static) -> Result<T, Retry> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(internal)??)
+async fn on_disk<T: Send + 'static>(
+    service: &Service,
+    work: impl FnOnce() -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await.map_err(internal)? {
+        Ok(done) => Ok(done),
+        Err(error) => Err(service.cannot_store(error).await),
+    }
 }

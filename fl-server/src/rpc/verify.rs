@@ -3,19 +3,52 @@
 use fl_compress::{Digest, Frame, FrameKind, Layout};
 use fl_proto::{Refusal, UpdateReply};
 
+use crate::config::plan::RunPlan;
 use crate::model::decoded_updates::{DecodedUpdate, DecodedUpdates};
+use crate::state_machine::State;
 use crate::storage::blobs::BlobError;
 
 /// What the frame of an update must be.
 pub(crate) struct Requirements<'a> {
-    pub(crate) layout: &'a Layout,
-    pub(crate) round: u64,
+    layout: &'a Layout,
+    round: u64,
     /// The only predictor that it may name.
-    pub(crate) step: Option<Digest>,
+    step: Option<Digest>,
     /// The largest magnitude that it may hold together with its predictor.
-    pub(crate) largest: f32,
+    largest: f32,
     /// Where memory for the values comes from.
-    pub(crate) updates: &'a DecodedUpdates,
+    updates: &'a DecodedUpdates,
+}
+
+impl<'a> Requirements<'a> {
+    pub(crate) fn of(
+        (state, plan): (&State, &RunPlan),
+        layout: &'a Layout,
+        round: u64,
+        updates: &'a DecodedUpdates,
+    ) -> Self {
+        Self {
+            layout,
+            round,
+            step: predictor(state, plan, round),
+            largest: plan.largest_value(),
+            updates,
+        }
+    }
+}
+
+/// Digest of the predictor's frame; `None` if no frame of `round` may name one: the run's memory is not CAFe, or the
+/// round trains from version 0.
+fn predictor(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
+    let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
+    // A rollback has no model update.
+    let step = state
+        .versions()
+        .made()
+        .get(made_by)
+        .filter(|made| made.base.is_none())?
+        .frame;
+    plan.uplink.memory.predicts().then_some(step)
 }
 
 #[derive(Debug)]

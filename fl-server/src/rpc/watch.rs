@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::peer::Peer;
+use super::context::Peer;
 use super::push::{Step, Steps};
 use super::submit;
 use crate::coordinator::command::Command;

@@ -30,13 +30,12 @@ use crate::rpc::admission::Admission;
 use crate::rpc::calls::federation;
 use crate::rpc::classes::Classes;
 use crate::rpc::context::Service;
-use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
+use crate::rpc::door::{Door, Room, Seats};
 use crate::rpc::enrollment::EnrollmentPort;
 use crate::rpc::health::health;
 use crate::rpc::measure::HandedOut;
 use crate::rpc::reload::Reloader;
-use crate::rpc::shared_frame::SharedFrame;
-use crate::rpc::shared_reply::SharedReply;
+use crate::rpc::shared::{SharedFrame, SharedReply};
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
 use crate::server::options::Serve;
@@ -48,7 +47,6 @@ use crate::telemetry::event::Event;
 use crate::telemetry::events::Events;
 use crate::telemetry::status::LiveStatus;
 use crate::telemetry::trace;
-use crate::telemetry::turned_away::TurnedFor;
 
 /// Requests that wait for the coordinator, at most; beyond that, calls wait.
 const QUEUE: usize = 256;
@@ -263,7 +261,7 @@ impl Tasks {
             Arc::clone(&service.traffic),
             reloader.settings(),
             Arc::clone(&service.edge.main),
-            turn_away(service.events.clone()),
+            service.events.clone(),
         );
         let room = Room::now(&reloader.settings().borrow());
         let (drain, drained) = oneshot::channel();
@@ -342,15 +340,6 @@ fn random_instance() -> Result<Digest, ServeError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
     Ok(Digest(bytes))
-}
-
-/// Records connections that are closed before they count as a client's.
-fn turn_away(events: Events) -> TurnAway {
-    TurnAway::new(move |nobody, why| match nobody {
-        Nobody::Uncertified(address) => events.turned_away(&address.to_string(), TurnedFor::Certificate, why),
-        // All of them share one entry: their number is unbounded.
-        Nobody::Stranger => events.turned_away("unknown", TurnedFor::Stranger, why),
-    })
 }
 
 /// Completes when the other side is dropped.

@@ -23,7 +23,7 @@ use crate::model::{GlobalModel, ModelError};
 use crate::reporting::history::History;
 use crate::rpc::fetch::{Form, form, smaller};
 use crate::rpc::verify::{Requirements, VerifyError, unusable, verify};
-use crate::rpc::{join, predictor, push, submit, watch};
+use crate::rpc::{join, push, submit, watch};
 use crate::state_machine::{
     ClientEvaluation, Input, Millis, Presence, Record, Reply, Standing, State, Transfer, decide,
 };
@@ -362,13 +362,7 @@ impl LocalRun {
 
     fn verify(&self, frame: &[u8], round: u64) -> Result<DecodedUpdate, VerifyError> {
         let decoded = self.global.decoded();
-        let required = Requirements {
-            layout: &self.layout,
-            round,
-            step: predictor::of_round(&self.state, &self.plan, round),
-            largest: self.plan.largest_value(),
-            updates: decoded,
-        };
+        let required = Requirements::of((&self.state, &self.plan), &self.layout, round, decoded);
         verify(frame, &required, |step| match decoded.model_update(step) {
             Some(values) => Ok(values.largest()),
             None => Err(VerifyError::Unusable("its predictor is missing".to_owned())),

@@ -11,9 +11,8 @@ mod room;
 mod seated;
 mod seats;
 
-use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +30,8 @@ use crate::config::live::LiveSettings;
 use crate::config::server::Tuning;
 use crate::identity::Certificates;
 use crate::rate_limited::LogLimit;
+use crate::telemetry::events::Events;
+use crate::telemetry::turned_away::TurnedFor;
 pub(crate) use arrivals::Arrivals;
 pub(crate) use lobby::{Entry, Lobby, Stranger, network};
 pub(crate) use room::Room;
@@ -56,38 +57,12 @@ pub(crate) struct Door {
     clients: mpsc::Sender<io::Result<ClientConnection>>,
     settings: watch::Receiver<Arc<LiveSettings>>,
     counters: Arc<PortCounters>,
-    turned_away: TurnAway,
+    events: Events,
     cannot_accept: LogLimit,
 }
 
-/// Records a connection that does not become a client's.
-#[derive(Clone)]
-pub(crate) struct TurnAway(Arc<LogEntry>);
-
-type LogEntry = dyn Fn(Nobody, &str) + Send + Sync;
-
-/// The owner of a connection that did not become a client's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nobody {
-    /// The certificate is missing, of another authority, or expired; only the address is known.
-    Uncertified(IpAddr),
-    /// The TLS handshake did not finish, or there was no place for it.
-    Stranger,
-}
-
-impl TurnAway {
-    /// `note` gets the connection's owner, and a sentence why it was turned away.
-    pub(crate) fn new(note: impl Fn(Nobody, &str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(note))
-    }
-}
-
-impl fmt::Debug for TurnAway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TurnAway")
-    }
-}
-
+/// The name of all connections that did not finish their handshake: they share one entry, because their number is unbounded.
+const STRANGER: &str = "unknown";
 /// Connections that wait for the gRPC server, at most: it takes them at once.
 const QUEUE: usize = 16;
 /// How often to close idle connections.
@@ -103,7 +78,7 @@ impl Door {
         traffic: Arc<Connections>,
         mut settings: watch::Receiver<Arc<LiveSettings>>,
         counters: Arc<PortCounters>,
-        turned_away: TurnAway,
+        events: Events,
     ) -> (Self, Arc<Seats>, Incoming) {
         let room = Room::now(&settings.borrow_and_update());
         let own = certificates.borrow().issuer();
@@ -121,7 +96,7 @@ impl Door {
             clients,
             settings,
             counters,
-            turned_away,
+            events,
             cannot_accept: LogLimit::default(),
         };
         (door, seats, ReceiverStream::new(incoming))
@@ -185,16 +160,14 @@ impl Door {
         self.counters.accepted();
         match self.lobby.admit(address.ip(), &self.counters) {
             Entry::Full(_) => {
-                (self.turned_away.0)(
-                    Nobody::Stranger,
-                    &format!("{address} was closed at once: as many connections as fit are in their handshake"),
-                );
+                let why = format!("{address} was closed at once: as many connections as fit are in their handshake");
+                self.events.turned_away(STRANGER, TurnedFor::Stranger, &why);
                 return;
             }
-            Entry::Instead(_) => (self.turned_away.0)(
-                Nobody::Stranger,
-                &format!("the oldest connection without a certificate was closed, to make room for {address}"),
-            ),
+            Entry::Instead(_) => {
+                let why = format!("the oldest connection without a certificate was closed, to make room for {address}");
+                self.events.turned_away(STRANGER, TurnedFor::Stranger, &why);
+            }
             Entry::Room => {}
         }
         let meter = Arc::new(Meter::within(Arc::clone(self.traffic.total())));
@@ -208,7 +181,7 @@ impl Door {
         let tls = Arc::clone(&self.tls.borrow());
         let seats = Arc::clone(&self.seats);
         let clients = self.clients.clone();
-        let turned_away = self.turned_away.clone();
+        let events = self.events.clone();
         let certificates = self.certificates.clone();
         let counted = Arc::clone(&meter);
         let counters = Arc::clone(&self.counters);
@@ -220,7 +193,7 @@ impl Door {
                     "{address} is a proxy that sends a header of the PROXY protocol: set `proxy_protocol = true` in server.toml, if \
                      clients reach this port through it alone"
                 );
-                (turned_away.0)(Nobody::Stranger, &why);
+                events.turned_away(STRANGER, TurnedFor::Stranger, &why);
                 return number;
             }
             match fl_proto::accept(io, address, counted, tls, timeout).await {
@@ -235,12 +208,12 @@ impl Door {
                 Err(error) if is_about_the_certificate(&error) => {
                     counters.closed(ClosedFor::Certificate);
                     let why = format!("the TLS handshake failed: {error}");
-                    (turned_away.0)(Nobody::Uncertified(address.ip()), &why);
+                    events.turned_away(&address.ip().to_string(), TurnedFor::Certificate, &why);
                 }
                 Err(error) => {
                     counters.closed(failed_handshake(&error));
                     let why = format!("no TLS handshake with {address}: {error}");
-                    (turned_away.0)(Nobody::Stranger, &why);
+                    events.turned_away(STRANGER, TurnedFor::Stranger, &why);
                 }
             }
             number

@@ -1,16 +1,19 @@
-//! The frame that was read last to be sent: the clients of a round need the same one at about the same time, so it is read once.
+//! What many clients are sent at about the same time: read once, or compressed once.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use fl_compress::Digest;
+use fl_proto::{Joined, JoinedRun, ProtocolError};
 
+use crate::lock::lock;
 use crate::storage::blobs::{BlobError, Blobs};
 
 /// Longest frame that is kept in memory; longer ones are read in pieces for each client.
 pub(super) const MAX_SHARED: u64 = 16 << 20;
 
+/// The frame that was read last to be sent: the clients of a round need the same one.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFrame(Mutex<Option<(Digest, Bytes)>>);
 
@@ -31,7 +34,7 @@ impl SharedFrame {
 
     /// The frame with this digest, of at most [`MAX_SHARED`] bytes. Blocks.
     pub(super) fn get(&self, blobs: &Blobs, frame: &Digest) -> Result<Bytes, BlobError> {
-        let mut last = self.lock();
+        let mut last = lock(&self.0);
         if let Some((_, bytes)) = last.as_ref().filter(|(of, _)| of == frame) {
             return Ok(bytes.clone());
         }
@@ -41,8 +44,19 @@ impl SharedFrame {
         *last = Some((*frame, bytes.clone()));
         Ok(bytes)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Digest, Bytes)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the clients of a run are told, compressed once.
+#[derive(Debug, Default)]
+pub(crate) struct SharedReply(Mutex<Option<(u64, JoinedRun)>>);
+
+impl SharedReply {
+    /// Only the number of rounds changes while a server runs.
+    pub(super) fn of(&self, joined: &Joined) -> Result<JoinedRun, ProtocolError> {
+        let mut kept = lock(&self.0);
+        match &*kept {
+            Some((rounds, run)) if *rounds == joined.rounds => Ok(run.clone()),
+            _ => Ok(kept.insert((joined.rounds, JoinedRun::of(joined)?)).1.clone()),
+        }
     }
 }
