@@ -28,7 +28,7 @@ pub use error::Error;
 pub use forms::FORMS;
 pub use forms::csv::csv;
 pub use forms::form::{Answer, Asked, Form, Output};
-pub use forms::html::{live_page, page, page_json, sweep_page};
+pub use forms::html::{live_page, page, page_json};
 pub use forms::json::{json, object_json, table_json};
 pub use forms::parquet::write::parquet;
 pub use forms::tensorboard::{EventFile, tensorboard};

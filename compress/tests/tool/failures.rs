@@ -15,7 +15,7 @@ fn arguments_that_cannot_be_end_with_2() {
             "encode --spec spec.toml --seed x new.safetensors out.flz",
             "invalid value 'x' for '--seed",
         ),
-        ("inspect --format svg out.flz", "[possible values: text, json]"),
+        ("inspect --format html out.flz", "[possible values: text, json]"),
         ("compare new.safetensors", "--spec"),
         ("bench --values 0", "invalid value '0'"),
     ] {

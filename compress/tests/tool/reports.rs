@@ -1,4 +1,4 @@
-//! The stable interface for scripts: the keys of every `--format json`, and the chart.
+//! The stable interface for scripts: the keys of every `--format json`, and the data of the page.
 
 use serde_json::Value;
 
@@ -136,28 +136,31 @@ fn tables_have_a_row_for_each() {
     );
 }
 
+/// The tests of the page in a browser draw `compare.json`, so its keys must be those that are written.
 #[test]
-fn the_picture_has_a_label_for_each_spec() {
+fn the_page_has_the_data_of_compare_and_its_names_are_escaped() {
     let place = Place::new();
     std::fs::create_dir(place.path("other")).unwrap();
     place.write("exact.toml", b"default = {}");
-    place.write("a&b.toml", b"default = { quantize = { uniform = 4 } }");
+    place.write("a<b.toml", b"default = { quantize = { uniform = 4 } }");
     place.write("other/exact.toml", b"default = { code = 'rans' }");
-    let specs = "--spec spec.toml --spec exact.toml --spec a&b.toml --spec other/exact.toml";
+    let specs = "--spec spec.toml --spec exact.toml --spec a<b.toml --spec other/exact.toml";
     assert_eq!(
-        place.ok(&format!("compare new.safetensors {specs} --format svg -o p.svg")),
+        place.ok(&format!("compare new.safetensors {specs} --format html -o p.html")),
         ""
     );
-    let picture = String::from_utf8(place.read("p.svg")).unwrap();
-    assert!(
-        picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"),
-        "{picture}"
-    );
-    assert_eq!(picture.matches("class=\"label\"").count(), 4);
-    assert_eq!(picture.matches("<circle").count(), 4);
-    for label in [">spec<", ">exact.toml<", ">a&amp;b<", ">other/exact.toml<"] {
-        assert_eq!(picture.matches(label).count(), 1, "{label}");
-    }
-    assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
-    assert!(!picture.contains("NaN") && !picture.contains("inf"));
+    let page = String::from_utf8(place.read("p.html")).unwrap();
+    assert!(page.ends_with("</html>\n") && page.contains("<title>new.safetensors: codecs</title>"));
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let data = data.split_once("</script>").unwrap().0;
+    assert!(!data.contains('<'), "{data}");
+    assert_eq!(keys(data), keys(include_str!("../../../page/test/compare.json")));
+    let report: Value = serde_json::from_str(data).unwrap();
+    let names: Vec<&str> = report["specs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|spec| spec["spec"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["spec", "exact.toml", "a<b", "other/exact.toml"]);
 }

@@ -273,7 +273,7 @@ mod tests {
     fn the_data_of_the_page_is_golden() {
         let (dir, file) = written("budget=0.2 bits");
         let page = data(&file(dir.path(), "sweep.html"));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/page/test/sweep.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../page/test/sweep.json");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, format!("{page:#}\n")).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The data of a sweep's page, which the scripts of `report/page` draw.
+//! The data of a sweep's page, which the scripts of `page` draw.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(super) struct Section<'a> {
     pub(super) groups: &'a [Group],
 }
 
-/// What `report/page/js/sweep.js` reads.
+/// What `page/js/sweep.js` reads.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
     title: &'a str,
@@ -89,7 +89,7 @@ struct Range {
 }
 
 /// Writes the page of a sweep. `title`: the name of its file.
-pub(super) fn page(title: &str, outcome: &Outcome, sections: &[Section<'_>]) -> Result<String, fl_report::Error> {
+pub(super) fn page(title: &str, outcome: &Outcome, sections: &[Section<'_>]) -> serde_json::Result<String> {
     let mut warnings = Vec::new();
     if outcome.quick {
         warnings.push("The quick form: fewer rounds and seeds, too short for a figure to be cited.".to_owned());
@@ -107,7 +107,7 @@ pub(super) fn page(title: &str, outcome: &Outcome, sections: &[Section<'_>]) -> 
         // What is reported comes first; how it was chosen follows.
         phases: sections.iter().rev().map(Section::data).collect(),
     };
-    fl_report::sweep_page(title, &page)
+    fl_page::SWEEP.with_data(&format!("{title}: sweep"), &page)
 }
 
 impl Section<'_> {

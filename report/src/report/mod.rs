@@ -72,7 +72,35 @@ pub struct Report {
     pub costs: Option<Costs>,
 }
 
+/// A report without its tables and costs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary<'a> {
+    schema: u32,
+    run: &'a Run,
+    settings: &'a Settings,
+    totals: &'a Flow,
+    pending: &'a Flow,
+    metered_up: u64,
+    metered_down: u64,
+    balanced: bool,
+    baselines: &'a [Baseline],
+}
+
 impl Report {
+    pub(crate) fn summary(&self) -> Summary<'_> {
+        Summary {
+            schema: self.schema,
+            run: &self.run,
+            settings: &self.settings,
+            totals: &self.totals,
+            pending: &self.pending,
+            metered_up: self.metered_up,
+            metered_down: self.metered_down,
+            balanced: self.balanced,
+            baselines: &self.baselines,
+        }
+    }
+
     /// Finds a baseline by name.
     pub fn baseline(&self, name: &str) -> Option<&Baseline> {
         self.baselines.iter().find(|baseline| baseline.name == name)

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::Report;
 use crate::report::flow::Flow;
-use crate::report::run::{Baseline, Run};
-use crate::report::settings::Settings;
+use crate::report::run::Baseline;
+use crate::report::{Report, Summary};
 use crate::signed::format::{CLIENT, FORMAT, PARTICIPATION, ROUND, TENSOR, VERSION};
 
 /// The first line for writing: the report without its tables, and the number of lines of each table.
@@ -17,15 +16,8 @@ pub(super) struct Header<'a> {
     pub(super) kind: &'static str,
     pub(super) format: &'static str,
     pub(super) version: u32,
-    pub(super) schema: u32,
-    pub(super) run: &'a Run,
-    pub(super) settings: &'a Settings,
-    pub(super) totals: &'a Flow,
-    pub(super) pending: &'a Flow,
-    pub(super) metered_up: u64,
-    pub(super) metered_down: u64,
-    pub(super) balanced: bool,
-    pub(super) baselines: &'a [Baseline],
+    #[serde(flatten)]
+    pub(super) summary: Summary<'a>,
     /// Lines by kind.
     pub(super) lines: BTreeMap<&'static str, usize>,
 }
@@ -36,15 +28,7 @@ impl<'a> Header<'a> {
             kind: "header",
             format: FORMAT,
             version: VERSION,
-            schema: report.schema,
-            run: &report.run,
-            settings: &report.settings,
-            totals: &report.totals,
-            pending: &report.pending,
-            metered_up: report.metered_up,
-            metered_down: report.metered_down,
-            balanced: report.balanced,
-            baselines: &report.baselines,
+            summary: report.summary(),
             lines: BTreeMap::from([
                 (ROUND, report.rounds.len()),
                 (CLIENT, report.clients.len()),

@@ -1,6 +1,6 @@
 //! The HTML page is self-contained, and report content cannot escape from its data block.
 
-use fl_report::{live_page, page, page_json, sweep_page};
+use fl_report::{live_page, page, page_json};
 
 use crate::tiny::tiny;
 
@@ -40,7 +40,7 @@ fn what_is_in_a_report_cannot_know_the_nonce_of_its_page() {
 
 #[test]
 fn the_columns_of_participations_are_those_that_the_page_reads() {
-    let sample = include_str!("../../page/sample.mjs");
+    let sample = include_str!("../../../page/sample.mjs");
     let list = sample
         .split_once("PAGE_PARTICIPATIONS = [")
         .unwrap()
@@ -67,24 +67,4 @@ fn a_page_asks_no_network_and_the_live_one_holds_no_data() {
     for from in ["src=\"http", "src='http", "href=\"http", "@import", "url(http"] {
         assert!(!page.contains(from), "{from}");
     }
-}
-
-#[test]
-fn the_scripts_are_those_that_the_pages_own_tool_puts_together() {
-    let tool = include_str!("../../page/assemble.mjs");
-    let read = |name: &str| {
-        let path = format!("{}/page/js/{name}.js", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read_to_string(path).unwrap()
-    };
-    let scripts = |own: &str| -> String {
-        let lists = ["SHARED = [", own].map(|list| tool.split_once(list).unwrap().1.split_once(']').unwrap().0);
-        let names = lists.iter().flat_map(|list| list.split('"').skip(1).step_by(2));
-        names.map(read).collect::<Vec<_>>().join("\n")
-    };
-    assert!(live_page("digits", "abc").contains(&scripts("REPORT = { scripts: [")));
-    assert!(
-        sweep_page("digits", &"")
-            .unwrap()
-            .contains(&scripts("SWEEP = { scripts: ["))
-    );
 }

@@ -1,4 +1,4 @@
-//! `compare`: several codecs on the same tensors, as a table, JSON or an SVG chart.
+//! `compare`: several codecs on the same tensors, as a table, JSON or a page.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::fidelity::Fidelity;
-use crate::svg;
 use crate::table::{Table, grouped, or_dash, ratio};
 use crate::{progress, read, spec, write};
 
@@ -29,7 +28,8 @@ pub(crate) struct Args {
     /// Seed of the frame.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Output format: a table, JSON for scripts, or a chart of error against bits per parameter.
+    /// Output format: a table, JSON for scripts, or a page with the table and a chart of error against bits per
+    /// parameter.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Output file [default: stdout].
@@ -41,10 +41,10 @@ pub(crate) struct Args {
 enum Format {
     Text,
     Json,
-    Svg,
+    Html,
 }
 
-/// The keys of `--format json`: part of the documented interface, checked by tests.
+/// The keys of `--format json`: part of the documented interface, checked by tests. The page has the same data.
 #[derive(Debug, Serialize)]
 struct Report {
     file: String,
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = match args.format {
         Format::Text => text(&report),
         Format::Json => write::json(&report),
-        Format::Svg => picture(&report),
+        Format::Html => page(&report),
     };
     match &args.output {
         None => write::stdout(&text),
@@ -233,21 +233,8 @@ fn text(report: &Report) -> String {
     )
 }
 
-fn picture(report: &Report) -> String {
-    let points = report.specs.iter().filter_map(|spec| {
-        Some(svg::Point {
-            label: spec.spec.clone(),
-            bits: spec.bits_per_parameter?,
-            error: spec.relative_error?,
-        })
-    });
-    let points: Vec<svg::Point> = points.collect();
-    let file = std::path::Path::new(&report.file).file_name();
-    let about = format!(
-        "{}, {} parameters, {} specs",
-        file.map_or_else(|| report.file.clone(), |name| name.to_string_lossy().into_owned()),
-        grouped(report.parameters as u64),
-        report.specs.len()
-    );
-    svg::draw(&about, &points)
+fn page(report: &Report) -> String {
+    let title = format!("{}: codecs", report.file);
+    let page = fl_page::COMPARE.with_data(&title, report);
+    page.expect("reports hold strings, numbers and lists")
 }

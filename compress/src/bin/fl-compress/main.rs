@@ -18,7 +18,6 @@ mod progress;
 mod read;
 mod spec;
 mod state;
-mod svg;
 mod table;
 mod words;
 mod write;

@@ -31,9 +31,12 @@ pub(crate) fn write(out: &mut String, report: &Report) {
         updates => format!("{:.3}", part.1 / updates as f64),
     });
     grid.column("s an update", false, each.collect());
-    let share = parts.iter().map(|part| match all > 0.0 {
-        true => percent(part.1 / all),
-        false => MISSING.to_owned(),
+    let share = parts.iter().map(|part| {
+        if all > 0.0 {
+            percent(part.1 / all)
+        } else {
+            MISSING.to_owned()
+        }
     });
     grid.column("share", false, share.collect());
     grid.write(out);

@@ -1,7 +1,5 @@
 // The page of a sweep: a section for each phase, with its table, quality against bytes, loss, bytes and times.
 
-/** In an order in which neighbors differ well. */
-const POINT_COLOURS = ["grey", "blue", "red", "green", "purple", "orange", "sky", "violet", "brown", "rose", "olive", "teal"];
 /** The ranges of so many lines can be told from one another. */
 const BANDS_AT_MOST = 5;
 /** Rounds are drawn for so many points. */
@@ -12,14 +10,6 @@ const TRAFFIC = [
   { name: "messages, HTTP/2 and TLS of the rounds", colour: "orange" },
   { name: "joining, leaving, the last model", colour: "grey" },
 ];
-
-/** Each point with its color, and the legend: the points, or their variants if the points are too many for colors of their own. */
-function coloured(all) {
-  const name = all.length <= POINT_COLOURS.length ? (point) => point.name : (point) => point.variant;
-  const names = [...new Set(all.map(name))];
-  const colour = (one) => POINT_COLOURS[names.indexOf(one) % POINT_COLOURS.length];
-  return { points: all.map((point) => ({ ...point, colour: colour(name(point)) })), entries: names.map((one) => ({ name: one, colour: colour(one) })) };
-}
 
 function front({ id, quality, digits }, { points: all, entries }) {
   const shown = all.filter((point) => has(point.mean) && point.bytes > 0).sort((a, b) => a.bytes - b.bytes);
@@ -67,7 +57,8 @@ function block(title, about, ...parts) {
 
 /** The element of a phase. `phase`: { id, title, about, quality, digits, loss, points, table: { columns, rows }, times? }. */
 function phaseSection(phase) {
-  const known = coloured(phase.points);
+  // The legend has the points, or their variants if the points are too many for colors of their own.
+  const known = coloured(phase.points, phase.points.length <= POINT_COLOURS.length ? "name" : "variant");
   const rows = (table, marked) => {
     const made = makeTable({ caption: phase.title, marked, columns: table.columns.map((column, j) => ({ ...column, text: j < 2, wrap: j === 1 })) });
     made.update(table.rows);

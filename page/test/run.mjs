@@ -5,7 +5,7 @@ import { launch } from "./browser.mjs";
 const word = process.argv[2] ?? (process.env.URL ? "live" : "");
 const browser = await launch();
 let failed = 0;
-for (const file of ["static", "sweep", "live"]) {
+for (const file of ["static", "sweep", "compare", "live"]) {
   const { tests } = await import(`./${file}.mjs`);
   for (const [name, test] of Object.entries(tests)) {
     if (word && file !== word && !name.includes(word)) continue;

@@ -1,6 +1,10 @@
 // A headless Chromium for the tests, and what every page is watched for: console messages, errors, requests to anywhere.
-import { existsSync, mkdirSync } from "node:fs";
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { assemble } from "../assemble.mjs";
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
@@ -43,4 +47,21 @@ export async function load(page, address) {
 }
 export async function picture(page, name, fullPage = false) {
   if (OUT) await page.screenshot({ path: `${OUT}/${name}.png`, fullPage });
+}
+
+const folder = mkdtempSync(join(tmpdir(), "fl-page-"));
+process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+/** Opens a page of `data` as a file, gives it to `work`, and asks that nothing was complained of. */
+export async function onFile(browser, kind, data, title, options, work) {
+  const path = join(folder, "page.html");
+  writeFileSync(path, assemble(JSON.stringify(data), title, kind));
+  await at(browser, path, options, work);
+}
+/** The same of the file at `path`. */
+export async function at(browser, path, options, work) {
+  const { page, faults, close } = await open(browser, options);
+  await load(page, `file://${path}`);
+  await work(page);
+  assert.deepEqual(faults, []);
+  await close();
 }

@@ -21,9 +21,10 @@ function linearTicks(low, high, n, unit) {
   const ticks = d3.scaleLinear().domain([low, high]).ticks(n);
   return unit.whole ? ticks.filter(Number.isInteger) : ticks;
 }
-/** Ticks of a logarithmic axis of bytes: powers of two, at most `n`; and halfway between them
- * where there would be hardly any. */
-function logTicks(low, high, n) {
+/** Ticks of a logarithmic axis, about `n`. Of bytes: powers of two, and halfway between them where there would be hardly any;
+ * of other units: powers of ten, and steps between them where they fit. */
+function logTicks(low, high, n, unit) {
+  if (!unit.binary) return decimalTicks(low, high, n);
   const [first, last] = [Math.ceil(Math.log2(low) - 1e-9), Math.floor(Math.log2(high) + 1e-9)];
   const step = [1, 2, 5, 10, 20].find((size) => (last - first) / size <= n) ?? 20;
   const ticks = [];
@@ -31,6 +32,17 @@ function logTicks(low, high, n) {
   if (ticks.length > 2 || n < 4) return ticks;
   for (let power = first - 1; power <= last; power += 1) ticks.push(1.5 * 2 ** power);
   return ticks.filter((at) => at >= low && at <= high).sort((a, b) => a - b);
+}
+function decimalTicks(low, high, n) {
+  const decades = Math.log10(high / low);
+  const steps = decades < n / 6 ? [1, 1.5, 2, 3, 4, 5, 6, 8] : decades < n / 2 ? [1, 2, 5] : [1];
+  const every = Math.ceil(decades / n);
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low) / every) * every; 10 ** power <= high; power += every) {
+    // As text: 3 * 10 ** -4 is not the number 0.0003.
+    ticks.push(...steps.map((step) => Number(`${step}e${power}`)));
+  }
+  return ticks.filter((at) => at >= low && at <= high);
 }
 /** Ticks of an axis of rounds: whole numbers. */
 function roundTicks(first, last, n) {

@@ -1,15 +1,11 @@
 // The page of a sweep: what `fl-sim sweep` writes of two points (sweep.json, which a test of fl-sim keeps), more points, and the
 // page of a real sweep if SWEEP names its file.
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { assemble, SWEEP } from "../assemble.mjs";
-import { NARROW_AND_WIDE, load, open, picture } from "./browser.mjs";
+import { readFileSync } from "node:fs";
+import { SWEEP } from "../assemble.mjs";
+import { NARROW_AND_WIDE, at, onFile, picture } from "./browser.mjs";
 import * as checks from "./checks.mjs";
 
-const folder = mkdtempSync(join(tmpdir(), "fl-sweep-"));
-process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 const text = readFileSync(new URL("sweep.json", import.meta.url), "utf8");
 
 /** The data of a sweep, changed by `change`, of which the second point is repeated `more` times with other bytes and qualities. */
@@ -29,19 +25,7 @@ function data({ more = 0, change = () => {} } = {}) {
   change(sweep);
   return sweep;
 }
-/** Opens the page of a sweep, gives it to `work`, and asks that nothing was complained of. */
-async function on(browser, sweep, options, work) {
-  const path = join(folder, "sweep.html");
-  writeFileSync(path, assemble(JSON.stringify(sweep), sweep.title, SWEEP));
-  await at(browser, path, options, work);
-}
-async function at(browser, path, options, work) {
-  const { page, faults, close } = await open(browser, options);
-  await load(page, `file://${path}`);
-  await work(page);
-  assert.deepEqual(faults, []);
-  await close();
-}
+const on = (browser, sweep, options, work) => onFile(browser, SWEEP, sweep, sweep.title, options, work);
 async function holds(page) {
   await checks.fits(page);
   await checks.labels(page);

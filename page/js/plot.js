@@ -10,7 +10,8 @@ const NAMES_AT_MOST = 14;
 /**
  * Draws `spec` at a width in pixels. spec: { kind: "stack" | "lines" | "points", x: [number], xUnit: "round" | unit, series: [{ name,
  * colour, dash?, pattern?, join? (the line goes on over missing values), values, band?: [[low, high]] }], unit, log?, low?, high?, compact? (lower, without names at the ends of lines), tall?, xLabel, yLabel, references?: [{ value, name }] }.
- * Of "points", series k has one value, at x[k], and { seeds: [[x, y]], ring? }; `front` lists those that a stepped line joins.
+ * Of "points", series k has one value, at x[k], and { seeds?: [[x, y]], ring? }; `front` lists those that a stepped line joins, `joined` has a list
+ * for each straight line.
  * Returns { svg, places: [x in pixels], heights? (of points), left, right, top, bottom, y(value), cut }.
  */
 function draw(spec, width) {
@@ -21,7 +22,7 @@ function draw(spec, width) {
   const tail = needed > width * TAILS_AT_MOST ? 14 : needed;
   const stacked = spec.kind === "stack" ? pile(spec) : null;
   const range = reach(spec, stacked);
-  const ticks = spec.log ? logTicks(range.low, range.high, 6) : linearTicks(range.low, range.high, 4, unit);
+  const ticks = spec.log ? logTicks(range.low, range.high, 6, unit) : linearTicks(range.low, range.high, 4, unit);
   const left = Math.max(30, Math.max(...ticks.map((at) => unit.tick(at).length)) * 6.3 + 10);
   const box = { left, right: width - tail, top: spec.compact ? 10 : 30, bottom: height - (spec.compact ? 22 : 38) };
   const y = (spec.log ? d3.scaleLog().base(2) : d3.scaleLinear()).domain([range.low, range.high]).range([box.bottom, box.top]).clamp(true);
@@ -77,7 +78,8 @@ function abscissa(spec, box) {
   const marks = (spec.references ?? []).map((one) => one.value);
   const [low, high] = extent([first, last, ...marks]);
   const x = d3.scaleLog().base(2).domain([low / 1.1, Math.max(high * 1.25, low * 4)]).range([box.left, box.right]);
-  return { x, bar: 0, ticks: logTicks(...x.domain(), Math.max(2, span / 80)), text: UNITS[spec.xUnit].tick };
+  const unit = UNITS[spec.xUnit];
+  return { x, bar: 0, ticks: logTicks(...x.domain(), Math.max(2, span / 80), unit), text: unit.tick };
 }
 
 function frame(spec, box, ticks, unit, y, across, width, height) {
@@ -163,8 +165,10 @@ function tails(spec, places, y, box) {
 
 function points(spec, x, y, places, heights) {
   const front = (spec.front ?? []).map((k, i) => (i ? `H${places[k].toFixed(1)}V${heights[k].toFixed(1)}` : `M${places[k].toFixed(1)},${heights[k].toFixed(1)}`));
-  return [s("path", { d: front.join(""), class: "front" }),
-    ...spec.series.flatMap((one) => one.seeds.map(([at, value]) => s("circle", { cx: x(at), cy: y(value), r: 2.5, class: `seed ${one.colour}` }))),
+  const joined = (spec.joined ?? []).map((line) => s("path", { d: `M${line.map((k) => `${places[k].toFixed(1)},${heights[k].toFixed(1)}`).join("L")}`,
+    class: `line ${spec.series[line[0]].colour}` }));
+  return [s("path", { d: front.join(""), class: "front" }), ...joined,
+    ...spec.series.flatMap((one) => (one.seeds ?? []).map(([at, value]) => s("circle", { cx: x(at), cy: y(value), r: 2.5, class: `seed ${one.colour}` }))),
     ...spec.series.map((one, k) => s("circle", { cx: places[k], cy: heights[k], r: 6, class: `dot ${one.colour}${one.ring ? " ring" : ""}` }))];
 }
 /** Names beside their points, moved where they would cover another; none where they are many or the chart is narrow. */
@@ -177,7 +181,8 @@ function pointNames(spec, places, heights, box) {
     const left = places[k] + 11 + wide < box.right ? places[k] + 11 : places[k] - 11 - wide;
     if (left < 0) continue;
     const free = (top) => top > box.top && top < box.bottom && !taken.some((other) => Math.abs(top - other.top) < 13 && left < other.right && other.left < left + wide);
-    const start = heights[k] + 4;
+    // A line leaves its point to the right and downwards.
+    const start = heights[k] + (spec.joined ? -4 : 4);
     const steps = Array.from({ length: 40 }, (_, i) => 13 * i);
     const top = [...steps.map((step) => start + step), ...steps.map((step) => start - step)].find(free) ?? start;
     taken.push({ left, right: left + wide, top });

@@ -4,6 +4,16 @@
 /** Rows of the values beside the crosshair: more would be higher than the chart. */
 const ROWS_AT_MOST = 12;
 
+/** In an order in which neighbors differ well. */
+const POINT_COLOURS = ["grey", "blue", "red", "green", "purple", "orange", "sky", "violet", "brown", "rose", "olive", "teal"];
+
+/** Each point with a color for its text `key`, and the legend. */
+function coloured(all, key) {
+  const names = [...new Set(all.map((point) => point[key]))];
+  const colour = (name) => POINT_COLOURS[names.indexOf(name) % POINT_COLOURS.length];
+  return { points: all.map((point) => ({ ...point, colour: colour(point[key]) })), entries: names.map((name) => ({ name, colour: colour(name) })) };
+}
+
 /** Draws again when a figure's width changes; the first width triggers the first drawing. */
 const watcher = new ResizeObserver((entries) => {
   for (const entry of entries) entry.target.resized?.(entry.contentRect.width);
