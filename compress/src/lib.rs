@@ -47,7 +47,6 @@ mod fidelity;
 mod finite;
 mod forms;
 mod frame;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
 mod kind;
