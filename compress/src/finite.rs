@@ -1,4 +1,4 @@
-//! Checks of finite values, and the largest magnitude.
+//! Checks of finite values, and magnitudes.
 
 use crate::error::Error;
 use crate::simd::vectorized;
@@ -16,12 +16,18 @@ pub(crate) fn all_finite(values: &[f32]) -> bool {
     )
 }
 
+/// The bits of the magnitude, which are in the order of magnitudes.
+#[inline(always)]
+pub(crate) fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7fff_ffff
+}
+
 /// Largest magnitude of `values`, none of which is NaN.
 pub(crate) fn largest(values: &[f32]) -> f32 {
     vectorized(
         #[inline(always)]
         || {
-            let magnitudes = values.iter().map(|value| value.to_bits() & 0x7fff_ffff);
+            let magnitudes = values.iter().map(|value| magnitude(*value));
             f32::from_bits(magnitudes.fold(0, u32::max))
         },
     )

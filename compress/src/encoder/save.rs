@@ -1,5 +1,6 @@
 //! Saves and loads the state of an encoder: memory, what was learned, and the pending frame survive a crash.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -30,12 +31,12 @@ const MOST_OF_SECTION: u64 = 16 * 1024;
 
 /// A state file between its version and its checksum, without the vectors of the memory and the pending frame, which follow.
 #[derive(Serialize, Deserialize)]
-struct SavedState {
+struct SavedState<'a> {
     /// Fingerprint of the layout.
     layout: u64,
     /// The number of the memory, if it has vectors.
     memory: Option<u8>,
-    sections: Vec<SectionState>,
+    sections: Cow<'a, [SectionState]>,
     bits: Option<BitsState>,
     budget: Option<Trials>,
     pending: Option<SavedFrame>,
@@ -71,7 +72,7 @@ impl Encoder {
         writer.value(&SavedState {
             layout: self.layout().fingerprint(),
             memory: self.memory.entry().kind.filter(|_| !vectors.is_empty()),
-            sections: self.learned.sections.clone(),
+            sections: Cow::Borrowed(&self.learned.sections),
             bits: self.learned.bits.as_ref().map(|bits| bits.state()),
             budget: self.learned.budget.as_ref().map(BudgetAgent::trials).cloned(),
             pending: pending.map(|pending| SavedFrame {
@@ -96,7 +97,7 @@ impl Encoder {
     /// [`Encoder::new`].
     pub fn load(layout: Arc<Layout>, spec: &Spec, bytes: &[u8]) -> Result<(Self, Option<Pending>), Error> {
         let mut reader = unseal(bytes, MAGIC, VERSION)?;
-        let saved: SavedState = reader.value("state of an encoder")?;
+        let saved: SavedState<'_> = reader.value("state of an encoder")?;
         if saved.layout != layout.fingerprint() {
             return Err(Error::Mismatch("the state belongs to another layout".to_owned()));
         }
@@ -104,7 +105,7 @@ impl Encoder {
         if let Some(kind) = saved.memory {
             encoder.read_memory(kind, &mut reader)?;
         }
-        encoder.resume_sections(saved.sections)?;
+        encoder.resume_sections(saved.sections.into_owned())?;
         if let (Some(bits), Some(state)) = (&mut encoder.learned.bits, saved.bits) {
             bits.resume(state)?;
         }

@@ -36,11 +36,8 @@ impl Quantizer for Bf16 {
     fn encode(&self, values: &[f32], _: Shape, code: Code, _: KeyedRng, out: &mut Vec<u8>) -> Size {
         let mut words = vec![0; values.len()];
         round(values, &mut words);
-        Size {
-            saved: 0.0,
-            plain: values.len() as u64 * 2,
-            bound: encode_words(words.iter().map(|word| word.to_le_bytes()), code, out),
-        }
+        let bound = encode_words(words.iter().map(|word| word.to_le_bytes()), code, out);
+        Size::new(values.len() as u64 * 2, bound)
     }
 
     fn bits(&self) -> f64 {

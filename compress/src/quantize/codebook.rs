@@ -91,11 +91,8 @@ impl Quantizer for Codebook {
         let levels = fit(values, *self, &mut symbols);
         Writer::new(out).f32s(&levels[..self.levels()]);
         let scales = 4 * self.levels() as u64;
-        Size {
-            saved: 0.0,
-            plain: scales + (values.len() as u64 * u64::from(self.0)).div_ceil(8),
-            bound: scales as f64 + encode_symbols(&symbols, self.0, code, out),
-        }
+        let bound = scales as f64 + encode_symbols(&symbols, self.0, code, out);
+        Size::new(scales + (values.len() as u64 * u64::from(self.0)).div_ceil(8), bound)
     }
 
     fn byte(&self) -> u8 {

@@ -36,11 +36,7 @@ impl Quantizer for Exact {
             }
             _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
         };
-        Size {
-            plain,
-            bound,
-            saved: 0.0,
-        }
+        Size::new(plain, bound)
     }
 
     fn bits(&self) -> f64 {

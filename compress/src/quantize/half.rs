@@ -60,11 +60,7 @@ impl Quantizer for Half {
             halves.extend_from_slice(block);
         }
         let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
-        Size {
-            saved: 0.0,
-            plain: 1 + values.len() as u64 * 2,
-            bound: 1.0 + bound,
-        }
+        Size::new(1 + values.len() as u64 * 2, 1.0 + bound)
     }
 
     fn bits(&self) -> f64 {

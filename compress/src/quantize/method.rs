@@ -76,6 +76,14 @@ pub(crate) struct Size {
     pub(crate) saved: f64,
 }
 
+impl Size {
+    /// Of a plane that keeps to no size.
+    pub(crate) fn new(plain: u64, bound: f64) -> Self {
+        let saved = 0.0;
+        Self { plain, bound, saved }
+    }
+}
+
 /// What a plane decodes to, as its encoder knows it: error feedback then decodes no stream.
 pub(crate) trait KnownPlane: Debug + Send + Sync {
     fn open(self: Arc<Self>) -> Box<dyn ValueReader>;

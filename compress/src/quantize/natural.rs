@@ -62,11 +62,8 @@ impl Quantizer for Natural {
         }
         Writer::new(out).u16(top as i16 as u16);
         let count = values.len() as u64;
-        Size {
-            saved: 0.0,
-            plain: 2 + count + count.div_ceil(8),
-            bound: 2.0 + encode_symbols(&symbols, 8, code, out) + encode_symbols(&signs, 1, code, out),
-        }
+        let bound = 2.0 + encode_symbols(&symbols, 8, code, out) + encode_symbols(&signs, 1, code, out);
+        Size::new(2 + count + count.div_ceil(8), bound)
     }
 
     fn bits(&self) -> f64 {

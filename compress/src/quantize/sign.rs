@@ -81,11 +81,8 @@ impl Quantizer for Sign {
                 8
             }
         };
-        Size {
-            saved: 0.0,
-            plain: scales + (values.len() as u64).div_ceil(8),
-            bound: scales as f64 + encode_symbols(&symbols, 1, code, out),
-        }
+        let bound = scales as f64 + encode_symbols(&symbols, 1, code, out);
+        Size::new(scales + (values.len() as u64).div_ceil(8), bound)
     }
 
     fn byte(&self) -> u8 {

@@ -100,11 +100,8 @@ impl Quantizer for Ternary {
             }
         };
         Writer::new(out).f32s(&[scale]);
-        Size {
-            saved: 0.0,
-            plain: 4 + (values.len() as u64 * 2).div_ceil(8),
-            bound: 4.0 + encode_symbols(&symbols, 2, code, out),
-        }
+        let bound = 4.0 + encode_symbols(&symbols, 2, code, out);
+        Size::new(4 + (values.len() as u64 * 2).div_ceil(8), bound)
     }
 
     fn bits(&self) -> f64 {

@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::density::Density;
 use crate::error::Error;
+use crate::finite::magnitude;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Entry, Reducer, ReducerChoice, Sends, TensorValues};
 use crate::reduce::support;
-use crate::reduce::top_k::{above, magnitude, magnitude_of, reaching};
+use crate::reduce::top_k::{above, magnitude_of, reaching};
 use crate::rng::KeyedRng;
 use crate::rules::round_context::RoundContext;
 use crate::rules::rule_state::RuleState;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::density::Density;
 use crate::error::Error;
+use crate::finite::magnitude;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
@@ -291,10 +292,6 @@ fn push_largest(start: usize, values: &[f32], kth: u32, mut equals: usize, out: 
             mask &= mask - 1;
         }
     }
-}
-
-pub(crate) fn magnitude(value: f32) -> u32 {
-    value.to_bits() & 0x7fff_ffff
 }
 
 /// A value's place in the order of selection: by magnitude, then by lowest index.

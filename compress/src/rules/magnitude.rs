@@ -1,11 +1,9 @@
 //! Thresholds on magnitudes: percentiles, ranks, and the `f32` equivalent of an `f64` threshold.
 
+use crate::finite::magnitude;
+
 // The smallest nonzero magnitude.
 pub(crate) const TINY: f32 = f32::from_bits(1);
-
-fn magnitude(value: f32) -> u32 {
-    value.to_bits() & 0x7fff_ffff
-}
 
 /// The `k`-th largest magnitude. Range: `k` 1 to `values.len()`.
 pub(crate) fn kth_largest(values: &[f32], k: usize) -> f32 {

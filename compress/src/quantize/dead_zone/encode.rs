@@ -85,11 +85,10 @@ impl DeadZone {
         }
         mean = mean.min(f32::MAX);
         Writer::new(out).f32s(&[step, mean]);
-        let size = Size {
-            plain: plain_bytes(values.len(), &levels),
-            bound: 8.0 + encode_levels(&levels, shape, code, out),
-            saved: 0.0,
-        };
+        let size = Size::new(
+            plain_bytes(values.len(), &levels),
+            8.0 + encode_levels(&levels, shape, code, out),
+        );
         (size, Levels::All { step, mean, levels })
     }
 

@@ -33,11 +33,7 @@ impl Rotated {
         }
         let plain = scales.len() * 4 + (values.len() * self.bits as usize).div_ceil(8);
         let bound = encode_words(scales.into_iter(), code, out) + encode_symbols(&symbols, self.bits, code, out);
-        Size {
-            saved: 0.0,
-            plain: plain as u64,
-            bound,
-        }
+        Size::new(plain as u64, bound)
     }
 
     /// Fills `symbols` for the rotated values `y * unit / sqrt(n)`; returns the scale on the wire.

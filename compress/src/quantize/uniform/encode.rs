@@ -41,11 +41,7 @@ impl Uniform {
         }
         let plain = scales.len() * 2 + (values.len() * self.bits() as usize).div_ceil(8);
         let bound = encode_words(scales.into_iter(), code, out) + encode_symbols(&symbols, self.bits(), code, out);
-        Size {
-            saved: 0.0,
-            plain: plain as u64,
-            bound,
-        }
+        Size::new(plain as u64, bound)
     }
 
     fn scale(self, values: &[f32]) -> bf16 {
