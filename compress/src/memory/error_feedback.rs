@@ -38,8 +38,19 @@ pub(crate) fn state(decay: Decay, len: usize) -> Box<dyn State> {
 
 /// Share of the residual that is added to the next update, in (0, 1]. Default: 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(try_from = "f64", into = "f64")]
-pub struct Decay(f64);
+#[serde(try_from = "RawDecay")]
+pub struct Decay {
+    decay: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDecay {
+    decay: Option<f64>,
+}
+
+/// The parameter is its own TOML table.
+pub(crate) type Table = Decay;
 
 impl Decay {
     /// A decay.
@@ -48,7 +59,7 @@ impl Decay {
     /// `Usage` if `share` is not in (0, 1].
     pub fn new(share: f64) -> Result<Self, Error> {
         if share > 0.0 && share <= 1.0 {
-            return Ok(Self(share));
+            return Ok(Self { decay: share });
         }
         Err(Error::Usage(format!(
             "a decay must be above 0 and at most 1, not {share}"
@@ -57,47 +68,21 @@ impl Decay {
 
     /// The share.
     pub fn get(self) -> f64 {
-        self.0
+        self.decay
     }
 }
 
 impl Default for Decay {
     fn default() -> Self {
-        Self(1.0)
+        Self { decay: 1.0 }
     }
 }
 
-impl TryFrom<f64> for Decay {
+impl TryFrom<RawDecay> for Decay {
     type Error = Error;
 
-    fn try_from(share: f64) -> Result<Self, Error> {
-        Self::new(share)
-    }
-}
-
-impl From<Decay> for f64 {
-    fn from(decay: Decay) -> Self {
-        decay.0
-    }
-}
-
-/// The TOML table of the parameters.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Table {
-    #[serde(default)]
-    decay: Decay,
-}
-
-impl From<Table> for Decay {
-    fn from(Table { decay }: Table) -> Self {
-        decay
-    }
-}
-
-impl From<Decay> for Table {
-    fn from(decay: Decay) -> Self {
-        Self { decay }
+    fn try_from(RawDecay { decay }: RawDecay) -> Result<Self, Error> {
+        decay.map_or(Ok(Self::default()), Self::new)
     }
 }
 
@@ -111,7 +96,7 @@ impl Residual {
     pub(crate) fn new(decay: Decay, len: usize) -> Self {
         Self {
             values: vec![0.0; len],
-            decay: decay.0 as f32,
+            decay: decay.get() as f32,
         }
     }
 }
