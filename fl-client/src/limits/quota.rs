@@ -11,12 +11,12 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
+use fl_compress::wire::{CHECKSUM_BYTES, unseal};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Moment, Reading};
 use crate::error::Error;
-use crate::state::Disk;
+use crate::state::{Disk, sealed};
 
 const MAGIC: &[u8; 4] = b"FLTR";
 const VERSION: [u8; 2] = [1, 0];
@@ -121,7 +121,7 @@ impl Quota {
     }
 
     fn write(&self, counts: &mut Counts, count: Count) -> Result<(), Error> {
-        self.disk.replace(&self.path, &[&write(&count)])?;
+        self.disk.replace(&self.path, &[&sealed(MAGIC, VERSION, &count, &[])])?;
         counts.kept = count;
         Ok(())
     }
@@ -206,15 +206,6 @@ fn next_month(now: Moment) -> u64 {
         date(then).1 != month
     });
     now.unix_of_local((u64::from(day) + first.unwrap_or(31)) * 86_400)
-}
-
-fn write(count: &Count) -> Vec<u8> {
-    let mut out = Vec::with_capacity(LEN as usize);
-    let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, VERSION);
-    writer.value(count);
-    seal(0, &mut out);
-    out
 }
 
 fn read(bytes: &[u8]) -> Result<Count, fl_compress::Error> {
@@ -308,7 +299,7 @@ mod tests {
             day_bytes: 5,
             month_bytes: 1 << 33,
         };
-        let bytes = write(&count);
+        let bytes = sealed(MAGIC, VERSION, &count, &[]);
         assert!(bytes.len() as u64 <= LEN);
         assert_eq!(read(&bytes).unwrap(), count);
         assert_eq!(bytes[..13], *b"FLTR\x01\x00\xac\xa2\x01\x82\xbe\x01\x05");

@@ -5,11 +5,12 @@
 //! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8, 0 accepted, 1 rejected, 2 dropped | CRC-32C u32
 //! ```
 
-use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
+use fl_compress::wire::{CHECKSUM_BYTES, unseal};
 use fl_compress::{Ack, Digest};
 
 use super::disk::Disk;
 use super::run_state::RunState;
+use super::sealed::sealed;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLVD";
@@ -40,12 +41,7 @@ impl RunState {
 }
 
 fn write(digest: Digest, verdict: Ack) -> Vec<u8> {
-    let mut out = Vec::with_capacity(LEN as usize);
-    let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, VERSION);
-    writer.value(&(digest, verdict));
-    seal(0, &mut out);
-    out
+    sealed(MAGIC, VERSION, &(digest, verdict), &[])
 }
 
 fn read(bytes: &[u8]) -> Result<(Digest, Ack), fl_compress::Error> {

@@ -8,12 +8,13 @@
 //! The kept model is another file, because it is as long as the model and written every few versions; a step is short and
 //! written at each version.
 
-use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
+use fl_compress::wire::{CHECKSUM_BYTES, unseal};
 use fl_compress::{Digest, Frame, Layout};
 use fl_proto::max_frame;
 
 use super::disk::Disk;
 use super::run_state::RunState;
+use super::sealed::sealed;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLST";
@@ -32,18 +33,8 @@ impl RunState {
 
     /// Keeps the frame that made `model`. Not synced to the medium.
     pub(crate) fn save_step(&self, model: Digest, frame: &[u8]) -> Result<(), Error> {
-        Disk { sync: false }.replace_in_turn(&self.path("step"), &[&write(model, frame)])
+        Disk { sync: false }.replace_in_turn(&self.path("step"), &[&sealed(MAGIC, VERSION, &model, frame)])
     }
-}
-
-fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + frame.len() + CHECKSUM_BYTES);
-    let mut writer = Writer::new(&mut out);
-    writer.head(MAGIC, VERSION);
-    writer.value(&model);
-    writer.bytes(frame);
-    seal(0, &mut out);
-    out
 }
 
 /// The frame; `None` if it made another model.
@@ -76,7 +67,7 @@ mod tests {
         let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::exact()).unwrap();
         let frame = encoder.encode(&mut [1.0, 2.0, 3.0], header).unwrap().frame;
         let model = Digest([7; 32]);
-        let bytes = write(model, &frame);
+        let bytes = sealed(MAGIC, VERSION, &model, &frame);
         assert_eq!(bytes[..HEAD], [b"FLST\x01\x00".as_slice(), &[7; 32]].concat());
         assert_eq!(parse(&bytes, &layout, model), Ok(Some(frame)));
         assert_eq!(parse(&bytes, &layout, Digest([8; 32])), Ok(None), "of another model");
