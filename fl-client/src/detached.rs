@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fl_compress::{Ack, Digest, FrameKind};
 use fl_proto::{Assembler, EvaluationReport, FramePart, Joined, ModelDigest, UpdateHeader, max_frame};
+use tokio::sync::watch;
 
 use crate::client::{ClientState, PendingUpdate, RoundRequest};
 use crate::error::Error;
@@ -101,9 +102,13 @@ impl DetachedClient {
         budget: Option<u64>,
         bandwidth: Option<u32>,
     ) -> Result<(UpdateHeader, Bytes), Error> {
-        let asked = RoundRequest::new(attempt, budget, bandwidth);
-        let update = self.client.train(round, &asked, None, &Arc::default())?;
-        let PendingUpdate { header, frame } = update;
+        let request = RoundRequest {
+            attempt,
+            budget,
+            bandwidth,
+        };
+        let (_, asked) = watch::channel(request);
+        let PendingUpdate { header, frame } = self.client.train(round, &asked, None, &Arc::default())?;
         Ok((header, frame))
     }
 

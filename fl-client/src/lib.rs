@@ -27,6 +27,7 @@ mod limits;
 mod local_path;
 mod named;
 mod optimizer_state;
+mod private_socket;
 mod progress;
 mod reached;
 mod rpc;
@@ -35,6 +36,7 @@ mod state;
 mod summary;
 mod tasks;
 mod trace;
+mod waits;
 
 pub use allocator::{keep_buffers, release_buffers};
 pub use class_names::ClassNames;

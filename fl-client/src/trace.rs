@@ -70,12 +70,7 @@ impl Part {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mark {
-    Joined {
-        client: ClientId,
-        run: RunName,
-        rounds: u64,
-        instance: Digest,
-    },
+    Joined(JoinedRun),
     /// A step of the round has started; for `Fetch`, the number is the model version.
     Begin(Part, u64),
     /// The step is done: bytes of the frame, if there is one, and the server's answer.
@@ -91,12 +86,12 @@ fn marks_of(event: &Event) -> Vec<Mark> {
             rounds,
             instance,
             ..
-        } => vec![Mark::Joined {
+        } => vec![Mark::Joined(JoinedRun {
             client: client.clone(),
             run: run.clone(),
             rounds: *rounds,
             instance: *instance,
-        }],
+        })],
         Event::Fetching { version } => vec![Mark::Begin(Part::Fetch, *version)],
         Event::Fetched { .. } => vec![Mark::End(Part::Fetch, None, None)],
         Event::Training { round, .. } => vec![Mark::Begin(Part::Train, *round)],
@@ -138,7 +133,7 @@ async fn trace(collector: Collector, mut marks: mpsc::Receiver<(Nanos, Mark)>, m
             _ = &mut stop => None,
         };
         let Some((at, mark)) = next else { break };
-        if let (Mark::Joined { client, .. }, None) = (&mark, &exporter) {
+        if let (Mark::Joined(JoinedRun { client, .. }), None) = (&mark, &exporter) {
             let version = env!("CARGO_PKG_VERSION");
             let (spans, started) = Exporter::start(&collector, "fl-client", Some(client.as_str()), version);
             (tracer.spans, exporter) = (spans, Some(started));
@@ -157,7 +152,7 @@ struct Tracer {
     open: BTreeMap<Part, (u64, Nanos)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct JoinedRun {
     client: ClientId,
     run: RunName,
@@ -168,21 +163,15 @@ struct JoinedRun {
 impl Tracer {
     fn mark(&mut self, at: Nanos, mark: Mark) {
         match mark {
-            Mark::Joined {
-                client,
-                run,
-                rounds,
-                instance,
-            } => {
-                if self.joined.as_ref().is_some_and(|before| before.instance != instance) {
+            Mark::Joined(joined) => {
+                if self
+                    .joined
+                    .as_ref()
+                    .is_some_and(|before| before.instance != joined.instance)
+                {
                     self.open.clear();
                 }
-                self.joined = Some(JoinedRun {
-                    client,
-                    run,
-                    rounds,
-                    instance,
-                });
+                self.joined = Some(joined);
             }
             Mark::Begin(part, number) => {
                 self.end(part, at, Some("superseded".to_owned()), |span| span);

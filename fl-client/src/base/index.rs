@@ -42,15 +42,11 @@ struct Known {
     bases: BTreeMap<String, bool>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct IndexFile {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Index {
     version: u32,
     files: BTreeMap<PathBuf, Known>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Index {
-    files: BTreeMap<PathBuf, Known>,
+    #[serde(skip)]
     is_changed: bool,
 }
 
@@ -59,12 +55,12 @@ impl Index {
     pub(super) fn load(folder: &Path) -> Self {
         let disk = Disk { sync: false };
         let bytes = disk.read(&folder.join(FILE), MAX_BYTES).ok().flatten();
-        let stored = bytes.and_then(|bytes| serde_json::from_slice::<IndexFile>(&bytes).ok());
-        let stored = stored.filter(|stored| stored.version == VERSION);
-        Self {
-            files: stored.map(|stored| stored.files).unwrap_or_default(),
+        let stored = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        stored.filter(|stored| stored.version == VERSION).unwrap_or(Self {
+            version: VERSION,
+            files: BTreeMap::new(),
             is_changed: false,
-        }
+        })
     }
 
     /// Whether the file has the base, if it was compared and has not changed since.
@@ -94,16 +90,10 @@ impl Index {
         if !self.is_changed {
             return;
         }
-        let stored = IndexFile {
-            version: VERSION,
-            files: self.files.clone(),
-        };
-        let written = serde_json::to_vec(&stored)
-            .map_err(|e| e.to_string())
-            .and_then(|bytes| {
-                fl_proto::make_private_folder(folder).map_err(|e| e.to_string())?;
-                disk.replace(&folder.join(FILE), &[&bytes]).map_err(|e| e.to_string())
-            });
+        let written = serde_json::to_vec(self).map_err(|e| e.to_string()).and_then(|bytes| {
+            fl_proto::make_private_folder(folder).map_err(|e| e.to_string())?;
+            disk.replace(&folder.join(FILE), &[&bytes]).map_err(|e| e.to_string())
+        });
         if let Err(why) = written {
             tracing::warn!(
                 why,

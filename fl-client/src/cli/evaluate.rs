@@ -13,7 +13,7 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::learner::{Evaluation, Learner as _};
 use crate::named::{Learners, NamedLearner, of_options};
-use crate::trainer::{TrainerConfig, TrainerLearner, run_with};
+use crate::trainer::{TrainerConfig, TrainerLearner, own_run};
 use crate::weights;
 
 /// Evaluate a model on held-out examples.
@@ -87,7 +87,7 @@ fn trainer(args: &Args, task: &str, config: TrainerConfig) -> anyhow::Result<Opt
     let file = TensorFile::parse(&bytes).with_context(context).map_err(refused)?;
     let mut trainer = TrainerLearner::new(config)?;
     let (hello, _) = trainer.hello()?;
-    let run = run_with(task, &hello, &|name| file.tensors().any(|(found, _)| found == name))?;
+    let run = own_run(task, &hello, |name| file.tensors().any(|(found, _)| found == name))?;
     let mut weights = vec![0.0; run.layout.len()];
     file.values(&run.layout, &mut weights)
         .with_context(context)

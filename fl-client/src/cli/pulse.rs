@@ -1,8 +1,6 @@
 //! Signs of life of a running client: a socket in the state folder for `fl-client health`, and messages to the service manager.
 //! Both come from the tasks that the client runs on, so that a client that hangs gives none.
 
-use fl_proto::listen_private;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
@@ -10,11 +8,13 @@ use std::time::Duration;
 use fl_cli::service;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::event::{Event, Verdict};
+use crate::private_socket::PrivateSocket;
+use crate::waits::if_any;
 
 /// What a client answers to `fl-client health`: one line of JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -90,75 +90,34 @@ pub(super) async fn beside<T>(
     let mut listener = None;
     let mut begun = false;
     loop {
-        let tick = async {
-            match &mut ticks {
-                Some(ticks) => ticks.tick().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             ended = &mut client => return ended,
             changed = health.changed(), if !begun => {
                 begun = true;
                 if changed.is_ok() {
-                    listener = Socket::listen(socket);
+                    listener = listen(socket);
                 }
             }
-            stream = accepted(&listener) => {
+            stream = if_any(listener.as_ref().map(PrivateSocket::accept)) => {
                 let health = health.borrow().clone();
                 // On a thread of the runtime: it must work too.
                 tokio::spawn(answer(stream, health));
             }
-            _ = tick => {
+            _ = if_any(ticks.as_mut().map(Interval::tick)) => {
                 tokio::spawn(async { service::alive() });
             }
         }
     }
 }
 
-/// The socket; its file is removed at the end.
-#[derive(Debug)]
-struct Socket {
-    listener: UnixListener,
-    path: PathBuf,
-}
-
-impl Socket {
-    /// Listens at `path` for the owner of the folder. The client works without the socket too.
-    fn listen(path: &Path) -> Option<Self> {
-        match listen_private(path).and_then(UnixListener::from_std) {
-            Ok(listener) => Some(Self {
-                listener,
-                path: path.to_owned(),
-            }),
-            Err(error) => {
-                let path = path.display();
-                tracing::warn!("{path}: {error}; `fl-client health` will say that this client does not run");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// The next connection; never completes without a socket.
-async fn accepted(socket: &Option<Socket>) -> UnixStream {
-    let Some(socket) = socket else {
-        return std::future::pending().await;
-    };
-    loop {
-        match socket.listener.accept().await {
-            Ok((stream, _)) => return stream,
-            // Too many open files, or a caller that is gone already.
-            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
-        }
-    }
+/// Listens at `path`. The client works without the socket too.
+fn listen(path: &Path) -> Option<PrivateSocket> {
+    let listening = PrivateSocket::listen(path).inspect_err(|error| {
+        let path = path.display();
+        tracing::warn!("{path}: {error}; `fl-client health` will say that this client does not run");
+    });
+    listening.ok()
 }
 
 async fn answer(mut stream: UnixStream, health: Health) {

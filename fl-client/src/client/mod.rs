@@ -2,7 +2,6 @@
 //! [`ClientActor`] calls every method on the blocking pool.
 
 mod actor;
-mod asked;
 mod evaluate;
 mod model;
 mod pending_update;
@@ -12,8 +11,8 @@ mod state;
 mod train;
 
 pub(crate) use actor::ClientActor;
-pub(crate) use asked::RoundRequest;
 pub(crate) use pending_update::PendingUpdate;
 pub(crate) use replica::HeldModel;
 pub(crate) use run::{bind, same_run, state_of};
 pub(crate) use state::ClientState;
+pub(crate) use train::RoundRequest;

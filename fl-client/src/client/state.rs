@@ -34,17 +34,12 @@ pub(crate) struct ClientState {
 impl ClientState {
     pub(crate) fn open(config: &ClientConfig, tasks: Tasks, events: Sink) -> Result<Self, Error> {
         let disk = Disk { sync: config.sync };
-        Ok(Self {
-            dir: StateDir::open(&config.state, config.sync)?.keeping(config.limits.runs, config.limits.disk),
-            tasks,
-            events,
-            keep_model_every: config.keep_model_every,
-            max_update_bytes: config.max_update_bytes,
-            bases: BaseStore::new(&config.state, config.models.clone(), config.limits.runs, disk),
-            joined: None,
-            base: None,
-            run: None,
-        })
+        let mut client = Self::open_at(&config.state, config.sync, tasks, events)?;
+        client.dir = client.dir.keeping(config.limits.runs, config.limits.disk);
+        client.keep_model_every = config.keep_model_every;
+        client.max_update_bytes = config.max_update_bytes;
+        client.bases = BaseStore::new(&config.state, config.models.clone(), config.limits.runs, disk);
+        Ok(client)
     }
 
     /// The update that the server has not acknowledged yet: of the joined run, or, before joining, of the run that the

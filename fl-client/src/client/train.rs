@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use fl_compress::weights::{handed_out, round_role_to_types};
 use fl_compress::{Digest, EncodeOptions, Frame, FrameHeader, FrameKind, Layout, Role};
-use fl_proto::MAX_EXAMPLES;
+use fl_proto::{MAX_EXAMPLES, RoundState};
+use tokio::sync::watch;
 
-use super::asked::RoundRequest;
 use super::pending_update::PendingUpdate;
 use super::run::state_of;
 use super::state::ClientState;
@@ -18,6 +18,26 @@ use crate::optimizer_state::OptimizerState;
 use crate::reached::expect_change;
 use crate::state::{UpdateMetadata, most_moments};
 use crate::summary;
+
+/// What the server asks of a client in a round. It may ask anew during the training.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoundRequest {
+    pub(crate) attempt: u32,
+    /// Most bytes of the update's frame, in place of the run's budget.
+    pub(crate) budget: Option<u64>,
+    /// Rate of this client's link in millionths of the median of the cohort, as the server measured it.
+    pub(crate) bandwidth: Option<u32>,
+}
+
+impl From<&RoundState> for RoundRequest {
+    fn from(state: &RoundState) -> Self {
+        Self {
+            attempt: state.attempt,
+            budget: state.budget,
+            bandwidth: state.bandwidth,
+        }
+    }
+}
 
 impl ClientState {
     /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `asked`: read
@@ -30,7 +50,7 @@ impl ClientState {
     pub(crate) fn train(
         &mut self,
         round: u64,
-        asked: &RoundRequest,
+        asked: &watch::Receiver<RoundRequest>,
         deadline: Option<Instant>,
         progress: &Arc<Progress>,
     ) -> Result<PendingUpdate, Error> {
@@ -80,9 +100,13 @@ impl ClientState {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
-        let attempt = asked.attempt();
-        let budget = asked.budget();
-        let bandwidth = asked.bandwidth();
+        let RoundRequest {
+            attempt,
+            budget,
+            bandwidth,
+        } = *asked.borrow();
+        // No frame has a byte or none: both ask for the smallest.
+        let budget = budget.map(|bytes| bytes.max(1));
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
@@ -112,7 +136,7 @@ impl ClientState {
                 predictor: predictor.as_ref(),
                 buffers: Some(&buffers),
                 squared_gradients: squared_gradients.as_deref(),
-                bandwidth,
+                bandwidth: bandwidth.map(|rate| rate.max(1)),
                 budget,
                 most: self.max_update_bytes,
                 ..EncodeOptions::default()

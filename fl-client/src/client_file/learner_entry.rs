@@ -1,7 +1,7 @@
 //! The `learner` of a task: a name, or a trainer.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
@@ -9,7 +9,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::named::NAME;
-use crate::trainer::{NO_PROGRESS, Program, Source, TrainerConfig};
+use crate::trainer::{NO_PROGRESS, Program};
 
 /// Longest `no_progress`: 30 days, in milliseconds.
 const MAX_SILENCE: u64 = 30 * 24 * 3_600_000;
@@ -38,15 +38,6 @@ pub struct TrainerEntry {
     pub folder: Option<PathBuf>,
 }
 
-/// What of a client.toml a trainer's configuration needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
-    /// The folder of client.toml.
-    pub(crate) base: &'a Path,
-    pub(crate) state: &'a Path,
-    pub(crate) device: &'a str,
-}
-
 impl TrainerEntry {
     /// An error begins with the key below `learner`.
     pub(super) fn check(&self) -> Result<(), String> {
@@ -68,30 +59,6 @@ impl TrainerEntry {
             }
             _ => Err("`: give either `command` or `attach`".to_owned()),
         }
-    }
-
-    /// The trainer's configuration for a running client.
-    pub(crate) fn config(&self, task: &str, place: Place<'_>) -> anyhow::Result<TrainerConfig> {
-        let mut config = self.config_aside(task, place, place.state)?;
-        config.state = Some(place.state.to_owned());
-        Ok(config)
-    }
-
-    /// As [`TrainerEntry::config`], for a command that may run beside the client: the state folder is not touched. `folder`:
-    /// where the work folder is created if the entry does not say.
-    pub(crate) fn config_aside(&self, task: &str, place: Place<'_>, folder: &Path) -> anyhow::Result<TrainerConfig> {
-        let source = match (&self.command, &self.attach) {
-            (Some(words), _) => Source::Command(Program::new(words.clone(), place.base)?),
-            (None, socket) => Source::Attach(place.state.join(socket.as_deref().unwrap_or(Path::new("trainer.sock")))),
-        };
-        let folder = self
-            .folder
-            .as_ref()
-            .map_or_else(|| folder.to_owned(), |own| place.base.join(own));
-        let mut config = TrainerConfig::new(task, source, folder);
-        config.device = place.device.to_owned();
-        config.no_progress = self.no_progress;
-        Ok(config)
     }
 }
 

@@ -17,9 +17,8 @@ use crate::identity::{IdentityFiles, newest};
 use crate::learner::Learner;
 use crate::named::{Learners, NamedLearner};
 use crate::tasks::Tasks;
-use crate::trainer::{Source, TrainerConfig, TrainerLearner};
+use crate::trainer::{Program, Source, TrainerConfig, TrainerLearner};
 
-pub(crate) use learner_entry::Place;
 pub use learner_entry::{LearnerEntry, TrainerEntry};
 pub(crate) use raw::check_text;
 use raw::{collector_of, max_update_bytes, parse, text};
@@ -153,8 +152,9 @@ impl ClientFile {
                         path.display()
                     );
                 }
-                let device = self.device.to_string();
-                let mut trainer = entry.config(task, self.place(&device))?;
+                let state = &self.config.state;
+                let mut trainer = self.trainer_in(state, task, entry)?;
+                trainer.state = Some(state.clone());
                 trainer.sync = self.config.sync;
                 Ok(Some(trainer))
             }
@@ -162,13 +162,28 @@ impl ClientFile {
         }
     }
 
+    /// As [`ClientFile::trainer`], for a command that may run beside the client: the state folder is not touched.
     pub(crate) fn trainer_aside(&self, task: &str) -> anyhow::Result<TrainerConfig> {
         match self.tasks.get(task).map(|entry| &entry.learner) {
-            Some(LearnerEntry::Trainer(entry)) => {
-                entry.config_aside(task, self.place(&self.device.to_string()), &std::env::temp_dir())
-            }
+            Some(LearnerEntry::Trainer(entry)) => self.trainer_in(&std::env::temp_dir(), task, entry),
             _ => anyhow::bail!("task `{task}` has no trainer"),
         }
+    }
+
+    /// `folder`: where the work folder is created if the entry does not say.
+    fn trainer_in(&self, folder: &Path, task: &str, entry: &TrainerEntry) -> anyhow::Result<TrainerConfig> {
+        let source = match (&entry.command, &entry.attach) {
+            (Some(words), _) => Source::Command(Program::new(words.clone(), &self.folder)?),
+            (None, socket) => {
+                let socket = socket.as_deref().unwrap_or(Path::new("trainer.sock"));
+                Source::Attach(self.config.state.join(socket))
+            }
+        };
+        let own = entry.folder.as_ref().map(|own| self.folder.join(own));
+        let mut trainer = TrainerConfig::new(task, source, own.unwrap_or_else(|| folder.to_owned()));
+        trainer.device = self.device.to_string();
+        trainer.no_progress = entry.no_progress;
+        Ok(trainer)
     }
 
     /// The name of the task that a command means: `asked`, or the only one. An error lists the names.
@@ -192,14 +207,6 @@ impl ClientFile {
 
     pub(crate) fn names_learners(&self) -> bool {
         !self.named.is_empty()
-    }
-
-    pub(crate) fn place<'a>(&'a self, device: &'a str) -> Place<'a> {
-        Place {
-            base: &self.folder,
-            state: &self.config.state,
-            device,
-        }
     }
 
     /// The learners, each built when a run first needs it.

@@ -14,6 +14,7 @@ use super::sampler::{Extra, Sampler};
 use super::settling::Settling;
 use super::when::When;
 use crate::error::Error;
+use crate::waits::if_ok;
 
 /// The settled decision about the conditions. The thread ends when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -92,9 +93,7 @@ impl Monitor {
 
     /// Completes when the decision is another than the one that was seen last. Never completes without conditions. Cancel safe.
     pub(crate) async fn changed(&mut self) {
-        if self.decision.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        if_ok(self.decision.changed()).await;
     }
 
     /// The settled decision for the server.
@@ -112,20 +111,11 @@ impl Monitor {
     }
 
     pub(crate) async fn available(&mut self) {
-        if self.decision.wait_for(Decision::is_available).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        if_ok(self.decision.wait_for(Decision::is_available)).await;
     }
 
     pub(crate) async fn unavailable(&mut self) {
-        if self
-            .decision
-            .wait_for(|decision| !decision.is_available())
-            .await
-            .is_err()
-        {
-            std::future::pending::<()>().await;
-        }
+        if_ok(self.decision.wait_for(|decision| !decision.is_available())).await;
     }
 }
 

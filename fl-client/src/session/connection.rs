@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::learner::Progress;
 use crate::rpc::Rpc;
-use tokio::time::Instant;
+use crate::waits::if_any;
+use tokio::time::{Instant, sleep_until};
 
 /// How a connection ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +125,7 @@ impl Connection<'_> {
                     (None, Phase::Failed) => return Ok(ConnectionEnd::Failed),
                     (None, _) => return Err(ended()),
                 },
-                (asked, result) = finished(&mut self.session.training) => {
+                (asked, result) = if_any(self.session.training.as_mut().map(Training::finished)) => {
                     let gave_up = self.session.training.take().and_then(|training| training.gave_up());
                     match (gave_up, result) {
                         (Some(why), Err(Error::NotNow(_))) => {
@@ -134,7 +135,7 @@ impl Connection<'_> {
                     }
                 }
                 () = self.guest.monitor.changed() => self.report_availability(&watch).await?,
-                () = until(renew_at) => match self.renew().await {
+                () = if_any(renew_at.map(sleep_until)) => match self.renew().await {
                     // A training in progress goes on: it does not depend on the connection.
                     Ok(()) => return Ok(ConnectionEnd::Renewed),
                     Err(error) if error.is_connection() => return Err(error),
@@ -382,24 +383,5 @@ impl Connection<'_> {
             tracing::debug!(version, "the evaluation came too late to count");
         }
         Ok(())
-    }
-}
-
-/// Completes at a time; never without one.
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Round, attempt and result of the training; never completes if there is none.
-async fn finished(training: &mut Option<Training>) -> ((u64, u32), Result<PendingUpdate, Error>) {
-    match training {
-        Some(training) => {
-            let result = training.finished().await;
-            (training.asked(), result)
-        }
-        None => std::future::pending().await,
     }
 }

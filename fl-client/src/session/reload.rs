@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use crate::config::ConfigReload;
 use crate::config::{ClientConfig, Reload};
 use crate::rpc;
+use crate::waits::if_ok;
 
 /// The configurations that were read again. Dropping it ends the listening.
 #[derive(Debug)]
@@ -31,9 +32,7 @@ impl Reloads {
     /// Completes when there is a new configuration. Never without [`ClientConfig::reload`]. Cancel safe.
     pub(super) async fn changed(&mut self) -> Arc<ClientConfig> {
         loop {
-            if self.news.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            if_ok(self.news.changed()).await;
             if let Some(config) = self.news.borrow_and_update().clone() {
                 return config;
             }

@@ -10,6 +10,7 @@ use tonic::Streaming;
 
 use crate::error::Error;
 use crate::rpc::{Rpc, Updates};
+use crate::waits::if_ok;
 
 /// The last message of the watch stream. A task reads the stream, so that the server never waits for a busy client.
 #[derive(Debug)]
@@ -116,13 +117,8 @@ impl RoundWatch {
     /// still be of use after the next connection.
     pub(super) async fn supersedes(&self, old: &RoundState) {
         let mut seen = self.seen.clone();
-        let newer = seen
-            .wait_for(|seen| seen.state.as_ref().is_some_and(|new| is_another(old, new)))
-            .await
-            .is_ok();
-        if !newer {
-            std::future::pending::<()>().await;
-        }
+        let newer = seen.wait_for(|seen| seen.state.as_ref().is_some_and(|new| is_another(old, new)));
+        if_ok(newer).await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fl_proto::{ModelDigest, Phase, RoundState};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::learner::Progress;
 pub(super) struct Training {
     pub(super) round: u64,
     model: ModelDigest,
-    asked: Arc<RoundRequest>,
+    asked: watch::Sender<RoundRequest>,
     progress: Arc<Progress>,
     result: oneshot::Receiver<Result<PendingUpdate, Error>>,
     gave_up: Arc<OnceLock<String>>,
@@ -51,8 +51,7 @@ impl Training {
         let pauses = pause_and_resume(monitor.clone(), Arc::clone(&progress), limits, Arc::clone(&gave_up));
         let pauses = tokio::spawn(pauses);
         let shared = Arc::clone(&progress);
-        let asked = Arc::new(RoundRequest::new(state.attempt, state.budget, state.bandwidth));
-        let latest = Arc::clone(&asked);
+        let (asked, latest) = watch::channel(RoundRequest::from(state));
         tokio::spawn(async move {
             let mut reply = reply;
             let permit = tokio::select! {
@@ -103,21 +102,18 @@ impl Training {
 
     /// The server asked again: an update that is not encoded yet will belong to this attempt, and have this budget.
     pub(super) fn asked_again(&self, state: &RoundState) {
-        self.asked.renew(state);
-    }
-
-    pub(super) fn asked(&self) -> (u64, u32) {
-        (self.round, self.asked.attempt())
+        self.asked.send_replace(state.into());
     }
 
     pub(super) fn gave_up(&self) -> Option<String> {
         self.gave_up.get().cloned()
     }
 
-    /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.
-    pub(super) async fn finished(&mut self) -> Result<PendingUpdate, Error> {
+    /// Round, attempt and result. Cancel safe: the future can be dropped and awaited again until it has completed.
+    pub(super) async fn finished(&mut self) -> ((u64, u32), Result<PendingUpdate, Error>) {
         let result = (&mut self.result).await;
-        result.unwrap_or_else(|_| Err(Error::learner_panicked()))
+        let asked = (self.round, self.asked.borrow().attempt);
+        (asked, result.unwrap_or_else(|_| Err(Error::learner_panicked())))
     }
 }
 

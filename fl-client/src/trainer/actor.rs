@@ -8,13 +8,15 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::attach::{self, Socket};
+use super::attach;
 use super::config::{Source, TrainerConfig};
 use super::message::{FromTrainer, Hello, ToTrainer, VERSION};
 use super::output::Output;
 use super::process::Process;
 use super::request::{Bound, Command};
 use super::running::{Happening, Running};
+use crate::private_socket::PrivateSocket;
+use crate::waits::if_any;
 
 /// Longest wait for an answer after `stop`, and for the end after `bye`.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +29,7 @@ pub(super) struct Actor {
     pub(super) trainer: Option<Running>,
     /// Trainers that are being ended. The next one starts after them, because it uses the same files.
     ending: JoinSet<()>,
-    pub(super) socket: Option<Socket>,
+    pub(super) socket: Option<PrivateSocket>,
     pub(super) bound: Option<Arc<Bound>>,
     /// The trainer that the client started has said `bye` in this run.
     pub(super) left: bool,
@@ -65,8 +67,8 @@ impl Actor {
                         let _ = reply.send(answer);
                     }
                 },
-                happening = next(trainer) => self.between_requests(happening).await,
-                stream = accept(socket) => self.attached(stream).await,
+                happening = if_any(trainer.as_mut().map(Running::next)) => self.between_requests(happening).await,
+                stream = if_any(socket.as_ref().map(PrivateSocket::accept)) => self.attached(stream).await,
                 Some(_) = ending.join_next(), if !ending.is_empty() => {}
             }
         }
@@ -95,7 +97,7 @@ impl Actor {
                 self.greet(Running::new(link, Some(process)));
             }
             Source::Attach(path) if self.socket.is_none() => {
-                self.socket = Some(Socket::listen(path).map_err(|e| format!("{e:#}"))?);
+                self.socket = Some(attach::listen(path).map_err(|e| format!("{e:#}"))?);
             }
             Source::Attach(_) => {}
         }
@@ -197,20 +199,6 @@ impl Actor {
         if let Some(trainer) = self.trainer.take() {
             self.ending.spawn(trainer.end(patience));
         }
-    }
-}
-
-async fn next(trainer: &mut Option<Running>) -> Happening {
-    match trainer {
-        Some(trainer) => trainer.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-pub(super) async fn accept(socket: &Option<Socket>) -> UnixStream {
-    match socket {
-        Some(socket) => socket.accept().await,
-        None => std::future::pending().await,
     }
 }
 

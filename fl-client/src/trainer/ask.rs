@@ -2,7 +2,7 @@
 
 use fl_compress::doubtful;
 
-use super::actor::{Actor, CLOSE_TIMEOUT, accept, misplaced, violation};
+use super::actor::{Actor, CLOSE_TIMEOUT, misplaced, violation};
 use super::attach;
 use super::difference::difference;
 use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE, ToTrainer, VERSION};
@@ -12,7 +12,9 @@ use super::request::{Answer, FitResult, Request};
 use super::running::Happening;
 use super::tensors::Marks;
 use crate::learner::Progress;
+use crate::private_socket::PrivateSocket;
 use crate::summary;
+use crate::waits::if_any;
 
 impl Actor {
     /// # Errors
@@ -172,7 +174,7 @@ impl Actor {
                         return Err(self.abandon(why));
                     }
                 },
-                stream = accept(&self.socket) => attach::turn_away(stream).await,
+                stream = if_any(self.socket.as_ref().map(PrivateSocket::accept)) => attach::turn_away(stream).await,
                 () = progress.stopping(), if !stopping => {
                     if !stops {
                         return Err("told to stop".to_owned());

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::waits::if_ok;
+
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
     start: Instant,
@@ -41,9 +43,7 @@ impl Clock {
             None => tokio::time::sleep(at.saturating_sub(self.start.elapsed())).await,
             Some(time) => {
                 let mut time = time.clone();
-                if time.wait_for(|now| *now >= at).await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+                if_ok(time.wait_for(|now| *now >= at)).await;
             }
         }
     }

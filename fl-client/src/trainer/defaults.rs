@@ -7,17 +7,8 @@ use fl_compress::{Digest, Layout, Role, TensorSpec};
 use super::message::Hello;
 use crate::learner::RunTensors;
 
-/// A run of one round with the trainer's own tensors, for commands that have no server.
-pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
-    let tensors = hello.tensors.iter().cloned().map(|tensor| TensorSpec {
-        role: Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false),
-        ..tensor
-    });
-    of(task, tensors)
-}
-
-/// As [`own_run`], where only the tensors called `travelling` travel: the others belong to a base model.
-pub(crate) fn run_with(task: &str, hello: &Hello, travelling: &dyn Fn(&str) -> bool) -> anyhow::Result<RunTensors> {
+/// A run of one round with the trainer's own tensors. Only those that are `travelling` travel: the others belong to a base model.
+pub(crate) fn own_run(task: &str, hello: &Hello, travelling: impl Fn(&str) -> bool) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| {
         let role = if travelling(&tensor.name) {
             Role::by_default(&tensor, hello.kinds.get(&tensor.name).copied(), false)
@@ -26,10 +17,6 @@ pub(crate) fn run_with(task: &str, hello: &Hello, travelling: &dyn Fn(&str) -> b
         };
         TensorSpec { role, ..tensor }
     });
-    of(task, tensors)
-}
-
-fn of(task: &str, tensors: impl Iterator<Item = TensorSpec>) -> anyhow::Result<RunTensors> {
     let (travels, aside): (Vec<_>, Vec<_>) = tensors.partition(|tensor| tensor.role.travels());
     Ok(RunTensors {
         run: "local".parse()?,

@@ -31,7 +31,7 @@ pub(super) enum ToTrainer<'a> {
         client: &'a str,
         rounds: u64,
         seed: u64,
-        tensors: Vec<TensorEntry<'a>>,
+        tensors: Vec<TensorEntry>,
         base: Option<&'a Path>,
         local: Option<&'a Path>,
         kept: Option<&'a Path>,
@@ -60,10 +60,10 @@ pub(super) enum ToTrainer<'a> {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct TensorEntry<'a> {
-    name: &'a str,
+pub(super) struct TensorEntry {
+    name: String,
     dtype: &'static str,
-    shape: &'a [usize],
+    shape: Vec<usize>,
     role: &'static str,
 }
 
@@ -94,16 +94,11 @@ impl ToTrainer<'_> {
     }
 
     pub(super) fn join<'a>(run: &'a RunTensors, local: Option<&'a Path>, kept: Option<&'a Path>) -> ToTrainer<'a> {
-        let travels = run.layout.tensors().iter().map(|tensor| TensorEntry {
-            name: &tensor.name,
+        let travels = run.layout.tensors().iter().map(TensorSpec::from);
+        let tensors = travels.chain(run.aside.iter().cloned()).map(|tensor| TensorEntry {
+            name: tensor.name,
             dtype: tensor.dtype.name(),
-            shape: &tensor.shape,
-            role: tensor.role.name(),
-        });
-        let stays = run.aside.iter().map(|tensor| TensorEntry {
-            name: &tensor.name,
-            dtype: tensor.dtype.name(),
-            shape: &tensor.shape,
+            shape: tensor.shape,
             role: tensor.role.name(),
         });
         ToTrainer::Join {
@@ -111,7 +106,7 @@ impl ToTrainer<'_> {
             client: run.client.as_str(),
             rounds: run.rounds,
             seed: run.seed,
-            tensors: travels.chain(stays).collect(),
+            tensors: tensors.collect(),
             base: run.base_file.as_deref(),
             local,
             kept,
@@ -465,7 +460,7 @@ mod tests {
         };
         let kinds = [("m".to_owned(), Kind::Buffer), ("w".to_owned(), Kind::Parameter)];
         assert_eq!(hello.kinds, Kinds::from(kinds));
-        let run = super::super::own_run("t", &hello).unwrap();
+        let run = super::super::own_run("t", &hello, |_| true).unwrap();
         let roles: Vec<&str> = run.layout.tensors().iter().map(|tensor| tensor.role.name()).collect();
         assert_eq!(roles, ["trained", "trained", "buffer"]);
     }

@@ -36,7 +36,7 @@ mod tests;
 
 pub(crate) use config::NO_PROGRESS;
 pub use config::{Program, Source, TrainerConfig};
-pub(crate) use defaults::{own_run, run_with};
+pub(crate) use defaults::own_run;
 pub(crate) use folder::WorkFolder;
 pub(crate) use footprint::Footprint;
 pub use learner::TrainerLearner;

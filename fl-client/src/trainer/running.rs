@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::link::Link;
 use super::message::{FromTrainer, Hello, ToTrainer};
 use super::process::Process;
+use crate::waits::if_any;
 
 /// A process that ends closes its pipe, and one that closes its pipe is about to end: longest wait for the other half.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,12 +48,6 @@ impl Running {
         } = self;
         let mut ended = false;
         while !*closed {
-            let exited = async {
-                match process {
-                    Some(process) => drop(process.exited().await),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 message = link.next() => match message {
@@ -60,7 +55,7 @@ impl Running {
                     Some(Err(why)) => return Happening::Violation(format!("{why:#}")),
                     None => *closed = true,
                 },
-                () = exited, if !ended => ended = true,
+                _ = if_any(process.as_mut().map(Process::exited)), if !ended => ended = true,
                 () = tokio::time::sleep(SETTLE_TIMEOUT), if ended => *closed = true,
             }
         }

@@ -12,7 +12,7 @@ use super::subject::DryRun;
 use crate::cli::evaluate::text_of;
 use crate::learner::{Fit, FitPlan, Learner};
 use crate::reached::expect_change;
-use crate::trainer::{Footprint, Hello, TrainerConfig, TrainerLearner, own_run};
+use crate::trainer::{Footprint, TrainerConfig, TrainerLearner, own_run};
 
 /// Seed of the first weights and of the steps.
 const SEED: u64 = 42;
@@ -62,13 +62,14 @@ pub(super) fn trainer(task: &str, config: TrainerConfig, dry_run: &DryRun) -> an
             if hello.evaluates { "" } else { "; does not evaluate" }
         ),
     )];
-    let run = own_run(task, &hello)?;
+    let run = own_run(task, &hello, |_| true)?;
     ensure!(
         !run.layout.trained().is_empty(),
         "the model has no floating-point tensor that could be trained"
     );
     trainer.join(&run)?;
-    let before = first_weights(&trainer, &hello, &run.layout)?;
+    let own = trainer.own_weights(&hello, &run.layout, u64::MAX)?;
+    let before = own.unwrap_or_else(|| vec![0.0; run.layout.len()]);
     trainer.load(&before)?;
     let first = trainer.evaluate()?;
     trainer.load(&before)?;
@@ -147,14 +148,6 @@ fn trained(task: &str, dry_run: &DryRun, seconds: f64, fit: &Fit) -> Line {
         fit.loss
     );
     Line::good(format!("task {task}"), text)
-}
-
-/// The trainer's own first weights, or zeros if it has none.
-fn first_weights(trainer: &TrainerLearner, hello: &Hello, layout: &Arc<Layout>) -> anyhow::Result<Vec<f32>> {
-    match trainer.own_weights(hello, layout, u64::MAX)? {
-        Some(weights) => Ok(weights),
-        None => Ok(vec![0.0; layout.len()]),
-    }
 }
 
 fn table(layout: &Layout, aside: &[TensorSpec], change: &[f32]) -> Vec<String> {
