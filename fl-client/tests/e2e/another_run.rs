@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::crashes::{crash, goes_on};
-use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of};
+use crate::support::{Arithmetic, Call, Client, Fault, TestServer, World, config, heard, is_all_of};
 use fl_client::Outcome;
 use fl_compress::Digest;
 
@@ -23,30 +23,24 @@ fn aside(state: &Path, world: &World) -> std::path::PathBuf {
 /// A cloned disk, or a backup of another device.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_folder_of_another_client_is_set_aside() {
-    let mut certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let mut server = TestServer::start(World::new(3));
     server.world().faults.extend([Fault::HangAfter(0)]);
-    let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
+    let state = crash(&server, Call::Submit { round: 1, offset: 0 }).await;
     let of_alpha = aside(state.path(), &server.world());
     server.world().client = "beta";
-    certificates.client = certificates.client_of("beta");
-    assert_eq!(
-        goes_on(&server, &certificates, state.path()).await,
-        3,
-        "round 1 is trained again"
-    );
+    server.certificates.client = server.certificates.client_of("beta");
+    assert_eq!(goes_on(&server, state.path()).await, 3, "round 1 is trained again");
     assert!(of_alpha.join("memory").is_file());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pending_frame_and_residual_of_another_run_are_set_aside_and_come_back_with_it() {
-    let certificates = Certificates::new("fed");
-    let first = TestServer::start(&certificates, World::new(3));
+    let first = TestServer::start(World::new(3));
     first.world().faults.extend([Fault::HangAfter(0)]);
-    let state = crash(&first, &certificates, Call::Submit { round: 1, offset: 0 }).await;
-    let second = TestServer::start(&certificates, another(3));
+    let state = crash(&first, Call::Submit { round: 1, offset: 0 }).await;
+    let second = TestServer::start(another(3));
 
-    assert_eq!(goes_on(&second, &certificates, state.path()).await, 3);
+    assert_eq!(goes_on(&second, state.path()).await, 3);
     {
         let world = second.world();
         assert_eq!(
@@ -64,11 +58,7 @@ async fn pending_frame_and_residual_of_another_run_are_set_aside_and_come_back_w
     }
 
     first.world().calls.clear();
-    assert_eq!(
-        goes_on(&first, &certificates, state.path()).await,
-        2,
-        "round 1 is not trained again"
-    );
+    assert_eq!(goes_on(&first, state.path()).await, 2, "round 1 is not trained again");
     let world = first.world();
     assert!(
         world.calls.contains(&Call::Submit { round: 1, offset: 0 }),
@@ -82,8 +72,7 @@ async fn pending_frame_and_residual_of_another_run_are_set_aside_and_come_back_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_with_another_run_of_the_name_gets_nothing_of_the_first() {
-    let certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(5));
+    let server = TestServer::start(World::new(5));
     let (told, hanging) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if matches!(call, Call::Submit { round: 1, .. }) {
@@ -92,14 +81,10 @@ async fn a_server_that_comes_back_with_another_run_of_the_name_gets_nothing_of_t
     }));
     server.world().faults.push_back(Fault::HangAfter(0));
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     heard(hanging).await;
-    let (address, before) = (server.address().to_owned(), server.world.clone());
-    server.kill();
-    let world = Arc::new(Mutex::new(another(3)));
-    let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world))
-        .await
-        .unwrap();
+    let before = server.world.clone();
+    let server = server.replaced(Arc::new(Mutex::new(another(3)))).await;
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
     let world = server.world();
     assert_eq!(world.accepted.len(), 3);

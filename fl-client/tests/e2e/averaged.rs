@@ -3,7 +3,7 @@
 use fl_compress::Average;
 
 use crate::crashes::{crash_as, goes_on};
-use crate::support::{Call, Certificates, TestServer, World, config};
+use crate::support::{Call, TestServer, World, config};
 
 const ROUNDS: u64 = 6;
 const AVERAGE: Average = Average::Last(3);
@@ -41,10 +41,9 @@ fn reported(world: &World) -> Vec<Option<f64>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_version_is_evaluated_with_the_average_of_the_last_ones() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, world());
+    let server = TestServer::start(world());
     let state = tempfile::tempdir().unwrap();
-    goes_on(&server, &certificates, state.path()).await;
+    goes_on(&server, state.path()).await;
     let world = server.world();
     let expected = expected(&world);
     assert_eq!(expected.iter().filter(|loss| loss.is_some()).count() as u64, ROUNDS - 1);
@@ -54,17 +53,16 @@ async fn each_version_is_evaluated_with_the_average_of_the_last_ones() {
 /// The evaluations of a run whose client is killed when it reports version 3. `keep_every`: interval at which it saves the
 /// model.
 async fn crashed(keep_every: u64) -> (Vec<Option<f64>>, Vec<Option<f64>>) {
-    let certificates = Certificates::new("fed");
     let mut disturbed = world();
     disturbed.hang_evaluating = Some(3);
-    let server = TestServer::start(&certificates, disturbed);
+    let server = TestServer::start(disturbed);
     let config = |state: &std::path::Path| {
-        let mut config = config(&server, &certificates, state);
+        let mut config = config(&server, state);
         config.keep_model_every = keep_every;
         config
     };
     let state = crash_as(&server, config, Call::Evaluate { version: 3 }).await;
-    goes_on(&server, &certificates, state.path()).await;
+    goes_on(&server, state.path()).await;
     let world = server.world();
     (reported(&world), expected(&world))
 }

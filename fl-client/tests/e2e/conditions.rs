@@ -9,7 +9,7 @@ use fl_client::{ClientConfig, Event, Outcome, When};
 use fl_proto::{Availability, Departure};
 use tempfile::TempDir;
 
-use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, heard, is_all_of};
+use crate::support::{Arithmetic, Call, Client, TestServer, World, config, heard, is_all_of};
 
 /// A laptop, in a folder that takes the place of `/`.
 struct Laptop(TempDir);
@@ -40,8 +40,8 @@ impl Laptop {
         self.write("AC/online", if on_mains { "1\n" } else { "0\n" });
     }
 
-    fn config(&self, server: &TestServer, certificates: &Certificates, state: &Path) -> ClientConfig {
-        let mut config = config(server, certificates, state);
+    fn config(&self, server: &TestServer, state: &Path) -> ClientConfig {
+        let mut config = config(server, state);
         config.when = When {
             on_mains: true,
             every: Duration::from_millis(1),
@@ -56,8 +56,7 @@ impl Laptop {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_laptop_on_battery_leaves_its_rounds_until_it_is_on_mains() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1_000_000));
+    let server = TestServer::start(World::new(1_000_000));
     let (told, calls) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if matches!(call, Call::Leave(_) | Call::Submit { .. }) {
@@ -65,7 +64,7 @@ async fn a_laptop_on_battery_leaves_its_rounds_until_it_is_on_mains() {
         }
     }));
     let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(false));
-    let client = Client::start(laptop.config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(laptop.config(&server, state.path()), Arithmetic::new());
     let calls = Arc::new(std::sync::Mutex::new(calls));
     let next = || {
         let calls = Arc::clone(&calls);
@@ -96,14 +95,13 @@ async fn a_laptop_on_battery_leaves_its_rounds_until_it_is_on_mains() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_training_pauses_on_battery_and_resumes_on_mains() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(true));
     let (done, (begins, began)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
     let mut learner = Arithmetic::new();
     learner.until = Some((Arc::clone(&done), begins));
     let fits = Arc::clone(&learner.fits);
-    let client = Client::start(laptop.config(&server, &certificates, state.path()), learner);
+    let client = Client::start(laptop.config(&server, state.path()), learner);
     let seen = client.seen.clone();
     heard(began).await;
     let progress = seen.lock().unwrap().iter().find_map(|event| match event {
@@ -129,8 +127,7 @@ async fn a_training_pauses_on_battery_and_resumes_on_mains() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_told_whether_the_client_is_available() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1_000_000));
+    let server = TestServer::start(World::new(1_000_000));
     let (told, reports) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if matches!(call, Call::Leave(_) | Call::Reports(_)) {
@@ -138,7 +135,7 @@ async fn the_server_is_told_whether_the_client_is_available() {
         }
     }));
     let (state, laptop) = (tempfile::tempdir().unwrap(), Laptop::new(false));
-    let client = Client::start(laptop.config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(laptop.config(&server, state.path()), Arithmetic::new());
     let reports = Arc::new(std::sync::Mutex::new(reports));
     let next = || {
         let reports = Arc::clone(&reports);
@@ -161,8 +158,7 @@ async fn the_server_is_told_whether_the_client_is_available() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let (told, left) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if let Call::Leave(departure) = call {
@@ -174,7 +170,7 @@ async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
     let (done, (begins, began)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
     let mut learner = Arithmetic::new();
     learner.until = Some((Arc::clone(&done), begins));
-    let mut config = laptop.config(&server, &certificates, state.path());
+    let mut config = laptop.config(&server, state.path());
     config.when.max_pause = Duration::ZERO;
     let client = Client::start(config, learner);
     heard(began).await;
@@ -186,8 +182,7 @@ async fn a_training_that_may_not_pause_any_longer_leaves_the_round() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_below_one_round_is_told_when_the_run_is_joined() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let (told, reports) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
         if let Call::Reports(availability) = call {
@@ -195,7 +190,7 @@ async fn a_limit_below_one_round_is_told_when_the_run_is_joined() {
         }
     }));
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
+    let mut config = config(&server, state.path());
     config.limits.per_day = Some(1 << 10);
     let client = Client::start(config, Arithmetic::new());
     let report = tokio::task::spawn_blocking(move || reports.recv().unwrap())
@@ -214,12 +209,11 @@ async fn a_limit_below_one_round_is_told_when_the_run_is_joined() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bytes_of_a_day_are_those_on_the_sockets_also_after_a_restart() {
-    let certificates = Certificates::new("fed");
     let state = tempfile::tempdir().unwrap();
     let mut sum = 0;
     for _ in 0..2 {
-        let server = TestServer::start(&certificates, World::new(3));
-        let mut config = config(&server, &certificates, state.path());
+        let server = TestServer::start(World::new(3));
+        let mut config = config(&server, state.path());
         config.limits.per_day = Some(1 << 30);
         config.when.surroundings.clock = || fl_client::Moment {
             unix: 1_795_431_600,

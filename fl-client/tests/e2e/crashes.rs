@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, copy_state, heard, is_all_of, rounds_of,
+    Arithmetic, Call, Client, Fault, TestServer, World, config, copy_state, heard, is_all_of, rounds_of,
 };
 use fl_client::{Event, Outcome};
 use fl_proto::{Metric, Metrics};
 
 /// Runs a client until the server sees the call `at`; returns a copy of the state folder as a crash at that moment
 /// leaves it. The configured faults decide how the server handles that call.
-pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> tempfile::TempDir {
-    crash_as(server, |state| config(server, certificates, state), at).await
+pub(crate) async fn crash(server: &TestServer, at: Call) -> tempfile::TempDir {
+    crash_as(server, |state| config(server, state), at).await
 }
 
 /// As [`crash`], with another client configuration.
@@ -50,26 +50,21 @@ pub(crate) async fn crash_of(
     after
 }
 
-pub(crate) async fn goes_on(server: &TestServer, certificates: &Certificates, state: &std::path::Path) -> u64 {
+pub(crate) async fn goes_on(server: &TestServer, state: &std::path::Path) -> u64 {
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
-    let client = Client::start(config(server, certificates, state), learner);
+    let client = Client::start(config(server, state), learner);
     assert!(matches!(client.finish().await, Ok(Outcome::Done { .. })));
     fits.load(Ordering::SeqCst)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_between_persist_and_send_the_same_frame_is_sent() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     server.world().faults.extend([Fault::HangAfter(0)]);
-    let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
+    let state = crash(&server, Call::Submit { round: 1, offset: 0 }).await;
     server.world().calls.clear();
-    assert_eq!(
-        goes_on(&server, &certificates, state.path()).await,
-        2,
-        "round 1 is not trained again"
-    );
+    assert_eq!(goes_on(&server, state.path()).await, 2, "round 1 is not trained again");
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
     assert!(world.calls.contains(&Call::Submit { round: 1, offset: 0 }));
@@ -87,15 +82,14 @@ fn metrics() -> Metrics {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_sent_after_a_crash_has_the_metrics_of_its_training() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     server.world().faults.extend([Fault::HangAfter(0)]);
     let mut learner = Arithmetic::new();
     learner.metrics = metrics();
     let at = Call::Submit { round: 1, offset: 0 };
-    let state = crash_of(&server, |state| config(&server, &certificates, state), at, learner).await;
+    let state = crash_of(&server, |state| config(&server, state), at, learner).await;
     // The learner of the second process reports no metrics, and does not train round 1.
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
+    assert_eq!(goes_on(&server, state.path()).await, 1);
     let world = server.world();
     let sent: Vec<_> = world
         .headers
@@ -108,12 +102,11 @@ async fn an_update_sent_after_a_crash_has_the_metrics_of_its_training() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_before_the_receipt_nothing_is_sent_twice() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     server.world().faults.push_back(Fault::LoseReceipt);
-    let state = crash(&server, &certificates, Call::Taken).await;
+    let state = crash(&server, Call::Taken).await;
     server.world().calls.clear();
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
+    assert_eq!(goes_on(&server, state.path()).await, 2);
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
     assert!(
@@ -130,10 +123,9 @@ async fn after_a_crash_before_the_receipt_nothing_is_sent_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_between_receipt_and_settling_the_server_is_asked_again() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
+    assert_eq!(goes_on(&server, state.path()).await, 2);
     std::fs::remove_file(state.path().join("runs/test-run/verdict")).unwrap();
     {
         let mut world = server.world();
@@ -141,7 +133,7 @@ async fn after_a_crash_between_receipt_and_settling_the_server_is_asked_again() 
         world.publish();
         world.calls.clear();
     }
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
+    assert_eq!(goes_on(&server, state.path()).await, 1);
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(2) });
     is_all_of(&world, state.path(), 1..=3);
@@ -149,13 +141,12 @@ async fn after_a_crash_between_receipt_and_settling_the_server_is_asked_again() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_closed_while_the_client_was_dead_gives_its_frame_back() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     server.world().faults.push_back(Fault::HangAfter(0));
-    let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
+    let state = crash(&server, Call::Submit { round: 1, offset: 0 }).await;
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
+    assert_eq!(goes_on(&server, state.path()).await, 2);
     let world = server.world();
     assert_eq!(rounds_of(&world), [2, 3]);
     is_all_of(&world, state.path(), 1..=3);
@@ -163,11 +154,10 @@ async fn a_round_that_closed_while_the_client_was_dead_gives_its_frame_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_cut_short_is_resumed_where_it_broke() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     server.world().faults.extend([Fault::CutAfter(10), Fault::CutAfter(20)]);
     let state = tempfile::tempdir().unwrap();
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
+    assert_eq!(goes_on(&server, state.path()).await, 2);
     let world = server.world();
     let submits: Vec<_> = world
         .calls
@@ -186,11 +176,10 @@ async fn an_upload_cut_short_is_resumed_where_it_broke() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_another_process_pushes_out_waits_longer_each_time() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     server.world().faults.extend([(); 4].map(|()| Fault::Displace));
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     let seen = client.seen.clone();
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     let seen = seen.lock().unwrap();
@@ -210,8 +199,7 @@ async fn a_client_that_another_process_pushes_out_waits_longer_each_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_back() {
-    let certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let (told, hanging) = mpsc::channel();
     {
         let mut world = server.world();
@@ -225,15 +213,10 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
     let state = tempfile::tempdir().unwrap();
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     heard(hanging).await;
-    let (address, world) = (server.address().to_owned(), server.world.clone());
-    server.kill();
-    let server = tokio::task::spawn_blocking({
-        let (address, certificates) = (address.clone(), certificates);
-        move || TestServer::at(&address, &certificates, world)
-    });
-    let server = server.await.unwrap();
+    let world = server.world.clone();
+    let server = server.replaced(world).await;
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
     assert_eq!(fits.load(Ordering::SeqCst), 2);
     let world = server.world();
@@ -247,27 +230,16 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn training_goes_on_while_the_server_is_away() {
-    let certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
     let (began, training) = mpsc::channel();
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     heard(training).await;
-    let (address, world) = (server.address().to_owned(), server.world.clone());
-    server.kill();
-    let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world))
-        .await
-        .unwrap();
-    while server
-        .world()
-        .calls
-        .iter()
-        .filter(|call| matches!(call, Call::Join { .. }))
-        .count()
-        < 2
-    {
+    let world = server.world.clone();
+    let server = server.replaced(world).await;
+    while server.world().joins() < 2 {
         tokio::task::yield_now().await;
     }
     // Training is still running: the learner stops only when the round moves on, and sends no second update.
@@ -279,21 +251,15 @@ async fn training_goes_on_while_the_server_is_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graceful_stop_keeps_the_model_and_the_next_start_needs_no_snapshot() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
     let (began, training) = mpsc::channel();
     let mut learner = Arithmetic::new();
     learner.endless = Some((2, began));
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     heard(training).await;
     assert_eq!(client.stop().await, Outcome::Stopped);
     server.world().calls.clear();
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
-    let fetched = server
-        .world()
-        .calls
-        .iter()
-        .any(|call| matches!(call, Call::Fetch { .. }));
-    assert!(!fetched, "{:?}", server.world().calls);
+    assert_eq!(goes_on(&server, state.path()).await, 1);
+    assert_eq!(server.world().fetches(), []);
 }

@@ -102,12 +102,12 @@ async fn false_answers(client: &Client, address: &str, certificates: &mut Certif
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_answers_in_the_server_s_place_the_client_trains_once_the_server_is_back() {
     const ROUNDS: u64 = 60;
-    let mut certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(ROUNDS));
+    let mut server = TestServer::start(World::new(ROUNDS));
     let (address, world) = (server.address().to_owned(), Arc::clone(&server.world));
+    let mut certificates = server.certificates.clone();
     server.kill();
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
+    let mut config = config(&server, state.path());
     config.exit_when_done = false;
     config.backoff.max = Duration::from_millis(1);
     let client = Client::start(config, Arithmetic::new());
@@ -128,12 +128,11 @@ async fn whatever_answers_in_the_server_s_place_the_client_trains_once_the_serve
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_the_server_refuses_asks_again_rarely_and_trains_when_it_is_restored() {
-    let certificates = Certificates::new("fed");
     for code in [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument] {
-        let server = TestServer::start(&certificates, World::new(1));
+        let server = TestServer::start(World::new(1));
         server.world().denies = Some(code);
         let state = tempfile::tempdir().unwrap();
-        let mut config = config(&server, &certificates, state.path());
+        let mut config = config(&server, state.path());
         config.exit_when_done = false;
         config.backoff.max = Duration::from_millis(1);
         let client = Client::start(config.clone(), Arithmetic::new());
@@ -167,11 +166,10 @@ async fn a_client_that_the_server_refuses_asks_again_rarely_and_trains_when_it_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_taken_for_another_takes_no_part_and_says_so() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     server.world().client = "beta";
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &certificates, state.path());
+    let config = config(&server, state.path());
     let ended = Client::start(config, Arithmetic::new())
         .finish()
         .await

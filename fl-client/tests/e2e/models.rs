@@ -1,40 +1,28 @@
 //! Fetching a model version: chains of model updates, snapshots, and content that does not match the announced digest.
 
-use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config, heard};
+use crate::support::{Arithmetic, Call, Client, Tamper, TestServer, World, config, heard};
 use fl_client::{Error, Outcome};
 use fl_compress::SpaceSpec;
 
-fn fetches(server: &TestServer) -> Vec<Call> {
-    server
-        .world()
-        .calls
-        .iter()
-        .filter(|call| matches!(call, Call::Fetch { .. }))
-        .cloned()
-        .collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_that_lead_elsewhere_are_replaced_by_a_snapshot() {
-    let certificates = Certificates::new("fed");
     let mut world = World::new(2);
     world.tamper = Some(Tamper::Steps);
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(world);
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
     let expected = [(None, 0), (Some(0), 1), (None, 1)].map(|(held, want)| Call::Fetch { held, want });
-    assert_eq!(fetches(&server), expected);
+    assert_eq!(server.world().fetches(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_leads_elsewhere_is_a_clear_error() {
-    let certificates = Certificates::new("fed");
     let mut world = World::new(2);
     world.tamper = Some(Tamper::Everything);
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(world);
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     let error = client.finish().await.unwrap_err();
     assert!(
         matches!(&error, Error::Protocol(text) if text.contains("version 0") && text.contains("damaged")),
@@ -44,25 +32,23 @@ async fn a_snapshot_that_leads_elsewhere_is_a_clear_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_weights_are_made_and_not_fetched_if_they_are_the_servers_to_the_bit() {
-    let certificates = Certificates::new("fed");
     for (change, expected) in [(0.0, vec![]), (0.25, vec![Call::Fetch { held: None, want: 0 }])] {
         let world = World::new(1);
         let mut learner = Arithmetic::new();
         learner.first = Some(world.versions[0].0.iter().map(|w| w + change).collect());
-        let server = TestServer::start(&certificates, world);
+        let server = TestServer::start(world);
         let state = tempfile::tempdir().unwrap();
-        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let client = Client::start(config(&server, state.path()), learner);
         assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
-        assert_eq!(fetches(&server), expected);
+        assert_eq!(server.world().fetches(), expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_was_away_catches_up_by_the_steps_it_missed() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     {
         let mut world = server.world();
@@ -71,17 +57,16 @@ async fn a_client_that_was_away_catches_up_by_the_steps_it_missed() {
         (0..3).for_each(|_| world.advance(&step));
         world.calls.clear();
     }
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 5 }));
-    assert_eq!(fetches(&server), [Call::Fetch { held: Some(0), want: 4 }]);
+    assert_eq!(server.world().fetches(), [Call::Fetch { held: Some(0), want: 4 }]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_that_names_it() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     let run = state.path().join("runs/test-run");
 
@@ -94,9 +79,9 @@ async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_th
         world.publish();
         world.calls.clear();
     }
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
-    assert_eq!(fetches(&server), [Call::Fetch { held: None, want: 1 }]);
+    assert_eq!(server.world().fetches(), [Call::Fetch { held: None, want: 1 }]);
 
     let mut memory = std::fs::read(run.join("memory")).unwrap();
     *memory.last_mut().unwrap() ^= 1;
@@ -106,7 +91,7 @@ async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_th
         (world.rounds, world.round, world.phase) = (3, 3, fl_proto::Phase::Training);
         world.publish();
     }
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     let text = client.finish().await.unwrap_err().to_string();
     assert!(
         text.contains("runs/test-run/memory") && text.contains("deleting it loses"),
@@ -116,15 +101,14 @@ async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_th
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_state_folder_is_for_one_client() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
     let (began, training) = std::sync::mpsc::channel();
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
-    let first = Client::start(config(&server, &certificates, state.path()), learner);
+    let first = Client::start(config(&server, state.path()), learner);
     heard(training).await;
-    let second = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let second = Client::start(config(&server, state.path()), Arithmetic::new());
     let text = second.finish().await.unwrap_err().to_string();
     assert!(text.contains("another client uses"), "{text}");
     assert_eq!(first.stop().await, Outcome::Stopped);
@@ -132,12 +116,11 @@ async fn one_state_folder_is_for_one_client() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_with_a_space_is_refused_by_a_learner_that_gives_no_gradients() {
-    let certificates = Certificates::new("fed");
     let mut world = World::new(1);
     world.training.space = Some(SpaceSpec::shared(3));
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(world);
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     let error = client.finish().await.unwrap_err();
     assert!(
         matches!(&error, Error::Learner(text) if text.contains("`train.space`") && text.contains("gives none")),

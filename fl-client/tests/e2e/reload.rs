@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fl_client::{ConfigReload, Event, Outcome, Reload, When};
 
-use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, heard, is_all_of};
+use crate::support::{Arithmetic, Call, Client, TestServer, World, config, heard, is_all_of};
 
 /// Sends SIGHUP to this process, in which only the client of this test listens for it.
 fn hang_up() {
@@ -26,8 +26,7 @@ async fn until(what: impl Fn() -> bool + Send + 'static) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_training_in_progress_follows_the_new_conditions_and_counts_once() {
-    let certificates = Certificates::new("fed");
-    let server = Arc::new(TestServer::start(&certificates, World::new(1)));
+    let server = Arc::new(TestServer::start(World::new(1)));
     let state = tempfile::tempdir().unwrap();
     let (done, (begins, began)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
     let mut learner = Arithmetic::new();
@@ -45,7 +44,7 @@ async fn a_training_in_progress_follows_the_new_conditions_and_counts_once() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let mut plain = config(&server, &certificates, state.path());
+    let mut plain = config(&server, state.path());
     plain.when.max_pause = Duration::from_secs(3600);
     plain.when.surroundings.root = root.path().to_owned();
     let on_mains = Arc::new(Mutex::new(Ok::<_, String>(false)));
@@ -66,13 +65,9 @@ async fn a_training_in_progress_follows_the_new_conditions_and_counts_once() {
         _ => None,
     });
     let progress = progress.unwrap();
-    let joins = |server: &TestServer| {
-        let calls = &server.world().calls;
-        calls.iter().filter(|call| matches!(call, Call::Join { .. })).count()
-    };
     let joined = |times: usize| {
         let server = Arc::clone(&server);
-        until(move || joins(&server) == times)
+        until(move || server.world().joins() == times)
     };
     let set = |value: Result<bool, String>| *on_mains.lock().unwrap() = value;
 

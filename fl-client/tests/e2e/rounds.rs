@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
-};
+use crate::support::{Arithmetic, Call, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of};
 use fl_client::ClassNames;
 use fl_client::{Evaluation, Event, Outcome, Tasks, Verdict};
 use fl_compress::Layout;
@@ -13,30 +11,23 @@ use fl_proto::{Departure, Metric, Refusal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(5));
+    let server = TestServer::start(World::new(5));
     let state = tempfile::tempdir().unwrap();
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     let seen = client.seen.clone();
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 5 }));
 
     let world = server.world();
     assert_eq!(fits.load(Ordering::SeqCst), 5);
     is_all_of(&world, state.path(), 1..=5);
-    let fetched: Vec<_> = world
-        .calls
-        .iter()
-        .filter(|call| matches!(call, Call::Fetch { .. }))
-        .cloned()
-        .collect();
     let mut expected = vec![Call::Fetch { held: None, want: 0 }];
     expected.extend((1..5).map(|want| Call::Fetch {
         held: Some(want - 1),
         want,
     }));
-    assert_eq!(fetched, expected);
+    assert_eq!(world.fetches(), expected);
     assert!(
         !world.calls.iter().any(|call| matches!(call, Call::Offer { .. })),
         "no question without a doubt"
@@ -60,8 +51,7 @@ async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_update_goes_into_a_later_one() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     let (told, refused) = mpsc::channel();
     {
         let mut world = server.world();
@@ -73,7 +63,7 @@ async fn a_refused_update_goes_into_a_later_one() {
         }));
     }
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     heard(refused).await;
     // The round closes without this client.
     let nothing = vec![0.0; crate::support::layout().len()];
@@ -87,13 +77,12 @@ async fn a_refused_update_goes_into_a_later_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_moves_on_stops_the_learner_and_nothing_of_it_is_kept() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     let state = tempfile::tempdir().unwrap();
     let (began, training) = mpsc::channel();
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     heard(training).await;
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
@@ -106,12 +95,11 @@ async fn a_round_that_moves_on_stops_the_learner_and_nothing_of_it_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_that_fails_leaves_the_round_and_says_why() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
     let mut learner = Arithmetic::new();
     learner.fails_in = Some(1);
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     let seen = client.seen.clone();
     let left = || {
         seen.lock()
@@ -136,24 +124,22 @@ async fn a_learner_that_fails_leaves_the_round_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_learner_is_for_another_model_says_so_before_it_ends() {
-    let certificates = Certificates::new("fed");
     let mut world = World::new(2);
     world.layout = Arc::new(Layout::new([("of.another.model", vec![3])]).unwrap());
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(world);
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert!(matches!(client.finish().await, Err(fl_client::Error::Learner(_))));
     assert_eq!(server.world().calls.last(), Some(&Call::Leave(Departure::Learner)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_replaced_and_asked_again_begins_another_update() {
-    let certificates = Certificates::new("fed");
     let mut world = World::new(1);
     world.faults.push_back(Fault::Refuse(Refusal::NotSelected));
-    let server = TestServer::start(&certificates, world);
+    let server = TestServer::start(world);
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     let world = server.world();
     assert_eq!((rounds_of(&world), world.refused.len()), (vec![1], 1));
@@ -162,24 +148,22 @@ async fn a_client_that_is_replaced_and_asked_again_begins_another_update() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_that_panics_ends_the_client_with_an_error() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
     let mut learner = Arithmetic::new();
     learner.panics_in = Some(1);
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     assert!(matches!(client.finish().await, Err(fl_client::Error::Crashed(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
     let mut learner = Arithmetic::new();
     learner.layout =
         std::sync::Arc::new(fl_compress::Layout::new([("a.weight", vec![8, 6]), ("b.bias", vec![3])]).unwrap());
-    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let client = Client::start(config(&server, state.path()), learner);
     let text = client.finish().await.unwrap_err().to_string();
     assert!(
         text.contains("`a.weight` has shape [8, 6]; [8, 5] is expected"),
@@ -188,25 +172,24 @@ async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
 }
 
 /// A run of one round, whose model is evaluated before and after it.
-fn evaluating(certificates: &Certificates) -> TestServer {
+fn evaluating() -> TestServer {
     let mut world = World::new(1);
     (world.evaluate, world.evaluate_at_end) = (true, true);
     world.publish();
-    TestServer::start(certificates, world)
+    TestServer::start(world)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
     for classifies in [false, true] {
-        let certificates = Certificates::new("fed");
-        let server = evaluating(&certificates);
+        let server = evaluating();
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
         learner.classifies = classifies;
         let (value, weight) = (0.75, 10.0);
         learner.metrics.add("bleu", Metric { value, weight }).unwrap();
         let metrics = learner.metrics.clone();
-        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let client = Client::start(config(&server, state.path()), learner);
         assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
         let world = server.world();
         assert_eq!(world.evaluations.len(), 2);
@@ -219,10 +202,9 @@ async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
-    let certificates = Certificates::new("fed");
-    let server = evaluating(&certificates);
+    let server = evaluating();
     let state = tempfile::tempdir().unwrap();
-    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let client = Client::start(config(&server, state.path()), Arithmetic::new());
     let seen = client.seen.clone();
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     let evaluated = |e: &Event| {
@@ -249,12 +231,11 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
 async fn the_server_is_told_that_a_client_does_not_evaluate_the_last_model() {
     let of_nothing = Evaluation::new(0, f64::NAN, 0.0);
     for missing in [Ok(None), Ok(Some(of_nothing)), Err("the test set is gone")] {
-        let certificates = Certificates::new("fed");
-        let server = evaluating(&certificates);
+        let server = evaluating();
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
         learner.no_evaluation = Some(missing.clone());
-        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let client = Client::start(config(&server, state.path()), learner);
         let seen = client.seen.clone();
         assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
         let world = server.world();
@@ -276,14 +257,13 @@ async fn the_server_learns_the_classes_before_the_first_training_and_a_refusal_n
     let names = ["cat".to_owned(), "fox".to_owned()];
     let classes = ClassNames::of(&names);
     for refused in [false, true] {
-        let certificates = Certificates::new("fed");
-        let server = TestServer::start(&certificates, World::new(1));
+        let server = TestServer::start(World::new(1));
         server.world().refused_classes = refused.then_some(classes.digest);
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
         learner.classes = Some(classes.clone());
         let fits = Arc::clone(&learner.fits);
-        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        let client = Client::start(config(&server, state.path()), learner);
         let ended = client.finish().await;
         assert_eq!(
             server.world().classes,
@@ -307,10 +287,9 @@ async fn the_server_learns_the_classes_before_the_first_training_and_a_refusal_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_without_the_run_s_task_ends_if_it_was_to_end_with_this_run() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &certificates, state.path());
+    let config = config(&server, state.path());
     assert!(config.exit_when_done);
     let tasks = Tasks::new().with("another task", Box::new(Arithmetic::new()));
     let ended = fl_client::run(config, tasks, |_| {}, std::future::pending()).await;
@@ -327,12 +306,11 @@ async fn an_update_keeps_to_the_servers_budget_and_to_the_clients_own() {
         (Some(90), Some(80)),
         (Some(80), Some(90)),
     ] {
-        let certificates = Certificates::new("fed");
-        let server = TestServer::start(&certificates, World::new(3));
+        let server = TestServer::start(World::new(3));
         server.world().budget = budget;
         server.world().publish();
         let state = tempfile::tempdir().unwrap();
-        let mut config = config(&server, &certificates, state.path());
+        let mut config = config(&server, state.path());
         config.max_update_bytes = most;
         let client = Client::start(config, Arithmetic::new());
         assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));

@@ -24,10 +24,9 @@ fn sum(rounds: &BTreeMap<u64, (u64, u64, usize)>) -> (u64, u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_round_is_told_once_and_the_sum_is_what_the_sockets_carried() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(4));
+    let server = TestServer::start(World::new(4));
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &certificates, state.path());
+    let config = config(&server, state.path());
     let meter = Arc::clone(&config.meter);
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();
@@ -46,14 +45,13 @@ async fn each_round_is_told_once_and_the_sum_is_what_the_sockets_carried() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_connections_are_booked_to_the_round_in_which_they_broke() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     server
         .world()
         .faults
         .extend([Fault::CutAfter(10), Fault::CutAfter(20), Fault::LoseReceipt]);
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &certificates, state.path());
+    let config = config(&server, state.path());
     let meter = Arc::clone(&config.meter);
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();
@@ -78,8 +76,7 @@ async fn broken_connections_are_booked_to_the_round_in_which_they_broke() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_stopped_in_a_round_books_its_last_bytes() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(3));
+    let server = TestServer::start(World::new(3));
     let (told, submitted) = mpsc::channel();
     server.world().faults.push_back(Fault::HangAfter(5));
     server.world().hook = Some(Box::new(move |call| {
@@ -88,7 +85,7 @@ async fn a_client_that_is_stopped_in_a_round_books_its_last_bytes() {
         }
     }));
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &certificates, state.path());
+    let config = config(&server, state.path());
     let meter = Arc::clone(&config.meter);
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();
@@ -102,14 +99,13 @@ async fn a_client_that_is_stopped_in_a_round_books_its_last_bytes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_share_a_meter_book_their_own_bytes_alone() {
-    let certificates = Certificates::new("fed");
     let total = Arc::default();
     let mut seen = Vec::new();
     let mut running = Vec::new();
     for rounds in [2, 3] {
-        let server = TestServer::start(&certificates, World::new(rounds));
+        let server = TestServer::start(World::new(rounds));
         let state = tempfile::tempdir().unwrap();
-        let mut config = config(&server, &certificates, state.path());
+        let mut config = config(&server, state.path());
         config.meter = Arc::clone(&total);
         let client = Client::start(config, Arithmetic::new());
         seen.push(client.seen.clone());
@@ -125,10 +121,10 @@ async fn clients_that_share_a_meter_book_their_own_bytes_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_for_nothing_are_booked_to_no_round() {
-    let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
-    let server = TestServer::start(&theirs, World::new(1));
+    let mut server = TestServer::start(World::new(1));
+    server.certificates = Certificates::new("another");
     let state = tempfile::tempdir().unwrap();
-    let config = config(&server, &ours, state.path());
+    let config = config(&server, state.path());
     let meter = Arc::clone(&config.meter);
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();

@@ -12,10 +12,10 @@ async fn refusal(config: ClientConfig) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_another_authority_is_not_spoken_to() {
-    let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
-    let server = TestServer::start(&theirs, World::new(1));
+    let mut server = TestServer::start(World::new(1));
+    server.certificates = Certificates::new("ours");
     let state = tempfile::tempdir().unwrap();
-    let text = refusal(config(&server, &ours, state.path())).await;
+    let text = refusal(config(&server, state.path())).await;
     assert!(
         text.contains("another federation") && text.contains("`authority`"),
         "{text}"
@@ -25,11 +25,10 @@ async fn a_server_of_another_authority_is_not_spoken_to() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_certificate_of_another_authority_is_refused() {
-    let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
-    let server = TestServer::start(&ours, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &ours, state.path());
-    config.own = theirs.client.clone();
+    let mut config = config(&server, state.path());
+    config.own = Certificates::new("theirs").client;
     let text = refusal(config).await;
     assert!(
         text.contains("certificate") && (text.contains("authority") || text.contains("check")),
@@ -40,22 +39,20 @@ async fn a_client_certificate_of_another_authority_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_client_certificate_is_refused() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
-    config.own = certificates.expired_client();
+    let mut config = config(&server, state.path());
+    config.own = server.certificates.expired_client();
     let text = refusal(config).await;
     assert!(text.contains("expired") || text.contains("ended on"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_the_server_or_the_authority_is_no_client_s() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
-    for own in [&certificates.server, &certificates.authority] {
+    let server = TestServer::start(World::new(1));
+    for own in [&server.certificates.server, &server.certificates.authority] {
         let state = tempfile::tempdir().unwrap();
-        let mut config = config(&server, &certificates, state.path());
+        let mut config = config(&server, state.path());
         config.own = own.clone();
         let text = refusal(config).await;
         assert!(text.contains("not a client's certificate"), "{text}");
@@ -65,11 +62,10 @@ async fn a_certificate_of_the_server_or_the_authority_is_no_client_s() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_listening_is_retried_until_the_limit_and_said_so() {
-    let certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(1));
+    let mut server = TestServer::start(World::new(1));
     server.kill();
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
+    let mut config = config(&server, state.path());
     config.give_up_after = Some(std::time::Duration::from_secs(3));
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();
@@ -106,10 +102,9 @@ async fn a_port_that_does_not_speak_tls_is_named_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_or_address_that_cannot_be_used_is_a_configuration_error() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let state = tempfile::tempdir().unwrap();
-    let good = config(&server, &certificates, state.path());
+    let good = config(&server, state.path());
     let mut bad_key = good.clone();
     bad_key.own.key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n".to_owned();
     let mut bad_address = good;

@@ -7,12 +7,7 @@ use fl_client::{Error, Event, Tasks};
 use fl_proto::Phase;
 
 use crate::another_run::another;
-use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config};
-
-fn joins(world: &World) -> usize {
-    let joins = world.calls.iter().filter(|call| matches!(call, Call::Join { .. }));
-    joins.count()
-}
+use crate::support::{Arithmetic, Client, TestServer, World, config};
 
 /// Waits for an event of the client.
 async fn seen(client: &Client, event: impl Fn(&Event) -> bool) {
@@ -23,10 +18,9 @@ async fn seen(client: &Client, event: impl Fn(&Event) -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_waits_for_the_next_run_on_the_connection_of_the_last() {
-    let certificates = Certificates::new("fed");
-    let mut server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
+    let mut config = config(&server, state.path());
     config.exit_when_done = false;
     let client = Client::start(config, Arithmetic::new());
     seen(&client, |event| matches!(event, Event::Done { round: 2 })).await;
@@ -37,16 +31,12 @@ async fn a_client_waits_for_the_next_run_on_the_connection_of_the_last() {
     }
     seen(&client, |event| matches!(event, Event::Failed { .. })).await;
     assert_eq!(
-        joins(&server.world()),
+        server.world().joins(),
         1,
         "news of the run comes on the first connection"
     );
 
-    let address = server.address().to_owned();
-    server.kill();
-    let world = Arc::new(Mutex::new(another(3)));
-    let next = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world));
-    let next = next.await.unwrap();
+    let next = server.replaced(Arc::new(Mutex::new(another(3)))).await;
     seen(&client, |event| matches!(event, Event::Done { round: 3 })).await;
     assert_eq!(next.world().accepted.len(), 3);
     client.stop().await;
@@ -55,15 +45,14 @@ async fn a_client_waits_for_the_next_run_on_the_connection_of_the_last() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_the_watch_of_such_a_run_is_not_asked_again_soon() {
     for phase in [Phase::Done, Phase::Failed] {
-        let certificates = Certificates::new("fed");
-        let server = TestServer::start(&certificates, World::new(2));
+        let server = TestServer::start(World::new(2));
         {
             let mut world = server.world();
             (world.phase, world.ends) = (phase, true);
             world.publish();
         }
         let state = tempfile::tempdir().unwrap();
-        let mut config = config(&server, &certificates, state.path());
+        let mut config = config(&server, state.path());
         config.exit_when_done = false;
         // Only a wait that is longer than this ends the client.
         config.give_up_after = Some(Duration::from_secs(600));
@@ -74,16 +63,15 @@ async fn a_server_that_ends_the_watch_of_such_a_run_is_not_asked_again_soon() {
             matches!(&ended, Err(Error::GaveUp(text)) if text.contains(why)),
             "{phase:?}: {ended:?}"
         );
-        assert_eq!(joins(&server.world()), 1, "{phase:?}");
+        assert_eq!(server.world().joins(), 1, "{phase:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_another_task_is_asked_more_and_more_rarely() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(2));
+    let server = TestServer::start(World::new(2));
     let state = tempfile::tempdir().unwrap();
-    let mut config = config(&server, &certificates, state.path());
+    let mut config = config(&server, state.path());
     config.exit_when_done = false;
     config.backoff.max = Duration::from_millis(1);
     config.give_up_after = Some(Duration::from_millis(12));

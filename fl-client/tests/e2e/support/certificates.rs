@@ -1,10 +1,13 @@
 //! The certificates of a federation, generated per test.
 
+use std::sync::Arc;
+
 use fl_proto::{Authority, ClientId, Issued};
 use time::{Duration, OffsetDateTime};
 
+#[derive(Clone)]
 pub struct Certificates {
-    authority_key: Authority,
+    authority_key: Arc<Authority>,
     pub authority: Issued,
     pub server: Issued,
     pub client: Issued,
@@ -17,7 +20,7 @@ impl Certificates {
         let server = authority_key.issue_server(now, Duration::days(10)).unwrap();
         let client = authority_key.issue_client(&name(), now, Duration::days(10)).unwrap();
         Self {
-            authority_key,
+            authority_key: Arc::new(authority_key),
             authority,
             server,
             client,

@@ -32,7 +32,8 @@ pub fn spec() -> Spec {
     serde_json::from_str(r#"{"memory":"error-feedback","default":{"reduce":{"top_k":0.25}}}"#).unwrap()
 }
 
-pub fn config(server: &TestServer, certificates: &Certificates, state: &Path) -> ClientConfig {
+pub fn config(server: &TestServer, state: &Path) -> ClientConfig {
+    let certificates = &server.certificates;
     let mut config = ClientConfig::new(
         server.address(),
         &certificates.authority.certificate,

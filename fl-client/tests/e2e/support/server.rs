@@ -21,12 +21,13 @@ use super::{Call, Certificates, Fault, RUN, TASK, World};
 pub struct TestServer {
     runtime: Option<tokio::runtime::Runtime>,
     address: String,
+    pub certificates: Certificates,
     pub world: Arc<Mutex<World>>,
 }
 
 impl TestServer {
-    pub fn start(certificates: &Certificates, world: World) -> Self {
-        Self::at("127.0.0.1:0", certificates, Arc::new(Mutex::new(world)))
+    pub fn start(world: World) -> Self {
+        Self::at("127.0.0.1:0", &Certificates::new("fed"), Arc::new(Mutex::new(world)))
     }
 
     /// Starts on a given address, for example of a killed server.
@@ -60,6 +61,7 @@ impl TestServer {
         Self {
             runtime: Some(runtime),
             address,
+            certificates: certificates.clone(),
             world,
         }
     }
@@ -70,6 +72,14 @@ impl TestServer {
 
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
+    }
+
+    /// Kills this server; returns one of the same address and certificates.
+    pub async fn replaced(mut self, world: Arc<Mutex<World>>) -> Self {
+        self.kill();
+        let (address, certificates) = (self.address.clone(), self.certificates.clone());
+        let next = tokio::task::spawn_blocking(move || Self::at(&address, &certificates, world));
+        next.await.unwrap()
     }
 
     /// Closes every connection and frees the port.

@@ -180,6 +180,18 @@ impl World {
         self.calls.push(call);
     }
 
+    /// The calls that fetch a model.
+    pub fn fetches(&self) -> Vec<Call> {
+        let fetches = self.calls.iter().filter(|call| matches!(call, Call::Fetch { .. }));
+        fetches.cloned().collect()
+    }
+
+    /// Times that a client has joined.
+    pub fn joins(&self) -> usize {
+        let joins = self.calls.iter().filter(|call| matches!(call, Call::Join { .. }));
+        joins.count()
+    }
+
     /// What travels with the state of a round, from a server that pushes.
     fn step(&self) -> Bytes {
         match self.pushes {
@@ -214,17 +226,20 @@ impl World {
         });
     }
 
+    fn model_update(&self, round: u64, update: &[f32]) -> Vec<u8> {
+        let header = FrameHeader {
+            kind: FrameKind::ModelUpdate,
+            round,
+            seed: 0,
+        };
+        let mut encoder = Encoder::new(Arc::clone(&self.layout), &Spec::exact()).unwrap();
+        encoder.encode(&mut update.to_vec(), header).unwrap().frame
+    }
+
     /// Closes the round with a model update that adds `update`, and opens the next round.
     pub fn advance(&mut self, update: &[f32]) {
         let version = self.versions.len() as u64;
-        let exact = fl_compress::Spec::exact();
-        let header = FrameHeader {
-            kind: FrameKind::ModelUpdate,
-            round: version,
-            seed: 0,
-        };
-        let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
-        let step = encoder.encode(&mut update.to_vec(), header).unwrap().frame;
+        let step = self.model_update(version, update);
         let mut model = self.versions.last().unwrap().0.clone();
         Frame::parse(&step, &self.layout)
             .unwrap()
@@ -278,16 +293,7 @@ impl World {
         let frames: Vec<Vec<u8>> = (held + 1..=want)
             .map(|version| match self.tamper {
                 None => self.versions[version as usize].1.clone(),
-                Some(_) => {
-                    let exact = fl_compress::Spec::exact();
-                    let header = FrameHeader {
-                        kind: FrameKind::ModelUpdate,
-                        round: version,
-                        seed: 0,
-                    };
-                    let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
-                    encoder.encode(&mut another.clone(), header).unwrap().frame
-                }
+                Some(_) => self.model_update(version, &another),
             })
             .collect();
         let parts = (held + 1..=want)
