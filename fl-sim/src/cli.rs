@@ -205,7 +205,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
 
 fn code(error: &anyhow::Error) -> u8 {
     if let Some(stopped) = error.downcast_ref::<StopSignal>() {
-        return stopped.code();
+        return stopped.code;
     }
     let usage = error.chain().any(|cause| {
         let data: Option<&fl_learn::data::Error> = cause.downcast_ref();
@@ -217,38 +217,28 @@ fn code(error: &anyhow::Error) -> u8 {
 }
 
 /// A signal stopped the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StopSignal {
-    Interrupt,
-    Terminate,
+#[derive(Debug)]
+struct StopSignal {
+    name: &'static str,
+    /// The exit code that a shell reports: 128 plus the signal's number.
+    code: u8,
 }
 
 impl StopSignal {
-    /// The exit code that a shell reports for a signal: 128 plus the signal's number.
-    fn code(self) -> u8 {
-        match self {
-            Self::Interrupt => 130,
-            Self::Terminate => 143,
-        }
-    }
-
     /// Completes at SIGINT or SIGTERM.
     async fn wait() -> anyhow::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
         Ok(tokio::select! {
-            _ = interrupt.recv() => Self::Interrupt,
-            _ = terminate.recv() => Self::Terminate,
+            _ = interrupt.recv() => Self { name: "SIGINT", code: 130 },
+            _ = terminate.recv() => Self { name: "SIGTERM", code: 143 },
         })
     }
 }
 
 impl fmt::Display for StopSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "stopped by SIGINT",
-            Self::Terminate => "stopped by SIGTERM",
-        })
+        write!(f, "stopped by {}", self.name)
     }
 }
 

@@ -145,7 +145,6 @@ impl Demo {
             learner: self.learner.to_string(),
             members: workload.members()?,
             gate: federation::gate(self.at_once.unwrap_or_else(cores)),
-            sync: false,
             live: Some(page),
         };
         let drawing = tokio::spawn(display.clone().draw());

@@ -225,7 +225,6 @@ impl Experiment {
             learner: workload.learner.to_string(),
             members: workload.members_on(place.device, evaluation)?,
             gate: Arc::clone(&place.gate),
-            sync: false,
             live: None,
         };
         let score = match self.engine.wire {

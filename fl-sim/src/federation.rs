@@ -49,10 +49,24 @@ pub struct Setup {
     pub members: Vec<Member>,
     /// As many permits as learners may work at once; federations may share it (see [`gate`]).
     pub gate: Arc<Semaphore>,
-    /// Whether the clients' states survive a power loss.
-    pub sync: bool,
     /// The page of the run, if any.
     pub live: Option<Live>,
+}
+
+impl Setup {
+    /// Two learners work at once, and there is no page.
+    pub fn new(dir: &Path, run: String, (layout, weights): (Arc<Layout>, Vec<f32>), members: Vec<Member>) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            run,
+            layout,
+            weights,
+            learner: String::new(),
+            members,
+            gate: gate(2),
+            live: None,
+        }
+    }
 }
 
 /// The gate of at most `at_once` learners at work; of one, if it is 0.
@@ -109,7 +123,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
         let own = authority.issue_client(&member.name, now, VALID)?;
         let state = setup.dir.join("clients").join(member.name.as_str());
         let config = ClientConfig {
-            sync: setup.sync,
+            sync: false,
             gate: Arc::clone(&setup.gate),
             meter: Arc::clone(&meter),
             ..ClientConfig::new(&address, &root.certificate, own, state)

@@ -107,9 +107,8 @@ impl Process {
     /// Sends SIGTERM and waits for the end. Returns the errors.
     pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
-        if let (None, Some(id)) = (ended, self.child.id()) {
-            let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await?;
-            ensure!(sent.success(), "cannot send SIGTERM");
+        if ended.is_none() {
+            self.signal("-TERM").await?;
         }
         let status = tokio::time::timeout(END_WITHIN, self.child.wait())
             .await

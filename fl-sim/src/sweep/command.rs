@@ -18,7 +18,6 @@ use super::run::{self, Workers, named_point};
 use super::several::{self, NamedOutcome};
 use super::summary::Group;
 use super::text::table;
-use super::trial::Trial;
 use crate::wrong::{self, wrong};
 
 /// Options of `fl-sim sweep`.
@@ -304,13 +303,7 @@ fn points_to_choose(sweep: &Sweep, named: &[(String, usize)]) -> Vec<(String, us
 
 /// The results of the phase `choose`, which have to be there.
 fn finished(sweep: &Sweep, folder: &Folder, points: &[(String, usize)]) -> anyhow::Result<Vec<Group>> {
-    let trials = points.iter().flat_map(|(variant, point)| {
-        let seeds = sweep.seeds(Phase::Choose);
-        seeds
-            .iter()
-            .map(move |&seed| Trial::new(sweep, Phase::Choose, variant, *point, seed))
-    });
-    let trials: Vec<Trial> = trials.collect::<anyhow::Result<_>>()?;
+    let trials = run::trials(sweep, Phase::Choose, points)?;
     let groups = run::collect(sweep, folder, points, &trials)?;
     let missing: usize = groups.iter().map(|group| group.failed).sum();
     ensure!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -17,7 +17,7 @@ use crate::wrong::wrong;
 const MAGIC: &str = "fl-sim-trial";
 const VERSION: &str = "1";
 /// What a folder has before its `sweep.json`.
-const OWN: [&str; 4] = ["lock", "trials", "sweep.toml", "sweep.tmp"];
+const OWN: [&str; 5] = ["lock", "trials", "sweep.toml", "sweep.toml.part", "sweep.json.part"];
 /// A result of 100,000 rounds takes about 40 MB.
 const MAX_RECORD: u64 = 256 << 20;
 const MAX_OWNER: u64 = 16 << 20;
@@ -131,16 +131,7 @@ impl Folder {
 
     /// Writes a file of the folder: to a temporary name, synced, then renamed.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
-        let path = self.dir.join(name);
-        let folder = path.parent().unwrap_or(&self.dir);
-        let side = path.with_extension("tmp");
-        let file = File::create(&side).and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()
-        });
-        let renamed = file.and_then(|()| fs::rename(&side, &path));
-        let synced = renamed.and_then(|()| File::open(folder)?.sync_all());
-        synced.with_context(|| format!("write {}", path.display()))
+        fl_client::weights::replace(&self.dir.join(name), bytes)
     }
 }
 

@@ -38,12 +38,7 @@ pub(super) async fn run(
     points: &[(String, usize)],
     workers: &Workers,
 ) -> anyhow::Result<Vec<Group>> {
-    let mut trials = Vec::new();
-    for (variant, point) in points {
-        for &seed in sweep.seeds(phase) {
-            trials.push(Trial::new(sweep, phase, variant, *point, seed)?);
-        }
-    }
+    let trials = trials(sweep, phase, points)?;
     let mut missing = Vec::new();
     for trial in &trials {
         if folder.find(trial)?.is_none() {
@@ -59,6 +54,17 @@ pub(super) async fn run(
     progress.bar.finish_and_clear();
     drop(held);
     collect(sweep, folder, points, &trials)
+}
+
+/// The trials of `phase` for `points`.
+pub(super) fn trials(sweep: &Sweep, phase: Phase, points: &[(String, usize)]) -> anyhow::Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    for (variant, point) in points {
+        for &seed in sweep.seeds(phase) {
+            trials.push(Trial::new(sweep, phase, variant, *point, seed)?);
+        }
+    }
+    Ok(trials)
 }
 
 /// Checks the budgets of every point of which a trial has no result yet, before any of them runs, and prints the warnings.

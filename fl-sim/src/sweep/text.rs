@@ -83,25 +83,17 @@ pub(super) fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
 }
 
 pub(super) fn spread(value: Option<Spread>, digits: usize) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(Spread { mean, deviation: None }) => format!("{mean:.digits$}"),
-        Some(Spread {
-            mean,
-            deviation: Some(sd),
-        }) => format!("{mean:.digits$} ± {sd:.digits$}"),
-    }
+    let shown = value.map(|Spread { mean, deviation }| within(format!("{mean:.digits$}"), deviation, digits));
+    shown.unwrap_or_else(|| "-".to_owned())
 }
 
 pub(super) fn estimate(value: Option<Estimate>, digits: usize) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(Estimate { mean, half_width: None }) => format!("{mean:+.digits$}"),
-        Some(Estimate {
-            mean,
-            half_width: Some(half),
-        }) => format!("{mean:+.digits$} ± {half:.digits$}"),
-    }
+    let shown = value.map(|Estimate { mean, half_width }| within(format!("{mean:+.digits$}"), half_width, digits));
+    shown.unwrap_or_else(|| "-".to_owned())
+}
+
+fn within(mean: String, more: Option<f64>, digits: usize) -> String {
+    more.map_or(mean.clone(), |more| format!("{mean} ± {more:.digits$}"))
 }
 
 /// The ratio of bytes to reach the baseline's quality, and under how many seeds if not under all.

@@ -159,7 +159,6 @@ async fn run_on(stage: Stage, attack: Attack, compression: &str, limits: &str) -
         )
         .unwrap(),
     };
-    let (layout, weights) = workload.initial(seed).unwrap();
     let found = Found::default();
     let member = |client: u32| {
         let (workload, found) = (workload.clone(), Arc::clone(&found));
@@ -178,20 +177,12 @@ async fn run_on(stage: Stage, attack: Attack, compression: &str, limits: &str) -
             tasks: Tasks::new().with_lazy(TASK, make),
         }
     };
-    let setup = Setup {
-        dir: dir.path().to_owned(),
-        run: format!(
-            "name = \"attacked\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n\
-             [cohort]\nmin = {count}\ntarget = {count}\nclients = {count}\n{compression}{limits}"
-        ),
-        layout,
-        weights,
-        learner: String::new(),
-        members: (0..count).map(member).collect(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    };
+    let run = format!(
+        "name = \"attacked\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n\
+         [cohort]\nmin = {count}\ntarget = {count}\nclients = {count}\n{compression}{limits}"
+    );
+    let first = workload.initial(seed).unwrap();
+    let setup = Setup::new(dir.path(), run, first, (0..count).map(member).collect());
     let score = federation::run(setup, |_| {}).await.unwrap();
     assert_eq!(score.rounds.len() as u64, rounds);
     let found = found.lock().unwrap();

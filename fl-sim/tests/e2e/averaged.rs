@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_client::{Evaluation, Fit, FitPlan, Tasks};
 use fl_compress::weights::TensorFile;
 use fl_compress::{Digest, Layout};
 use fl_sim::federation::{self, Member, Setup};
@@ -11,6 +11,7 @@ use fl_sim::wire::{self, Engine};
 use fl_sim::workload::TASK;
 
 use crate::fixtures::process::{done, sim};
+use crate::learners::{Practice, plain};
 
 const ROUNDS: u64 = 5;
 
@@ -24,69 +25,42 @@ type Evaluated = Arc<Mutex<Vec<Digest>>>;
 /// Moves the values by a function of client and round, and notes what it evaluates.
 struct Waves {
     client: u64,
-    weights: Vec<f32>,
     evaluated: Evaluated,
 }
 
-impl Learner for Waves {
-    fn layout(&self) -> Arc<Layout> {
-        layout()
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        for (at, value) in self.weights.iter_mut().enumerate() {
+impl Practice for Waves {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
+        for (at, value) in weights.iter_mut().enumerate() {
             *value += (at as f32 * 0.37 + (self.client * 7 + plan.round) as f32).sin() * 0.01;
         }
         Ok(Fit::new(10, 0.5))
     }
 
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        self.evaluated.lock().unwrap().push(Digest::of_f32(&self.weights));
-        Ok(Some(Evaluation::new(10, 0.25, 5.0)))
+    fn evaluate(&mut self, weights: &[f32]) -> Option<Evaluation> {
+        self.evaluated.lock().unwrap().push(Digest::of_f32(weights));
+        Some(Evaluation::new(10, 0.25, 5.0))
     }
 }
 
 fn setup(dir: &Path, average: &str, budget: &str, evaluated: &[Evaluated]) -> Setup {
     let member = |(client, evaluated): (usize, &Evaluated)| {
-        let evaluated = Arc::clone(evaluated);
-        let make = move || -> anyhow::Result<Box<dyn Learner>> {
-            Ok(Box::new(Waves {
-                client: client as u64,
-                weights: Vec::new(),
-                evaluated,
-            }))
+        let waves = Waves {
+            client: client as u64,
+            evaluated: Arc::clone(evaluated),
         };
         Member {
             name: format!("client-{client}").parse().unwrap(),
-            tasks: Tasks::new().with_lazy(TASK, make),
+            tasks: Tasks::new().with(TASK, plain(layout(), waves)),
         }
     };
-    Setup {
-        dir: dir.to_owned(),
-        run: format!(
-            "name = \"averaged\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\naverage = {average}\n\
-             [cohort]\nmin = 2\ntarget = 2\nclients = {}\n\
-             [compression.uplink]\n[compression.downlink]\nbudget = \"{budget}\"\n",
-            evaluated.len()
-        ),
-        layout: layout(),
-        weights: vec![0.125; layout().len()],
-        learner: String::new(),
-        members: evaluated.iter().enumerate().map(member).collect(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    }
+    let run = format!(
+        "name = \"averaged\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\naverage = {average}\n\
+         [cohort]\nmin = 2\ntarget = 2\nclients = {}\n\
+         [compression.uplink]\n[compression.downlink]\nbudget = \"{budget}\"\n",
+        evaluated.len()
+    );
+    let members = evaluated.iter().enumerate().map(member).collect();
+    Setup::new(dir, run, (layout(), vec![0.125; layout().len()]), members)
 }
 
 fn exported(dir: &Path, more: &[&str]) -> Digest {

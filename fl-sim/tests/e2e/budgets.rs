@@ -1,6 +1,6 @@
 //! Budgets that the server hands out with a round: aligned over a cohort, and for a whole run.
 
-use fl_sim::federation::{self, Setup};
+use fl_sim::federation::Setup;
 use fl_sim::score::{RoundLine, Score};
 use fl_sim::wire::{self, Engine};
 use fl_sim::workload::{TASK, Workload};
@@ -22,21 +22,11 @@ pub(crate) fn setup_with(dir: &std::path::Path, cohort: &str, uplink: &str) -> S
     let workload =
         "learner = { name = \"mlp\", hidden = [200] }\nclients = 6\ndata = { builtin = { train = 20, test = 20 } }";
     let workload: Workload = toml::from_str(workload).unwrap();
-    let (layout, weights) = workload.initial(7).unwrap();
-    Setup {
-        dir: dir.to_owned(),
-        run: format!(
-            "name = \"aligned\"\ntask = \"{TASK}\"\nrounds = 5\nseed = 7\nevaluate = false\n[train]\nbatch_size = 20\n\
-             [cohort]\nmin = 6\ntarget = 6\n{cohort}\n[compression.uplink]\n{uplink}\n"
-        ),
-        layout,
-        weights,
-        learner: String::new(),
-        members: workload.members().unwrap(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    }
+    let run = format!(
+        "name = \"aligned\"\ntask = \"{TASK}\"\nrounds = 5\nseed = 7\nevaluate = false\n[train]\nbatch_size = 20\n\
+         [cohort]\nmin = 6\ntarget = 6\n{cohort}\n[compression.uplink]\n{uplink}\n"
+    );
+    Setup::new(dir, run, workload.initial(7).unwrap(), workload.members().unwrap())
 }
 
 async fn run(cohort: &str, budget: &str) -> Score {

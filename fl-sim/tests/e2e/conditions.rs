@@ -6,52 +6,31 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fl_client::{
-    ClientFile, Error, Evaluation, Event, Fit, FitPlan, Learner, Outcome, Tasks, TrainersOnly, When, weights,
-};
+use fl_client::{ClientFile, Error, Event, Fit, FitPlan, Outcome, Tasks, TrainersOnly, When, weights};
 use fl_compress::Layout;
 use tokio::task::JoinHandle;
 
 use crate::fixtures::fed::Fed;
 use crate::fixtures::process::{Line, Process, done, wait_for};
+use crate::learners::{Practice, plain};
 
 const TASK: &str = "steps";
 const UNPLUGGED: &str = "laptop is paused: on battery: BAT0";
 
 /// Trains by adding a constant.
 struct Steps {
-    layout: Arc<Layout>,
-    weights: Vec<f32>,
     /// The training takes steps until this is set.
     go: Arc<AtomicBool>,
 }
 
-impl Learner for Steps {
-    fn layout(&self) -> Arc<Layout> {
-        Arc::clone(&self.layout)
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+impl Practice for Steps {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
         while !self.go.load(Ordering::SeqCst) {
             anyhow::ensure!(!plan.progress.stopped(), "the round is over");
             std::thread::yield_now();
         }
-        self.weights.iter_mut().for_each(|weight| *weight += 0.25);
+        weights.iter_mut().for_each(|weight| *weight += 0.25);
         Ok(Fit::new(10, 0.5))
-    }
-
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(None)
     }
 }
 
@@ -74,12 +53,8 @@ impl Client {
         (config.exit_when_done, config.when) = (true, when);
         let (events, go) = (Arc::default(), Arc::new(AtomicBool::new(true)));
         let seen: Arc<Mutex<Vec<Event>>> = Arc::clone(&events);
-        let learner = Steps {
-            layout: layout(),
-            weights: vec![0.0; 4],
-            go: Arc::clone(&go),
-        };
-        let tasks = Tasks::new().with(TASK, Box::new(learner));
+        let steps = Steps { go: Arc::clone(&go) };
+        let tasks = Tasks::new().with(TASK, plain(layout(), steps));
         let tell = move |event| seen.lock().unwrap().push(event);
         let run = tokio::spawn(Box::pin(fl_client::run(config, tasks, tell, std::future::pending())));
         Self { events, go, run }

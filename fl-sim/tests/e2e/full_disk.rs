@@ -6,8 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use fl_client::{ClientConfig, Evaluation, Fit, FitPlan, IdentityFiles, Learner, Tasks};
-use fl_compress::Layout;
+use fl_client::{ClientConfig, FitPlan, IdentityFiles, Learner, Tasks};
 use fl_proto::{Authority, Lifetime, is_pair, newest_pair};
 use fl_server::{Enrollment, Event, Outcome, RunPlan, Serve};
 use fl_sim::ready::{self, Ready};
@@ -18,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::fixtures::COMPRESSED;
+use crate::learners::Before;
 
 /// Writes of a renewal, each the full disk of one client; one client more has none.
 const WRITES: u64 = 12;
@@ -44,39 +44,6 @@ impl Gate {
         while !*open && !plan.progress.stopped() {
             open = self.1.wait_timeout(open, Duration::from_millis(10)).unwrap().0;
         }
-    }
-}
-
-/// A learner that trains until the gate is open.
-struct Held {
-    inner: Ready,
-    gate: Arc<Gate>,
-}
-
-impl Learner for Held {
-    fn layout(&self) -> Arc<Layout> {
-        self.inner.layout()
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.inner.load(weights)
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        self.gate.pass(plan);
-        self.inner.fit(plan)
-    }
-
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        self.inner.weights(out)
-    }
-
-    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
-        self.inner.update(loaded, out)
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        self.inner.evaluate()
     }
 }
 
@@ -146,7 +113,12 @@ async fn run(dir: &Path, fails: bool) -> Outcome {
         let gate = Arc::clone(&gate);
         let make = move || {
             let inner = Ready::new(VALUES, client)?;
-            Ok(Box::new(Held { inner, gate }) as Box<dyn Learner>)
+            // Trains until the gate is open.
+            let before = move |plan: &FitPlan| {
+                gate.pass(plan);
+                Ok(())
+            };
+            Ok(Box::new(Before { inner, before }) as Box<dyn Learner>)
         };
         let (tasks, sender) = (Tasks::new().with_lazy(TASK, make), sender.clone());
         let tell = move |event| {

@@ -29,17 +29,8 @@ async fn a_hundred_clients_are_all_counted_once_in_every_round() {
         "name = \"hundred\"\ntask = \"{TASK}\"\nrounds = 2\nseed = 1\nevaluate = false\n\
          [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\n{COMPRESSED}"
     );
-    let setup = Setup {
-        dir: dir.path().to_owned(),
-        run,
-        layout: Arc::new(ready::layout(VALUES).unwrap()),
-        weights: vec![0.0; VALUES],
-        learner: String::new(),
-        members: (0..CLIENTS).map(member).collect(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    };
+    let first = (Arc::new(ready::layout(VALUES).unwrap()), vec![0.0; VALUES]);
+    let setup = Setup::new(dir.path(), run, first, (0..CLIENTS).map(member).collect());
     let mut accepted = std::collections::BTreeMap::<_, u32>::new();
     let score = federation::run(setup, |news| {
         if let federation::News::Server(fl_server::Event::UpdateAccepted { client, .. }) = news {

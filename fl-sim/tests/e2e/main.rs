@@ -33,6 +33,7 @@ mod hapt;
 mod hostile;
 mod hundred;
 mod kill9;
+mod learners;
 mod limits;
 mod methods;
 mod metrics;

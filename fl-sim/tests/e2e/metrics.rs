@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
-use fl_compress::Layout;
+use fl_client::{Evaluation, Fit, FitPlan, Tasks};
 use fl_proto::{Metric, Metrics};
 use fl_server::report::Report;
 use fl_sim::federation::{self, Member, Setup};
@@ -14,6 +13,7 @@ use fl_sim::score::Score;
 use fl_sim::workload::TASK;
 
 use crate::fixtures::EXACT;
+use crate::learners::{Practice, plain};
 
 const VALUES: usize = 300;
 const ROUNDS: u64 = 3;
@@ -23,13 +23,11 @@ const CLIENTS: u32 = 3;
 struct Language {
     client: u32,
     classifies: bool,
-    layout: Arc<Layout>,
-    weights: Vec<f32>,
 }
 
 impl Language {
-    fn loss(&self) -> f64 {
-        4.0 / 2f64.powf(f64::from(self.weights[0])) + f64::from(self.client) * 0.25
+    fn loss(&self, weights: &[f32]) -> f64 {
+        4.0 / 2f64.powf(f64::from(weights[0])) + f64::from(self.client) * 0.25
     }
 }
 
@@ -39,39 +37,25 @@ fn metrics(name: &str, value: f64, weight: u64) -> Metrics {
     metrics
 }
 
-impl Learner for Language {
-    fn layout(&self) -> Arc<Layout> {
-        Arc::clone(&self.layout)
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        let loss = self.loss();
-        self.weights.iter_mut().for_each(|weight| *weight += 1.0);
+impl Practice for Language {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
+        let loss = self.loss(weights);
+        weights.iter_mut().for_each(|weight| *weight += 1.0);
         Ok(Fit {
             metrics: metrics("tokens", 1000.0 * plan.round as f64 + f64::from(self.client), 20),
             ..Fit::new(20, loss)
         })
     }
 
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+    fn evaluate(&mut self, weights: &[f32]) -> Option<Evaluation> {
         let examples = u64::from(self.client + 1) * 10;
-        Ok(Some(Evaluation {
+        Some(Evaluation {
             examples,
-            loss: self.loss(),
+            loss: self.loss(weights),
             correct: self.classifies.then_some((examples / 2) as f64),
             language: !self.classifies,
             metrics: metrics("bleu", f64::from(self.client) / 4.0, examples),
-        }))
+        })
     }
 }
 
@@ -79,34 +63,21 @@ impl Learner for Language {
 async fn run(dir: &Path, classify: u32) -> Score {
     let layout = Arc::new(ready::layout(VALUES).unwrap());
     let member = |client: u32| {
-        let layout = Arc::clone(&layout);
-        let make = move || -> anyhow::Result<Box<dyn Learner>> {
-            Ok(Box::new(Language {
-                client,
-                classifies: client < classify,
-                layout,
-                weights: Vec::new(),
-            }))
+        let language = Language {
+            client,
+            classifies: client < classify,
         };
         Member {
             name: format!("client-{client}").parse().unwrap(),
-            tasks: Tasks::new().with_lazy(TASK, make),
+            tasks: Tasks::new().with(TASK, plain(Arc::clone(&layout), language)),
         }
     };
-    let setup = Setup {
-        dir: dir.to_owned(),
-        run: format!(
-            "name = \"language\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
-             [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n{EXACT}"
-        ),
-        layout: Arc::clone(&layout),
-        weights: vec![0.0; VALUES],
-        learner: String::new(),
-        members: (0..CLIENTS).map(member).collect(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    };
+    let run = format!(
+        "name = \"language\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
+         [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n{EXACT}"
+    );
+    let members = (0..CLIENTS).map(member).collect();
+    let setup = Setup::new(dir, run, (layout, vec![0.0; VALUES]), members);
     federation::run(setup, |_| {}).await.unwrap()
 }
 

@@ -31,7 +31,6 @@ impl Case {
             self.clients
         );
         let workload: Workload = toml::from_str(&workload).unwrap();
-        let (layout, weights) = workload.initial(7).unwrap();
         let Self {
             asked,
             rounds,
@@ -39,20 +38,11 @@ impl Case {
             compression,
             ..
         } = self;
-        Setup {
-            dir: dir.to_owned(),
-            run: format!(
-                "name = \"wires\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = 7\nevaluate = {evaluate}\n\
-                 [train]\nbatch_size = 20\n[cohort]\nmin = {asked}\ntarget = {asked}\n{compression}"
-            ),
-            layout,
-            weights,
-            learner: String::new(),
-            members: workload.members().unwrap(),
-            gate: federation::gate(2),
-            sync: false,
-            live: None,
-        }
+        let run = format!(
+            "name = \"wires\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = 7\nevaluate = {evaluate}\n\
+             [train]\nbatch_size = 20\n[cohort]\nmin = {asked}\ntarget = {asked}\n{compression}"
+        );
+        Setup::new(dir, run, workload.initial(7).unwrap(), workload.members().unwrap())
     }
 
     /// Runs the federation on both wires and compares them.

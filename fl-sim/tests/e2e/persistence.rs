@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use anyhow::ensure;
-use fl_client::{Backoff, ClientFile, Evaluation, Fit, FitPlan, Learner, Tasks, TrainersOnly, weights};
-use fl_compress::{Digest, Layout};
+use fl_client::{Backoff, ClientFile, Evaluation, Fit, FitPlan, Tasks, TrainersOnly, weights};
+use fl_compress::Digest;
 use fl_sim::ready;
 use fl_sim::workload::TASK;
 use tokio::runtime::Runtime;
@@ -21,6 +20,7 @@ use tokio::runtime::Runtime;
 use crate::fixtures::COMPRESSED;
 use crate::fixtures::fed::Fed;
 use crate::fixtures::process::{Line, Process, TIMEOUT};
+use crate::learners::{Practice, plain};
 
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 2;
@@ -29,46 +29,18 @@ const VALUES: usize = 3000;
 const ABORT: i32 = 6;
 
 /// Changes every weight by a function of the seed of the round, independent of earlier rounds.
-#[derive(Debug)]
-struct Drift {
-    layout: Arc<Layout>,
-    weights: Vec<f32>,
-}
+struct Drift;
 
-impl Drift {
-    fn make() -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(Self {
-            layout: Arc::new(ready::layout(VALUES)?),
-            weights: vec![0.0; VALUES],
-        }))
-    }
-}
-
-impl Learner for Drift {
-    fn layout(&self) -> Arc<Layout> {
-        Arc::clone(&self.layout)
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        for (i, weight) in self.weights.iter_mut().enumerate() {
+impl Practice for Drift {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
+        for (i, weight) in weights.iter_mut().enumerate() {
             *weight += ((plan.seed % 1009) as f32 + i as f32 * 0.7).sin() * 0.01;
         }
         Ok(Fit::new(10 + plan.seed % 5, 0.5))
     }
 
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        ensure!(out.len() == self.weights.len(), "another length");
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation::new(10, 0.5, 5.0)))
+    fn evaluate(&mut self, _: &[f32]) -> Option<Evaluation> {
+        Some(Evaluation::new(10, 0.5, 5.0))
     }
 }
 
@@ -134,7 +106,8 @@ impl Stage {
                 max: Duration::from_millis(20),
             };
             let sender = self.sender.clone();
-            let tasks = Tasks::new().with_lazy(TASK, Drift::make);
+            let layout = Arc::new(ready::layout(VALUES).unwrap());
+            let tasks = Tasks::new().with(TASK, plain(layout, Drift));
             self.runtime.spawn(async move {
                 let ended = Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())).await;
                 // A failed client reports its error; a finished one only ends.

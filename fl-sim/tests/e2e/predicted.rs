@@ -54,15 +54,8 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
          [cohort]\nmin = 2\ntarget = 2\nclients = {CLIENTS}\n{COMPRESSION}"
     );
     let setup = Setup {
-        dir: dir.path().to_owned(),
-        run,
-        layout: layout.clone(),
-        weights,
-        learner: String::new(),
-        members: workload.members().unwrap(),
         gate: federation::gate(1),
-        sync: false,
-        live: None,
+        ..Setup::new(dir.path(), run, (layout.clone(), weights), workload.members().unwrap())
     };
     let score = federation::run(setup, |_| {}).await.unwrap();
 

@@ -2,14 +2,13 @@
 //! is lost, and the last model has the same bits.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use fl_client::{ClientConfig, Evaluation, Fit, FitPlan, IdentityFiles, Learner, Tasks};
-use fl_compress::Layout;
+use fl_client::{ClientConfig, FitPlan, IdentityFiles, Learner, Tasks};
 use fl_proto::{Authority, Issued};
 use fl_server::disk::Disk;
 use fl_server::store::{Store, Table};
@@ -22,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::fixtures::COMPRESSED;
+use crate::learners::Before;
 
 const CLIENTS: u64 = 20;
 const ROUNDS: u64 = 5;
@@ -48,45 +48,17 @@ fn client_clock() -> OffsetDateTime {
     OffsetDateTime::now_utc() + Duration::from_secs(AHEAD.load(Ordering::Relaxed))
 }
 
-/// A learner whose client is revoked while it trains, in round [`REVOKED_IN`].
-struct Doomed {
-    inner: Ready,
-    /// The server's list of revoked clients.
-    list: PathBuf,
-}
-
-impl Learner for Doomed {
-    fn layout(&self) -> Arc<Layout> {
-        self.inner.layout()
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.inner.load(weights)
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        if plan.round == REVOKED_IN {
-            std::fs::write(&self.list, name(REVOKED))?;
-            // Trains until its client has ended.
-            let (_sender, never) = channel::<()>();
-            while !plan.progress.stopped() {
-                let _ = never.recv_timeout(Duration::from_millis(10));
-            }
+/// The client is revoked while it trains, in round [`REVOKED_IN`]. `list`: the server's list of revoked clients.
+fn revoke(list: &Path, plan: &FitPlan) -> anyhow::Result<()> {
+    if plan.round == REVOKED_IN {
+        std::fs::write(list, name(REVOKED))?;
+        // Trains until its client has ended.
+        let (_sender, never) = channel::<()>();
+        while !plan.progress.stopped() {
+            let _ = never.recv_timeout(Duration::from_millis(10));
         }
-        self.inner.fit(plan)
     }
-
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        self.inner.weights(out)
-    }
-
-    fn update(&self, loaded: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
-        self.inner.update(loaded, out)
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        self.inner.evaluate()
-    }
+    Ok(())
 }
 
 fn name(client: u64) -> String {
@@ -149,7 +121,10 @@ async fn run(dir: &Path, renews: bool) -> Outcome {
         let make = move || {
             let inner = Ready::new(VALUES, client)?;
             Ok(match client {
-                REVOKED => Box::new(Doomed { inner, list }) as Box<dyn Learner>,
+                REVOKED => {
+                    let before = move |plan: &FitPlan| revoke(&list, plan);
+                    Box::new(Before { inner, before }) as Box<dyn Learner>
+                }
                 _ => Box::new(inner),
             })
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_client::{Fit, FitPlan, Tasks};
 use fl_compress::weights::{TensorFile, round_to_types};
 use fl_compress::wire::Reader;
 use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
@@ -13,6 +13,7 @@ use fl_sim::federation::{self, Member, Setup};
 use fl_sim::workload::TASK;
 
 use crate::fixtures::process::{done, sim};
+use crate::learners::{Practice, plain};
 
 const CLIENTS: u64 = 3;
 const ROUNDS: u64 = 3;
@@ -37,47 +38,28 @@ type Rounds = Arc<Mutex<BTreeMap<(u64, u64), [Vec<f32>; 2]>>>;
 /// Moves trained values and statistics by a function of client and round, and counts batches.
 struct Norm {
     client: u64,
-    weights: Vec<f32>,
     rounds: Rounds,
 }
 
-impl Learner for Norm {
-    fn layout(&self) -> Arc<Layout> {
-        layout()
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        let before = self.weights.clone();
+impl Practice for Norm {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
+        let before = weights.to_vec();
         let (layout, phase) = (layout(), (self.client * 7 + plan.round) as f32);
         for at in layout.trained() {
-            self.weights[at] += (at as f32 * 0.37 + phase).sin() * 0.01;
+            weights[at] += (at as f32 * 0.37 + phase).sin() * 0.01;
         }
         for at in layout.buffers() {
             // As batch normalization does: a tenth of the way towards the batch's statistics.
-            self.weights[at] += 0.1 * ((at as f32 * 0.91 + phase).cos() - self.weights[at]);
+            weights[at] += 0.1 * ((at as f32 * 0.91 + phase).cos() - weights[at]);
         }
         // The second client sees the most batches.
         let batches = [5.0, 9.0, 2.0][self.client as usize];
-        self.weights[layout.counters()]
+        weights[layout.counters()]
             .iter_mut()
             .for_each(|count| *count += batches);
-        let rounds = [before, self.weights.clone()];
+        let rounds = [before, weights.to_vec()];
         self.rounds.lock().unwrap().insert((plan.round, self.client), rounds);
         Ok(Fit::new(EXAMPLES, 0.5))
-    }
-
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(None)
     }
 }
 
@@ -88,34 +70,19 @@ fn setup(dir: &Path, rounds: &Rounds, precision: &str) -> Setup {
     round_to_types(&layout, &mut weights);
     let member = |client: u64| {
         let rounds = Arc::clone(rounds);
-        let make = move || -> anyhow::Result<Box<dyn Learner>> {
-            Ok(Box::new(Norm {
-                client,
-                weights: Vec::new(),
-                rounds,
-            }))
-        };
         Member {
             name: format!("client-{client}").parse().unwrap(),
-            tasks: Tasks::new().with_lazy(TASK, make),
+            tasks: Tasks::new().with(TASK, plain(Arc::clone(&layout), Norm { client, rounds })),
         }
     };
-    Setup {
-        dir: dir.to_owned(),
-        run: format!(
-            "name = \"roles\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\nevaluate = false\n\
-             [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n\
-             [limits]\nshare = 1.0\n\
-             [compression]\nuplink = {{ buffers = \"{precision}\" }}\ndownlink = {{ buffers = \"{precision}\" }}\n"
-        ),
-        layout,
-        weights,
-        learner: String::new(),
-        members: (0..CLIENTS).map(member).collect(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
-    }
+    let run = format!(
+        "name = \"roles\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\nevaluate = false\n\
+         [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n\
+         [limits]\nshare = 1.0\n\
+         [compression]\nuplink = {{ buffers = \"{precision}\" }}\ndownlink = {{ buffers = \"{precision}\" }}\n"
+    );
+    let members = (0..CLIENTS).map(member).collect();
+    Setup::new(dir, run, (layout, weights), members)
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -30,16 +30,13 @@ fn run(space: &str) -> String {
 async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
     let (workload, dir) = (workload(), tempfile::tempdir().unwrap());
     let (layout, first) = workload.initial(3).unwrap();
-    let setup = |dir: &Path| Setup {
-        dir: dir.to_owned(),
-        run: run(space),
-        layout: layout.clone(),
-        weights: first.clone(),
-        learner: String::new(),
-        members: workload.members().unwrap(),
-        gate: federation::gate(2),
-        sync: false,
-        live: None,
+    let setup = |dir: &Path| {
+        Setup::new(
+            dir,
+            run(space),
+            (layout.clone(), first.clone()),
+            workload.members().unwrap(),
+        )
     };
     let score = federation::run(setup(dir.path()), |_| {}).await.unwrap();
     assert!(score.balanced(), "{}", score.summary(false));

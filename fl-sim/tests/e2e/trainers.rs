@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fl_client::trainer::{Program, Source, TrainerConfig, TrainerLearner};
-use fl_client::{Evaluation, Event, Fit, FitPlan, Learner, Tasks, Verdict};
+use fl_client::{Evaluation, Event, Fit, FitPlan, Tasks, Verdict};
 use fl_compress::{Digest, Layout};
 use fl_sim::federation::{self, Member, News, Setup};
 
 use crate::fake::{Fault, Script, act, change, square};
+use crate::learners::{Practice, plain};
 
 const TENSORS: [(&str, &[usize]); 2] = [("a.weight", &[8, 5]), ("b.bias", &[3])];
 const TASK: &str = "faults";
@@ -32,38 +33,21 @@ fn layout() -> Arc<Layout> {
 type Models = Arc<Mutex<BTreeMap<u64, Vec<f32>>>>;
 
 /// A learner without faults, which remembers the models that it trains from.
-struct Healthy {
-    weights: Vec<f32>,
-    models: Models,
-}
+struct Healthy(Models);
 
-impl Learner for Healthy {
-    fn layout(&self) -> Arc<Layout> {
-        layout()
-    }
-
-    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        self.weights = weights.to_vec();
-        Ok(())
-    }
-
-    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        self.models.lock().unwrap().insert(plan.round, self.weights.clone());
+impl Practice for Healthy {
+    fn fit(&mut self, weights: &mut [f32], plan: &FitPlan) -> anyhow::Result<Fit> {
+        self.0.lock().unwrap().insert(plan.round, weights.to_vec());
         let changes = (0..).map(|i| change(HEALTHY, plan.round, i));
-        self.weights
+        weights
             .iter_mut()
             .zip(changes)
             .for_each(|(weight, change)| *weight += change);
         Ok(Fit::new(60, 0.5))
     }
 
-    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        out.copy_from_slice(&self.weights);
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation::new(10, 0.5, 5.0)))
+    fn evaluate(&mut self, _: &[f32]) -> Option<Evaluation> {
+        Some(Evaluation::new(10, 0.5, 5.0))
     }
 }
 
@@ -92,20 +76,14 @@ fn script(client: u64, seed: u64, rounds: u64, folder: &Path) -> Script {
 /// An uncompressed run of these clients, from first weights that are all equal to `first`.
 fn setup(dir: &Path, (rounds, seed): (u64, u64), first: f32, members: Vec<Member>) -> Setup {
     let clients = members.len();
+    let run = format!(
+        "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = {clients}\ngrace = \"60s\"\n\
+         deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
+         [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
+    );
     Setup {
-        dir: dir.join("fed"),
-        run: format!(
-            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = {clients}\ngrace = \"60s\"\n\
-             deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
-             [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
-        ),
-        layout: layout(),
-        weights: vec![first; layout().len()],
-        learner: String::new(),
-        members,
         gate: federation::gate(clients),
-        sync: false,
-        live: None,
+        ..Setup::new(&dir.join("fed"), run, (layout(), vec![first; layout().len()]), members)
     }
 }
 
@@ -127,14 +105,11 @@ type Kinds = BTreeMap<String, u64>;
 async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> Kinds {
     let dir = tempfile::tempdir().unwrap();
     let models = Models::default();
-    let healthy = Healthy {
-        weights: Vec::new(),
-        models: Arc::clone(&models),
-    };
+    let healthy = Healthy(Arc::clone(&models));
     let name = |client: u64| format!("client-{client}");
     let mut members = vec![Member {
         name: name(HEALTHY).parse().unwrap(),
-        tasks: Tasks::new().with(TASK, Box::new(healthy)),
+        tasks: Tasks::new().with(TASK, plain(layout(), healthy)),
     }];
     let mut scripts = BTreeMap::new();
     for client in 0..HEALTHY {
@@ -271,15 +246,11 @@ fn largest(values: &[f32], weights: &[f32], k: usize) -> Vec<f32> {
 async fn squared_gradients_of_a_trainer_choose_what_is_sent_and_magnitudes_do_without() {
     let dir = tempfile::tempdir().unwrap();
     let models = Models::default();
-    let healthy = Healthy {
-        weights: Vec::new(),
-        models: Arc::clone(&models),
-    };
     let mut script = script(0, 1, 0, dir.path());
     script.squares = true;
     let healthy = Member {
         name: "healthy".parse().unwrap(),
-        tasks: Tasks::new().with(TASK, Box::new(healthy)),
+        tasks: Tasks::new().with(TASK, plain(layout(), Healthy(Arc::clone(&models)))),
     };
     let members = vec![healthy, trainer(dir.path(), 0, &script)];
     let mut setup = setup(dir.path(), (2, 1), 0.0, members);
