@@ -55,29 +55,20 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
 fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
     const WHAT: &str = "records of 3,073 bytes";
     let mut file = DataFile::open(path, HINT)?;
+    let found = file.path.clone();
     let bytes = match file.take(BATCH, WHAT) {
-        Ok(bytes) => {
-            let path = file.path.clone();
-            file.finish(BATCH, WHAT)?;
-            return Ok((path, bytes));
-        }
-        Err(Error::Size { .. }) => {
+        Err(Error::Size { found, .. }) => {
             // Fewer records than a full batch: read again, now that the size is known.
-            let found = size(path)?;
             let whole = found.div_ceil(RECORD as u64).max(1) * RECORD as u64;
             DataFile::open(path, HINT)?.take(whole, WHAT)?
         }
-        Err(error) => return Err(error),
+        whole => {
+            let bytes = whole?;
+            file.finish(BATCH, WHAT)?;
+            bytes
+        }
     };
-    Ok((file.path, bytes))
-}
-
-fn size(path: &Path) -> Result<u64, Error> {
-    match DataFile::open(path, HINT)?.take(BATCH, "records") {
-        Ok(bytes) => Ok(bytes.len() as u64),
-        Err(Error::Size { found, .. }) => Ok(found),
-        Err(error) => Err(error),
-    }
+    Ok((found, bytes))
 }
 
 shared_set! {

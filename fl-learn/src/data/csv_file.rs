@@ -284,13 +284,11 @@ impl<'a> Row<'a> {
 fn unreadable(path: &Path, error: &csv::Error) -> Result<Fault, Error> {
     let line = error.position().map_or(0, csv::Position::line);
     match error.kind() {
-        ErrorKind::Io(error) => Err(match error.kind() {
-            std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
-                Error::malformed(path, format!("cannot be decompressed ({error}); fetch it again"))
-            }
-            io::ErrorKind::FileTooLarge => Error::malformed(path, format!("line {line}: {error}; is a quote missing?")),
-            _ => Error::io(path, error),
-        }),
+        ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(Error::malformed(
+            path,
+            format!("line {line}: {error}; is a quote missing?"),
+        )),
+        ErrorKind::Io(error) => Err(Error::unread(path, error)),
         ErrorKind::Utf8 { .. } => Ok(Fault::new(line, "not UTF-8", "convert the file to UTF-8")),
         ErrorKind::UnequalLengths { expected_len, len, .. } => Ok(Fault::new(
             line,

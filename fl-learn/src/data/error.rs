@@ -1,5 +1,6 @@
 //! Errors of data, by what their owner can do about them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Longest reason, in bytes; that of a longer one is its beginning and its end.
@@ -72,6 +73,26 @@ impl Error {
         Self::Io {
             path: path.to_owned(),
             reason: error.to_string(),
+        }
+    }
+
+    /// An error of reading a file that may be compressed.
+    pub(crate) fn unread(path: &Path, error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
+                Self::malformed(path, format!("cannot be decompressed ({error}); fetch it again"))
+            }
+            _ => Self::io(path, error),
+        }
+    }
+
+    /// A file has `found` bytes of `what` instead of `expected`.
+    pub(crate) fn size(path: &Path, what: &'static str, expected: u64, found: u64) -> Self {
+        Self::Size {
+            path: path.to_owned(),
+            what,
+            expected,
+            found,
         }
     }
 

@@ -57,22 +57,12 @@ impl DataFile {
             Ok(_) => {}
             // A truncated compressed file is reported by the bytes that it yielded.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-                let why = format!("cannot be decompressed ({error}); fetch it again");
-                return Err(Error::malformed(&self.path, why));
-            }
-            Err(error) => return Err(Error::io(&self.path, &error)),
+            Err(error) => return Err(Error::unread(&self.path, &error)),
         }
-        let found = bytes.len() as u64;
-        if found == len {
-            return Ok(bytes);
+        match bytes.len() as u64 {
+            found if found == len => Ok(bytes),
+            found => Err(Error::size(&self.path, what, len, found)),
         }
-        Err(Error::Size {
-            path: self.path.clone(),
-            what,
-            expected: len,
-            found,
-        })
     }
 
     /// Everything up to the file's end, and the path that was found. Allocates as bytes arrive.
@@ -85,12 +75,7 @@ impl DataFile {
                 &path,
                 format!("has more than {most} bytes, the most that are read; split the file"),
             )),
-            Err(error) => match error.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Err(
-                    Error::malformed(&path, format!("cannot be decompressed ({error}); fetch it again")),
-                ),
-                _ => Err(Error::io(&path, &error)),
-            },
+            Err(error) => Err(Error::unread(&path, &error)),
         }
     }
 
@@ -124,12 +109,7 @@ impl DataFile {
         }
         match short {
             None => Ok(()),
-            Some(found) => Err(Error::Size {
-                path: self.path.clone(),
-                what,
-                expected: len,
-                found,
-            }),
+            Some(found) => Err(Error::size(&self.path, what, len, found)),
         }
     }
 
@@ -143,12 +123,7 @@ impl DataFile {
     pub(super) fn finish(mut self, expected: u64, what: &'static str) -> Result<(), Error> {
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(()),
-            Ok(_) => Err(Error::Size {
-                path: self.path,
-                what,
-                expected,
-                found: expected + 1,
-            }),
+            Ok(_) => Err(Error::size(&self.path, what, expected, expected + 1)),
             // All values are there, but the checksum at the end of the compressed file is not.
             Err(error) => Err(Error::malformed(
                 &self.path,

@@ -6,6 +6,7 @@ use candle_nn::{Init, VarBuilder};
 use serde::Deserialize;
 
 use super::init::normal;
+use super::model::Model;
 use super::projection::Projection;
 use crate::ops::{self, Angles, Heads, Tape};
 
@@ -50,6 +51,10 @@ pub(super) trait Tensors {
 
     /// The linear layer `name`; its weight is `[outputs, inputs]`, or `[inputs, outputs]` if `inputs_first`.
     fn projection(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {
+        self.plain(name, layer)
+    }
+
+    fn plain(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {
         let LayerShape { inputs, outputs, .. } = layer;
         let shape = if layer.inputs_first {
             [inputs, outputs]
@@ -131,18 +136,6 @@ impl Decoder {
         })
     }
 
-    /// Logits. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, vocabulary]`, before softmax.
-    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let h = self.states(tape, x)?;
-        self.output.forward(tape, &h)
-    }
-
-    /// Mean loss of `labels`, one for each token.
-    pub(super) fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
-        let h = self.states(tape, x)?;
-        self.output.cross_entropy(tape, &h, labels)
-    }
-
     /// What the output layer takes. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, width]`.
     fn states(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let (batch, len) = x.dims2()?;
@@ -170,6 +163,18 @@ impl Decoder {
             h = block.forward(tape, &h, place)?;
         }
         self.norm.forward(tape, &h, self.shape.eps)
+    }
+}
+
+impl Model for Decoder {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let h = self.states(tape, x)?;
+        self.output.forward(tape, &h)
+    }
+
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        let h = self.states(tape, x)?;
+        self.output.cross_entropy(tape, &h, labels)
     }
 }
 

@@ -22,7 +22,7 @@ impl TrainedModel {
     /// # Errors
     /// If the model is no language model, the prompt is empty or has a token beyond the vocabulary, or the device fails.
     pub fn generate(&self, prompt: &[u32], count: usize, sampling: Sampling) -> anyhow::Result<Vec<u32>> {
-        let input = self.input();
+        let input = self.data.train.input();
         ensure!(
             input.target == Target::NextToken,
             "the model predicts no tokens: a text needs `lstm`, `transformer` or `lora`"

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var, bail};
 use candle_nn::VarBuilder;
 use toml::Table;
 
 use super::examples::ModelBatch;
 use super::model::{BoxedModel, Model};
 use super::settings::{self, CheckResult, GivenSettings, Settings};
-use crate::data::Input;
+use crate::data::{Input, Target};
 
 /// A row of [`LEARNERS`](super::LEARNERS).
 #[derive(Debug, Clone)]
@@ -98,3 +98,10 @@ pub(super) const DIGITS: Input = Input::of_classes([1, 28, 28], 10);
 
 /// Texts of 64 bytes.
 pub(super) const TEXT: Input = Input::of_text(64, 256);
+
+pub(super) fn expect_texts(input: Input) -> Result<()> {
+    if input.target != Target::NextToken {
+        bail!("expects texts, not examples of {:?}", input.shape);
+    }
+    Ok(())
+}

@@ -12,12 +12,12 @@ use serde::Deserialize;
 
 use super::decoder::{Decoder, LayerShape, Style, Tensors};
 use super::hugging_face::{self, Weights};
-use super::info::{LearnerInfo, Make, TEXT};
+use super::info::{LearnerInfo, Make, TEXT, expect_texts};
 use super::init::fan_in;
 use super::model::Model;
 use super::projection::{Adapter, Projection};
 use super::settings::{self, CheckResult, Settings, probability, within};
-use crate::data::{Examples, Input, Target, Tokenizer};
+use crate::data::{Examples, Input, Tokenizer};
 use crate::ops::{self, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
@@ -126,9 +126,7 @@ struct Lora {
 
 impl Lora {
     fn new(input: Input, settings: &LoraSettings, p: &VarBuilder<'_>) -> Result<Self> {
-        if input.target != Target::NextToken {
-            bail!("expects texts, not examples of {:?}", input.shape);
-        }
+        expect_texts(input)?;
         Self::read(input, settings, p).map_err(|why| candle_core::Error::msg(format!("{why:#}")))
     }
 
@@ -238,22 +236,8 @@ impl Tensors for BaseAndAdapters<'_> {
     }
 
     fn projection(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {
-        let LayerShape {
-            inputs,
-            outputs,
-            inputs_first,
-            ..
-        } = layer;
-        let shape = if inputs_first {
-            [inputs, outputs]
-        } else {
-            [outputs, inputs]
-        };
-        let weight = self.tensor(&format!("{name}.weight"), &shape, ZERO)?;
-        let bias = layer
-            .bias
-            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], ZERO));
-        let projection = Projection::new(weight, bias.transpose()?, inputs_first);
+        let LayerShape { inputs, outputs, .. } = layer;
+        let projection = self.plain(name, layer)?;
         if !self
             .targets
             .iter()

@@ -1,15 +1,15 @@
 //! `lstm`: a language model of recurrent layers, with the tensor names of PyTorch's word language model.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_nn::init::ZERO;
 use serde::Deserialize;
 
-use super::info::{LearnerInfo, TEXT};
+use super::info::{LearnerInfo, TEXT, expect_texts};
 use super::init::{fan_in, uniform};
 use super::model::Model;
 use super::settings::{self, CheckResult, Settings, probability, within};
-use crate::data::{Input, Target};
+use crate::data::Input;
 use crate::ops::{self, LstmWeights, Tape};
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<LstmSettings>(
@@ -79,9 +79,7 @@ struct Lstm {
 
 impl Lstm {
     fn new(input: Input, settings: &LstmSettings, p: &VarBuilder<'_>) -> Result<Self> {
-        if input.target != Target::NextToken {
-            bail!("expects texts, not examples of {:?}", input.shape);
-        }
+        expect_texts(input)?;
         let vocabulary = input.classes;
         let hidden = settings.hidden;
         let near_zero = uniform(0.1);

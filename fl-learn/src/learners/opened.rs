@@ -31,7 +31,7 @@ pub(super) struct Recipe {
 impl Source {
     pub(super) fn new(learner: &LearnerInfo, settings: &Table, input: Input, params: &Params) -> anyhow::Result<Self> {
         match &learner.make {
-            Make::OnTape(make) => Ok(Self::Kept(params.build(|vb| Ok(make(input, settings, &vb)?))?)),
+            Make::OnTape(make) => Ok(Self::Kept(params.build(true, |vb| Ok(make(input, settings, &vb)?))?)),
             Make::OnGraph(make) => {
                 let recipe = Recipe {
                     make: Arc::clone(make),
@@ -56,8 +56,7 @@ impl Source {
 impl Recipe {
     fn graph(&self, params: &Params, trains: bool) -> anyhow::Result<Box<dyn GraphModel>> {
         let made = caught(|| {
-            let build = if trains { Params::build } else { Params::build_untracked };
-            build(params, |vb| {
+            params.build(trains, |vb| {
                 let given = GivenSettings::new(&self.settings);
                 let graph = self.make.make(vb, self.input, &given)?;
                 given.finish()?;

@@ -53,20 +53,9 @@ impl Params {
         })))
     }
 
-    /// Builds a model: the one that makes the tensors, or a further one with them.
-    pub(super) fn build<T>(&self, make: impl FnOnce(VarBuilder<'static>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        self.build_as(true, make)
-    }
-
-    /// As [`Params::build`], of a model that keeps nothing for a way back.
-    pub(super) fn build_untracked<T>(
-        &self,
-        make: impl FnOnce(VarBuilder<'static>) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
-        self.build_as(false, make)
-    }
-
-    fn build_as<T>(
+    /// Builds a model: the one that makes the tensors, or a further one with them. One that is not tracked keeps nothing for a way
+    /// back.
+    pub(super) fn build<T>(
         &self,
         is_tracked: bool,
         make: impl FnOnce(VarBuilder<'static>) -> anyhow::Result<T>,
@@ -203,7 +192,7 @@ mod tests {
     fn twice(first: &[(&str, usize)], second: &[(&str, usize)]) -> String {
         let params = Params::new(&Device::Cpu);
         let make = |parts: &[(&str, usize)]| {
-            params.build(|vb| {
+            params.build(true, |vb| {
                 for (name, len) in parts {
                     vb.get(*len, name)?;
                 }
@@ -235,8 +224,9 @@ mod tests {
     #[test]
     fn tensors_are_f32_with_a_shape_and_within_the_limits() {
         let params = Params::new(&Device::Cpu);
-        let refused =
-            |make: fn(VarBuilder<'static>) -> Result<Tensor>| params.build(|vb| Ok(make(vb)?)).unwrap_err().to_string();
+        let refused = |make: fn(VarBuilder<'static>) -> Result<Tensor>| {
+            params.build(true, |vb| Ok(make(vb)?)).unwrap_err().to_string()
+        };
         assert!(refused(|vb| vb.to_dtype(DType::BF16).get(1, "a")).contains("`a` is asked for as BF16"));
         assert!(refused(|vb| vb.get_unchecked("a")).contains("without a shape"));
         assert!(refused(|vb| vb.get((usize::MAX, 3), "a")).contains("larger than"));
@@ -246,14 +236,14 @@ mod tests {
     fn running_statistics_are_buffers_and_values_are_shared() {
         let params = Params::new(&Device::Cpu);
         let norm = |vb: VarBuilder<'static>| Ok(candle_nn::batch_norm(2, 1e-5, vb.pp("bn"))?);
-        let first = params.build(norm).unwrap();
+        let first = params.build(true, norm).unwrap();
         let built = params.finish().unwrap();
         let names: Vec<&str> = built.layout.tensors().iter().map(|tensor| &*tensor.name).collect();
         assert_eq!(
             (names, built.trained),
             (vec!["bn.bias", "bn.weight", "bn.running_mean", "bn.running_var"], 2)
         );
-        let second = params.build(norm).unwrap();
+        let second = params.build(true, norm).unwrap();
         built.load(&[0.0, 0.0, 1.0, 1.0, 5.0, 6.0, 1.0, 1.0]).unwrap();
         for norm in [first, second] {
             assert_eq!(norm.running_mean().to_vec1::<f32>().unwrap(), [5.0, 6.0]);

@@ -161,10 +161,10 @@ impl Bound {
         let mut w = others.clone();
         let mut g = vec![0.0; of_w];
         let mut projected = vec![0.0; of_z];
-        let precision = ops::precision(inner.device(), plan.training.precision)?;
+        let precision = ops::precision(&inner.device, plan.training.precision)?;
         let opened = inner.open()?;
         inner.expect_whole_batches(plan, &opened)?;
-        let mut fit = local_steps::train(plan, &names, &vars, inner.examples(), |positions, seed| {
+        let mut fit = local_steps::train(plan, &names, &vars, &inner.data.train, |positions, seed| {
             read(&vars, &parts, z)?;
             w.copy_from_slice(&others);
             space.add_block(z, block, &mut w);

@@ -17,7 +17,7 @@ use super::out_of_memory::Pieces;
 use super::params::{self, ModelTensors, Params};
 use super::roles::TensorDivision;
 use super::{derivatives, device, graph, init};
-use crate::data::{ClientData, Examples, Input};
+use crate::data::ClientData;
 use crate::ops::{self, release_gpu, shapes_once, with_values};
 use fl_client::{
     ClassNames, DeviceChoice, EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors, release_buffers,
@@ -35,11 +35,12 @@ pub struct TrainedModel {
     source: Source,
     /// What the source is opened with.
     params: Params,
-    own: ModelTensors,
+    /// Its tensors, whatever a run makes of them.
+    pub(super) own: ModelTensors,
     /// The tensors as the joined run divides them.
     divided: TensorDivision,
-    device: Device,
-    data: ClientData,
+    pub(super) device: Device,
+    pub(super) data: ClientData,
     /// Where local tensors are stored.
     state: Option<PathBuf>,
 }
@@ -116,23 +117,6 @@ impl TrainedModel {
     pub(super) fn release(&self) -> Result<()> {
         release_buffers();
         release_gpu(&self.device)
-    }
-
-    pub(super) fn input(&self) -> Input {
-        self.data.train.input()
-    }
-
-    /// The model's tensors, whatever a run makes of them.
-    pub(super) fn own(&self) -> &ModelTensors {
-        &self.own
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(super) fn examples(&self) -> &Examples {
-        &self.data.train
     }
 
     pub(super) fn trained_vars(&self) -> &[Var] {
@@ -303,7 +287,7 @@ impl Learner for TrainedModel {
             .chain(self.divided.trained_here())
             .map(|(name, var)| (name, var.clone()))
             .unzip();
-        let precision = ops::precision(self.device(), plan.training.precision)?;
+        let precision = ops::precision(&self.device, plan.training.precision)?;
         let opened = self.open()?;
         self.expect_whole_batches(plan, &opened)?;
         let fit = local_steps::train(plan, &names, &vars, &self.data.train, |positions, seed| {

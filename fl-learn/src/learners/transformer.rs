@@ -1,21 +1,19 @@
 //! `transformer`: a decoder of causal attention, in the style of GPT-2 or of Llama, with the tensor names of Hugging Face.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::Result;
 use candle_nn::VarBuilder;
 use serde::Deserialize;
 
 use super::decoder::{Decoder, Shape, Style};
-use super::info::{LearnerInfo, TEXT};
-use super::model::Model;
+use super::info::{LearnerInfo, TEXT, expect_texts};
 use super::settings::{self, CheckResult, Settings, probability, within};
-use crate::data::{Input, Target};
-use crate::ops::Tape;
+use crate::data::Input;
 
 pub(super) const LEARNER: LearnerInfo = LearnerInfo::on_tape::<TransformerSettings>(
     "transformer",
     "four layers of causal attention of width 128 on texts",
     Some(TEXT),
-    |input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?)),
+    |input, table, params| Ok(Box::new(decoder(input, &settings::of(table)?, params)?)),
 );
 
 #[derive(Debug, Deserialize)]
@@ -93,43 +91,26 @@ impl Settings for TransformerSettings {
     }
 }
 
-#[derive(Debug)]
-struct Transformer(Decoder);
-
-impl Transformer {
-    fn new(input: Input, settings: &TransformerSettings, p: &VarBuilder<'_>) -> Result<Self> {
-        if input.target != Target::NextToken {
-            bail!("expects texts, not examples of {:?}", input.shape);
-        }
-        let shape = Shape {
-            style: settings.style,
-            vocabulary: input.classes,
-            positions: input.shape[2],
-            layers: settings.layers,
-            width: settings.width,
-            heads: settings.heads,
-            key_heads: settings.key_heads(),
-            head: settings.width / settings.heads,
-            feed_forward: settings.feed_forward(),
-            tied: settings.tied.unwrap_or(settings.style == Style::Gpt2),
-            query_bias: false,
-            eps: match settings.style {
-                Style::Gpt2 => 1e-5,
-                Style::Llama => 1e-6,
-            },
-            frequencies: crate::ops::frequencies(settings.width / settings.heads, 10_000.0),
-            dropout: settings.dropout,
-        };
-        Ok(Self(Decoder::new(shape, &mut p.clone())?))
-    }
-}
-
-impl Model for Transformer {
-    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        self.0.forward(tape, x)
-    }
-
-    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
-        self.0.cross_entropy(tape, x, labels)
-    }
+fn decoder(input: Input, settings: &TransformerSettings, p: &VarBuilder<'_>) -> Result<Decoder> {
+    expect_texts(input)?;
+    let shape = Shape {
+        style: settings.style,
+        vocabulary: input.classes,
+        positions: input.shape[2],
+        layers: settings.layers,
+        width: settings.width,
+        heads: settings.heads,
+        key_heads: settings.key_heads(),
+        head: settings.width / settings.heads,
+        feed_forward: settings.feed_forward(),
+        tied: settings.tied.unwrap_or(settings.style == Style::Gpt2),
+        query_bias: false,
+        eps: match settings.style {
+            Style::Gpt2 => 1e-5,
+            Style::Llama => 1e-6,
+        },
+        frequencies: crate::ops::frequencies(settings.width / settings.heads, 10_000.0),
+        dropout: settings.dropout,
+    };
+    Decoder::new(shape, &mut p.clone())
 }

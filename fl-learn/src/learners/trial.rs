@@ -16,10 +16,10 @@ impl TrainedModel {
         let OpenModel::Made(_) = self.open()? else {
             return Ok(());
         };
-        let own = self.own();
-        let examples = self.examples();
+        let own = &self.own;
+        let examples = &self.data.train;
         let positions: Vec<u32> = (0..examples.len().min(2) as u32).collect();
-        let batch = ModelBatch::of(examples, &positions, self.device())?;
+        let batch = ModelBatch::of(examples, &positions, &self.device)?;
         // Tensors that begin as constants, too, must differ between the two.
         let inits: Vec<Init> = (own.inits.iter())
             .map(|init| match *init {

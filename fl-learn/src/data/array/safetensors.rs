@@ -71,12 +71,7 @@ pub(super) fn header(file: &mut DataFile, tensor: &str) -> Result<Header, Error>
     }
     match io::copy(&mut io::Read::take(&mut *file, from), &mut io::sink()) {
         Ok(skipped) if skipped == from => Ok(header),
-        Ok(found) => Err(Error::Size {
-            path: file.path.clone(),
-            what: "tensors",
-            expected: from,
-            found,
-        }),
+        Ok(found) => Err(Error::size(&file.path, "tensors", from, found)),
         Err(error) => Err(Error::io(&file.path, &error)),
     }
 }

@@ -2,7 +2,7 @@ use fl_proto::{Length, Schedule, Training};
 
 use super::super::find;
 use super::*;
-use crate::data::{Builtin, DataSet as _, Dataset, Features, Rng};
+use crate::data::{Builtin, DataSet as _, Dataset, Examples, Features, Rng};
 use fl_client::Progress;
 
 fn plan(training: Training) -> FitPlan {
