@@ -46,11 +46,11 @@ pub(crate) fn fails(mut command: Command, code: i32, named: &str) {
 }
 
 /// A server that keeps clients waiting.
-fn waiting(certificates: &Certificates) -> TestServer {
+fn waiting() -> TestServer {
     let mut world = World::new(1);
     world.phase = Phase::Waiting;
     world.publish();
-    TestServer::start(certificates, world)
+    TestServer::start(world)
 }
 
 fn wait_until_joined(server: &TestServer, child: &mut Child) {
@@ -203,9 +203,8 @@ fn what_is_no_client_toml_is_refused_with_what_is_wrong() {
 
 #[test]
 fn a_client_goes_on_when_nobody_reads_its_log() {
-    let certificates = Certificates::new("fed");
-    let server = waiting(&certificates);
-    let dir = folder(server.address(), &certificates);
+    let server = waiting();
+    let dir = folder(server.address(), &server.certificates);
     let unread = std::io::pipe().unwrap().1;
     let mut child = program(dir.path(), &["run", "client.toml"])
         .stderr(unread)
@@ -229,9 +228,8 @@ fn first_weights_are_bounded_and_never_replace_what_is_not_a_file() {
 
 #[test]
 fn a_server_that_refuses_is_exit_code_3() {
-    let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
-    let server = waiting(&theirs);
-    let dir = folder(server.address(), &ours);
+    let server = waiting();
+    let dir = folder(server.address(), &Certificates::new("ours"));
     fails(
         program(dir.path(), &["run", "client.toml", "--exit-when-done"]),
         3,
@@ -241,9 +239,8 @@ fn a_server_that_refuses_is_exit_code_3() {
 
 #[test]
 fn a_learner_of_another_model_is_exit_code_1_and_names_the_tensor() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
-    let dir = folder(server.address(), &certificates);
+    let server = TestServer::start(World::new(1));
+    let dir = folder(server.address(), &server.certificates);
     fails(
         program(dir.path(), &["run", "client.toml", "--device", "cpu"]),
         1,
@@ -253,10 +250,9 @@ fn a_learner_of_another_model_is_exit_code_1_and_names_the_tensor() {
 
 #[test]
 fn a_running_client_logs_what_its_learner_says_of_a_table() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(1));
+    let server = TestServer::start(World::new(1));
     let task = "learner = 'mlp'\ndata = { csv = { file = 'a.csv', label = 'y', missing = 'drop' } }";
-    let dir = folder_with(server.address(), &certificates, task);
+    let dir = folder_with(server.address(), &server.certificates, task);
     std::fs::write(dir.path().join("a.csv"), "a,b,y\n1,2,0\n,3,1\n4,5,1\n2,1,0\n").unwrap();
     let run = program(dir.path(), &["run", "client.toml", "--device", "cpu"]);
     fails(run, 1, "a.csv: 4 rows, 1 dropped");
@@ -264,9 +260,8 @@ fn a_running_client_logs_what_its_learner_says_of_a_table() {
 
 #[test]
 fn sigterm_stops_a_waiting_client_with_0_and_little_of_its_memory_is_its_own() {
-    let certificates = Certificates::new("fed");
-    let server = waiting(&certificates);
-    let dir = folder(server.address(), &certificates);
+    let server = waiting();
+    let dir = folder(server.address(), &server.certificates);
     let mut child = program(dir.path(), &["run", "client.toml"]).spawn().unwrap();
     wait_until_joined(&server, &mut child);
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -292,9 +287,8 @@ fn sigterm_stops_a_waiting_client_with_0_and_little_of_its_memory_is_its_own() {
 
 #[test]
 fn a_client_says_when_it_is_connected_and_ready() {
-    let certificates = Certificates::new("fed");
-    let server = waiting(&certificates);
-    let dir = folder(server.address(), &certificates);
+    let server = waiting();
+    let dir = folder(server.address(), &server.certificates);
     let mut took = Vec::new();
     for _ in 0..5 {
         let started = Instant::now();

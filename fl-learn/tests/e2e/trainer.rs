@@ -200,14 +200,13 @@ fn first_weights_are_the_trainers_own_and_a_model_is_evaluated_by_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_with_a_trainer_takes_part_and_leaves_the_rounds_in_which_it_fails() {
-    let certificates = Certificates::new("fed");
-    let server = TestServer::start(&certificates, World::new(4));
+    let server = TestServer::start(World::new(4));
     let script = Script {
         in_round: [(2, Fault::Raises), (3, Fault::Unchanged)].into(),
         ..script()
     };
     server.world().spec = fl_compress::Spec::exact();
-    let dir = folder_with(server.address(), &certificates, &task(&script));
+    let dir = folder_with(server.address(), &server.certificates, &task(&script));
     let mut client = program(dir.path(), &["run", "client.toml", "--exit-when-done"]);
     let mut client = client.stdout(Stdio::null()).spawn().unwrap();
     // The scripted server waits for an update; this one it does not get.
@@ -223,7 +222,7 @@ async fn a_client_with_a_trainer_takes_part_and_leaves_the_rounds_in_which_it_fa
     let ended = ended.await.unwrap();
     let log = String::from_utf8(ended.stderr).unwrap();
     assert!(ended.status.success(), "{log}");
-    let name = certificates.name();
+    let name = server.certificates.name();
     for line in log.lines() {
         assert!(line.starts_with(&format!("{name} 20")), "{line}");
     }
