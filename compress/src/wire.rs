@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Number of bytes read so far; in a sub-reader, counted from the start of the outermost reader.
+    /// Number of bytes read so far.
     pub fn offset(&self) -> usize {
         self.offset
     }
@@ -108,32 +108,9 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    /// Returns a reader of the next `len` bytes; this reader skips them.
-    pub fn sub(&mut self, len: usize, what: &str) -> Result<Reader<'a>, Error> {
-        let offset = self.offset;
-        self.take(len, what)?;
-        let bytes = &self.bytes[..self.offset];
-        Ok(Reader {
-            bytes,
-            offset,
-            newer: self.newer,
-        })
-    }
-
     /// One byte.
     pub fn u8(&mut self, what: &str) -> Result<u8, Error> {
         self.array::<1>(what).map(|[byte]| byte)
-    }
-
-    /// A byte that is 0 or 1.
-    ///
-    /// # Errors
-    /// `Truncated`; `Corrupt` for another byte.
-    pub fn flag(&mut self, what: &str) -> Result<bool, Error> {
-        match self.u8(what)? {
-            flag @ 0..=1 => Ok(flag == 1),
-            _ => Err(self.corrupt(what)),
-        }
     }
 
     /// Two bytes.
@@ -151,42 +128,11 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// Two bytes, two's complement.
-    pub fn i16(&mut self, what: &str) -> Result<i16, Error> {
-        self.array(what).map(i16::from_le_bytes)
-    }
-
-    /// Four bytes; any bit pattern, NaN included.
-    pub fn f32(&mut self, what: &str) -> Result<f32, Error> {
-        self.array(what).map(f32::from_le_bytes)
-    }
-
-    /// Eight bytes; any bit pattern, NaN included.
-    pub fn f64(&mut self, what: &str) -> Result<f64, Error> {
-        self.array(what).map(f64::from_le_bytes)
-    }
-
-    /// Eight bytes: a finite number.
-    pub fn finite(&mut self, what: &str) -> Result<f64, Error> {
-        let number = Some(self.f64(what)?).filter(|number| number.is_finite());
-        number.ok_or_else(|| Error::NotFinite(what.to_owned()))
-    }
-
     /// `count` values of four bytes each. Allocates nothing.
     pub fn f32s(&mut self, count: usize, what: &str) -> Result<impl ExactSizeIterator<Item = f32> + 'a, Error> {
         // A length that overflows is longer than any slice.
         let bytes = self.take(count.saturating_mul(4), what)?;
         Ok(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)))
-    }
-
-    /// UTF-8 text, preceded by its length in bytes as `u16`.
-    ///
-    /// # Errors
-    /// `Corrupt` if the bytes are not UTF-8.
-    pub fn text(&mut self, what: &str) -> Result<&'a str, Error> {
-        let len = self.u16(what)?;
-        let bytes = self.take(usize::from(len), what)?;
-        std::str::from_utf8(bytes).map_err(|_| self.corrupt(what))
     }
 
     /// Bytes, preceded by their length as `u64`.
@@ -301,21 +247,6 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Two bytes, two's complement.
-    pub fn i16(&mut self, value: i16) {
-        self.bytes(&value.to_le_bytes());
-    }
-
-    /// Four bytes.
-    pub fn f32(&mut self, value: f32) {
-        self.bytes(&value.to_le_bytes());
-    }
-
-    /// Eight bytes.
-    pub fn f64(&mut self, value: f64) {
-        self.bytes(&value.to_le_bytes());
-    }
-
     /// Four bytes per value.
     pub fn f32s(&mut self, values: &[f32]) {
         // The buffer stays in the L1 cache.
@@ -326,13 +257,6 @@ impl<'a> Writer<'a> {
             }
             self.bytes(&buffer[..block.len() * 4]);
         }
-    }
-
-    /// The counterpart of [`Reader::text`]. Truncates text to 65,535 bytes at a character boundary.
-    pub fn text(&mut self, text: &str) {
-        let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
-        self.u16(text.len() as u16);
-        self.bytes(text.as_bytes());
     }
 
     /// The counterpart of [`Reader::block`]; `write` appends the bytes of the block.
@@ -490,19 +414,14 @@ mod tests {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.head(b"TEST", [3, 1]);
-        writer.i16(-2);
-        writer.f32(0.5);
-        writer.f64(-0.25);
+        writer.u16(7);
         writer.f32s(&[1.0, -2.0]);
-        writer.text("tensor");
         writer.value(&(300u16, Some("rank"), [-1i32]));
         writer.block(|out| out.extend([7, 8, 9]));
         seal(0, &mut bytes);
         let mut reader = unseal(&bytes, b"TEST", [3, 1]).unwrap();
-        assert_eq!((reader.offset(), reader.i16("i16")), (6, Ok(-2)));
-        assert_eq!((reader.f32("f32"), reader.f64("f64")), (Ok(0.5), Ok(-0.25)));
+        assert_eq!((reader.offset(), reader.u16("number")), (6, Ok(7)));
         assert_eq!(reader.f32s(2, "values").unwrap().collect::<Vec<_>>(), [1.0, -2.0]);
-        assert_eq!(reader.text("name"), Ok("tensor"));
         let value: (u16, Option<String>, [i32; 1]) = reader.value("value").unwrap();
         assert_eq!(value, (300, Some("rank".to_owned()), [-1]));
         assert_eq!(reader.block("part"), Ok(&[7, 8, 9][..]));
@@ -530,10 +449,10 @@ mod tests {
         seal(0, &mut bytes);
         let read = |version: [u8; 2]| {
             let mut reader = unseal(&bytes, b"TEST", version)?;
-            reader.flag("first")?;
+            reader.u8("first")?;
             assert_eq!(reader.is_newer(), version == [1, 0]);
-            let mut rest = reader.sub(1, "rest")?;
-            rest.clone().flag("second").and(rest.u16("third").map(drop))
+            reader.u8("second")?;
+            Err::<(), _>(reader.corrupt("second"))
         };
         let refusal = |what: &str| {
             Error::Mismatch(format!(
@@ -547,7 +466,7 @@ mod tests {
         let mut older = b"TEST\x01\x00\x01".to_vec();
         seal(0, &mut older);
         let mut reader = unseal(&older, b"TEST", [1, 1]).unwrap();
-        assert!(!reader.is_newer() && reader.flag("first").unwrap() && reader.finish("end").is_ok());
+        assert!(!reader.is_newer() && reader.u8("first") == Ok(1) && reader.finish("end").is_ok());
         // A flipped bit of the version is damage, not a newer version.
         let mut damaged = bytes.clone();
         damaged[5] = 9;
@@ -555,27 +474,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sub_reader_ends_where_it_should_and_keeps_count() {
-        let mut reader = Reader::new(&[1, 2, 3, 4]);
-        assert_eq!(reader.u8("first"), Ok(1));
-        let mut sub = reader.sub(2, "part").unwrap();
-        assert_eq!((sub.offset(), sub.u16("two")), (1, Ok(0x0302)));
-        assert!(matches!(sub.u8("more"), Err(Error::Truncated { offset: 3, .. })));
-        assert_eq!((reader.offset(), reader.u8("last")), (3, Ok(4)));
-        assert!(reader.sub(1, "part").is_err());
-    }
-
-    #[test]
-    fn absurd_lengths_are_truncated_and_long_text_is_cut() {
+    fn absurd_lengths_are_truncated() {
         let bytes = [0xff; 12];
         assert!(matches!(
             Reader::new(&bytes).block("part"),
             Err(Error::Truncated { .. })
         ));
-        assert!(matches!(Reader::new(&bytes).text("name"), Err(Error::Truncated { .. })));
         assert!(Reader::new(&bytes).f32s(usize::MAX, "values").is_err());
-        let mut out = Vec::new();
-        Writer::new(&mut out).text(&"\u{20ac}".repeat(30_000));
-        assert_eq!(Reader::new(&out).text("name").unwrap().len(), 65_535);
     }
 }
