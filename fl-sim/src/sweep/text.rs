@@ -93,7 +93,10 @@ pub(super) fn estimate(value: Option<Estimate>, digits: usize) -> String {
 }
 
 fn within(mean: String, more: Option<f64>, digits: usize) -> String {
-    more.map_or(mean.clone(), |more| format!("{mean} ± {more:.digits$}"))
+    match more {
+        Some(more) => format!("{mean} ± {more:.digits$}"),
+        None => mean,
+    }
 }
 
 /// The ratio of bytes to reach the baseline's quality, and under how many seeds if not under all.
