@@ -108,7 +108,7 @@ impl Process {
     pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if ended.is_none() {
-            self.signal("-TERM").await?;
+            self.signal("TERM").await?;
         }
         let status = tokio::time::timeout(END_WITHIN, self.child.wait())
             .await
@@ -125,11 +125,14 @@ impl Process {
         Ok(wrong)
     }
 
-    /// Sends a signal by its name for `kill`.
+    /// Sends a signal by its name, such as `TERM`.
     pub(crate) async fn signal(&self, name: &str) -> anyhow::Result<()> {
         let id = self.child.id().context("the process has ended")?;
-        let sent = Command::new("kill").args([name, &id.to_string()]).status().await?;
-        ensure!(sent.success(), "cannot send {name}");
+        let sent = Command::new("kill")
+            .args(["-s", name, &id.to_string()])
+            .status()
+            .await?;
+        ensure!(sent.success(), "cannot send SIG{name}");
         Ok(())
     }
 

@@ -116,7 +116,7 @@ impl Device {
                     broken = process.kill().await?;
                 }
             }
-            Misfortune::Asleep => self.process()?.signal("-STOP").await?,
+            Misfortune::Asleep => self.process()?.signal("STOP").await?,
             Misfortune::Cut => {
                 self.link.cut();
                 return Ok(broken);
@@ -150,7 +150,7 @@ impl Device {
         match what {
             Misfortune::Stopped | Misfortune::Killed | Misfortune::Expired => self.come_back(ground, lifetime).await,
             Misfortune::Asleep => {
-                self.process()?.signal("-CONT").await?;
+                self.process()?.signal("CONT").await?;
                 Ok(false)
             }
             Misfortune::Cut => Ok(false),
