@@ -268,9 +268,9 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
         // Unknown codes, reductions and quantizers.
         &[5 << 5],
         &[7 << 5],
-        &[3, 3],
+        &[3, 255],
         &[6 << 2, 4],
-        &[7 << 2, 3],
+        &[7 << 2, 255],
         // More random places than values.
         &[3, 0, 101],
         // Projections to 0 sums, to more than the limit, to 2^35.

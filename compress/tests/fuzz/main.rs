@@ -69,6 +69,17 @@ fn changes_of_the_corpus_hold() {
     }
 }
 
+#[test]
+fn the_seeds_are_those_of_the_present_methods() {
+    for (target, name, bytes) in seeds() {
+        let found = fs::read(corpus(target).join(&name)).unwrap_or_default();
+        assert!(
+            found == bytes,
+            "fuzz/corpus/{target}/{name} is of other methods; run: cargo test -p fl-compress --test fuzz -- --ignored"
+        );
+    }
+}
+
 /// Writes the seed corpus.
 #[test]
 #[ignore = "writes into the source tree; run it after a change to the format"]
