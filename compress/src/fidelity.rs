@@ -160,13 +160,13 @@ pub(crate) fn nonzeros(values: &[f32]) -> u64 {
     // `u32` counters are as wide as the values, so a comparison vectorizes to one subtraction. The chunks are short
     // enough that they do not overflow.
     let parts = values.chunks(1 << 16);
-    let count = |part: &[f32]| {
+    let counts = parts.map(|part| {
         vectorized(
             #[inline(always)]
             || part.iter().map(|value| u32::from(*value != 0.0)).sum::<u32>(),
         )
-    };
-    parts.map(|part| u64::from(count(part))).sum()
+    });
+    counts.map(u64::from).sum()
 }
 
 /// Inner product, summed in a fixed order. Shapes: equal lengths.

@@ -77,7 +77,8 @@ impl<'a> Reader<'a> {
                 offset: 0,
             });
         }
-        let (found, [major, minor]) = (self.array::<2>("version")?, version);
+        let found = self.array::<2>("version")?;
+        let [major, minor] = version;
         if found[0] != major {
             return Err(Error::Mismatch(format!(
                 "format version {}.{}; this program reads version {major}.{minor}: use the program of that version",

@@ -27,13 +27,15 @@ pub struct Books {
 impl Books {
     pub fn new(clients: &[ClientId]) -> Self {
         let traffic = Connections::new();
-        let connect = |client: &ClientId| {
-            let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
-            traffic.connected(Arc::clone(&meter));
-            traffic.identified(&meter, client);
-            (client.clone(), meter)
-        };
-        let meters = clients.iter().map(connect).collect();
+        let meters = clients
+            .iter()
+            .map(|client| {
+                let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
+                traffic.connected(Arc::clone(&meter));
+                traffic.identified(&meter, client);
+                (client.clone(), meter)
+            })
+            .collect();
         Self {
             traffic,
             chain: HashChain::default(),

@@ -126,7 +126,6 @@ pub(crate) fn largest_frame(
             best = Some((bytes, sections.clone()));
         }
         let enough = ENOUGH[attempt.min(ENOUGH.len() - 1)] * left as f64;
-        let is_enough = |(most, _): &(u64, _)| *most as f64 >= enough;
         if attempt > 0 {
             let taken: u64 = open.iter().map(|&at| sizes[at]).sum();
             aim.missed(taken as f64, bytes <= left);
@@ -136,7 +135,7 @@ pub(crate) fn largest_frame(
             best = Some((bytes, sections));
             break;
         }
-        if best.as_ref().is_some_and(is_enough) {
+        if best.as_ref().is_some_and(|(most, _)| *most as f64 >= enough) {
             break;
         }
         before = Some((knobs, bytes));

@@ -36,16 +36,6 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
     let tensors = || of(Role::Trained);
     let unit = |role, shape, tensors: Vec<usize>| {
         let mut first = 0;
-        let span = |&at: &usize| {
-            let offset = layout.tensors()[at].offset;
-            let len = layout.tensors()[at].len;
-            first += len;
-            Span {
-                first: first - len,
-                offset,
-                len,
-            }
-        };
         TensorGroup {
             shape,
             role,
@@ -53,7 +43,19 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
                 [only] => layout.tensors()[*only].places(),
                 _ => 1,
             },
-            spans: tensors.iter().map(span).collect(),
+            spans: tensors
+                .iter()
+                .map(|&at| {
+                    let offset = layout.tensors()[at].offset;
+                    let len = layout.tensors()[at].len;
+                    first += len;
+                    Span {
+                        first: first - len,
+                        offset,
+                        len,
+                    }
+                })
+                .collect(),
             tensors,
         }
     };

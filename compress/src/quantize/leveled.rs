@@ -72,7 +72,8 @@ struct Values<'a> {
 
 impl ValueReader for Values<'_> {
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        let (mut symbols, Levels { values, used, offset }) = ([0; BLOCK], self.levels);
+        let mut symbols = [0; BLOCK];
+        let Levels { values, used, offset } = self.levels;
         for part in out.chunks_mut(BLOCK) {
             let symbols = &mut symbols[..part.len()];
             self.symbols.read(symbols);

@@ -110,7 +110,8 @@ fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
             *gross += f64::from(value.abs());
         }
     }
-    let (net, gross) = (net.iter().sum::<f64>(), gross.iter().sum::<f64>());
+    let net = net.iter().sum::<f64>();
+    let gross = gross.iter().sum::<f64>();
     [(gross - net).max(0.0) / 2.0, (gross + net).max(0.0) / 2.0]
 }
 

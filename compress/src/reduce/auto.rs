@@ -69,7 +69,8 @@ pub(crate) fn split<'v>(
     leading: &LeadingComponents,
     code: Code,
 ) -> Result<Reduction<'v>, Error> {
-    let (rank, Shape { rows, cols }) = (leading.rank, tensor.shape);
+    let rank = leading.rank;
+    let Shape { rows, cols } = tensor.shape;
     // The remainder, which is coded last, makes up for all planes.
     let whole = tensor;
     let tensor = &TensorValues {

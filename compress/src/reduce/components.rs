@@ -113,7 +113,7 @@ impl Components {
     /// How many components are worth their bits if all is quantised with `step`.
     pub(crate) fn paying(&self, shape: Shape, step: f64) -> usize {
         let square = step * step;
-        let pays = |&component: &f64| {
+        let paying = self.squares.iter().take_while(|&&component| {
             let mut bits = 0.0;
             let mut error = 0.0;
             for side in [shape.rows as f64, shape.cols as f64] {
@@ -122,8 +122,8 @@ impl Components {
                 error += side * variance.min(square / 12.0);
             }
             component - error > WORTH * square * bits
-        };
-        self.squares.iter().take_while(|square| pays(square)).count()
+        });
+        paying.count()
     }
 
     /// The first `rank` of them.

@@ -58,7 +58,8 @@ pub(crate) const METHOD: Entry = Entry {
 
 impl Reducer for RandomK {
     fn choose(&self, tensor: &TensorValues<'_>, _: RoundContext, _: &mut RuleState) -> ReducerChoice {
-        let (len, k) = (tensor.values.len(), self.density.count(tensor.values.len()));
+        let len = tensor.values.len();
+        let k = self.density.count(len);
         let scale = if tensor.unbiased { len as f32 / k as f32 } else { 1.0 };
         ReducerChoice::new(Sends::Other, move |TensorValues { values, rng, .. }, _| {
             let mut places = vec![0; k];

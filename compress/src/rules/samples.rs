@@ -23,8 +23,11 @@ fn unit(rng: KeyedRng, index: usize) -> f64 {
 
 pub(crate) fn laplace(len: usize, seed: u64) -> Vec<f32> {
     let rng = KeyedRng::new(seed, 1);
-    let sign = |i| if rng.bits(i) & 1 == 0 { 1.0 } else { -1.0 };
-    (0..len).map(|i| (sign(i) * unit(rng, i).ln()) as f32).collect()
+    let draws = (0..len).map(|i| {
+        let sign = if rng.bits(i) & 1 == 0 { 1.0 } else { -1.0 };
+        (sign * unit(rng, i).ln()) as f32
+    });
+    draws.collect()
 }
 
 /// The `at`-th normal draw (Box and Muller 1958).
@@ -38,9 +41,11 @@ pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
 
 /// Student's t with three degrees of freedom.
 pub(crate) fn student(len: usize, seed: u64) -> Vec<f32> {
-    let normals = |i| [0, 1, 2, 3].map(|tensor| normal(KeyedRng::new(seed, 3 + tensor), i));
-    let draw = |[z, a, b, c]: [f64; 4]| z / ((a * a + b * b + c * c) / 3.0).sqrt();
-    (0..len).map(|i| draw(normals(i)) as f32).collect()
+    let draws = (0..len).map(|i| {
+        let [z, a, b, c] = [0, 1, 2, 3].map(|tensor| normal(KeyedRng::new(seed, 3 + tensor), i));
+        (z / ((a * a + b * b + c * c) / 3.0).sqrt()) as f32
+    });
+    draws.collect()
 }
 
 /// Reference of the selection: sorts all magnitudes.

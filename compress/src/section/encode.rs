@@ -44,9 +44,9 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
             }
         }
     }
-    let fits = |best: &EncodedSection| best.bytes.len() <= 1 + tensor.values.len() * 4;
+    let most = 1 + tensor.values.len() * 4;
     match best {
-        Some(best) if fits(&best) && !(huge && overflows(tensor, &best.bytes)) => Ok(best),
+        Some(best) if best.bytes.len() <= most && !(huge && overflows(tensor, &best.bytes)) => Ok(best),
         _ => {
             let exact = TensorValues {
                 quantize: QuantizeSpec::Exact,

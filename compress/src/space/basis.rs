@@ -53,18 +53,17 @@ fn norm(a: &[f64]) -> f64 {
 fn dct(count: usize, len: usize) -> Vec<f32> {
     let constant = (1.0 / len as f64).sqrt();
     let wave = (2.0 / len as f64).sqrt();
-    let value = |j: usize, i: usize| match j {
-        0 => constant as f32,
-        _ => {
+    (0..count)
+        .flat_map(|j| (0..len).map(move |i| (j, i)))
+        .map(|(j, i)| {
+            if j == 0 {
+                return constant as f32;
+            }
             // A whole turn has 4 `len` parts.
             let turn = 4 * len as u128;
             let part = (2 * i as u128 + 1) * j as u128 % turn;
             (wave * cosine(part as u64, turn as u64)) as f32
-        }
-    };
-    (0..count)
-        .flat_map(|j| (0..len).map(move |i| (j, i)))
-        .map(|(j, i)| value(j, i))
+        })
         .collect()
 }
 

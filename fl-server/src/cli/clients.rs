@@ -164,16 +164,18 @@ fn known(config: &ServerConfig) -> Result<Vec<Known>, Failure> {
             sums.2 += client.flow.socket_down;
         }
     }
-    let join = |line: ClientLine| {
-        let (updates, bytes_up, bytes_down) = taken.get(&line.name).copied().unwrap_or_default();
-        Known {
-            line,
-            updates,
-            bytes_up,
-            bytes_down,
-        }
-    };
-    Ok(clients.into_iter().map(join).collect())
+    Ok(clients
+        .into_iter()
+        .map(|line| {
+            let (updates, bytes_up, bytes_down) = taken.get(&line.name).copied().unwrap_or_default();
+            Known {
+                line,
+                updates,
+                bytes_up,
+                bytes_down,
+            }
+        })
+        .collect())
 }
 
 fn list(known: &Vec<Known>) -> String {

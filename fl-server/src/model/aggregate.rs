@@ -75,7 +75,8 @@ pub(super) fn aggregate(
     let limits = from.limits;
     let mut parts = limits.parts(&examples, None);
     let before = from.references;
-    let (mut references, mut compared) = (before, [0.0; 2]);
+    let mut references = before;
+    let mut compared = [0.0; 2];
     let mut norms = vec![UpdateNorms::default(); sorted.len()];
     let mut buffers: Vec<Part> = Vec::new();
     let by_norm = limits.use_norms();
@@ -163,11 +164,16 @@ pub(super) fn aggregate(
 /// The factors of the updates' buffers, besides what the updates count for. `buffers`: what the limits leave of each, or
 /// nothing if the model has none.
 fn relative(buffers: &[Part], updates: &[Part]) -> Vec<f32> {
-    let factor = |(at, update): (usize, &Part)| match buffers.get(at) {
-        Some(buffers) if update.examples > 0.0 && update.scale > 0.0 => (buffer_scale(buffers) / update.scale) as f32,
-        _ => 1.0,
-    };
-    updates.iter().enumerate().map(factor).collect()
+    updates
+        .iter()
+        .enumerate()
+        .map(|(at, update)| match buffers.get(at) {
+            Some(buffers) if update.examples > 0.0 && update.scale > 0.0 => {
+                (buffer_scale(buffers) / update.scale) as f32
+            }
+            _ => 1.0,
+        })
+        .collect()
 }
 
 /// The factor of an update's buffers, 0 if they do not count.

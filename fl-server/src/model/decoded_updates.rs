@@ -181,7 +181,8 @@ impl DecodedUpdates {
         if let Some((_, values)) = last.as_ref().filter(|(of, _)| of == digest) {
             return Ok(Ok(Arc::clone(values)));
         }
-        let (bytes, mut values) = (read()?, Decoded::default());
+        let bytes = read()?;
+        let mut values = Decoded::default();
         let decoded = Frame::parse(&bytes, layout).and_then(|frame| frame.decode_to(MOST_EACH, &mut values));
         Ok(match decoded {
             Ok(()) => {

@@ -55,19 +55,22 @@ const SAMPLE: usize = 65_536;
 /// layout. Zeros have none. Of a tensor with more than [`SAMPLE`] values, one of every n counts for n: good where many
 /// values carry the energy, and too large where a few do. `value`: that at a place of the layout.
 pub(super) fn entropies(layout: &Layout, sections: &Sections, value: impl Fn(usize) -> f32) -> Vec<(u32, f64)> {
-    let entropy = |section: &Section| {
-        let tensor = layout.tensors().get(section.first as usize)?;
-        if section.tensors != 1 || tensor.role != Role::Trained {
-            return None;
-        }
-        let stride = tensor.len.div_ceil(SAMPLE).max(1);
-        let sample: Vec<f32> = (0..tensor.len / stride)
-            .map(|at| value(tensor.offset + at * stride + within(at, stride)))
-            .collect();
-        let scale = tensor.len as f64 / sample.len() as f64;
-        Some((section.first, energy_entropy(&sample)? + math::ln(scale)))
-    };
-    sections.0.values().filter_map(entropy).collect()
+    sections
+        .0
+        .values()
+        .filter_map(|section| {
+            let tensor = layout.tensors().get(section.first as usize)?;
+            if section.tensors != 1 || tensor.role != Role::Trained {
+                return None;
+            }
+            let stride = tensor.len.div_ceil(SAMPLE).max(1);
+            let sample: Vec<f32> = (0..tensor.len / stride)
+                .map(|at| value(tensor.offset + at * stride + within(at, stride)))
+                .collect();
+            let scale = tensor.len as f64 / sample.len() as f64;
+            Some((section.first, energy_entropy(&sample)? + math::ln(scale)))
+        })
+        .collect()
 }
 
 /// A place below `stride` that varies with `at`, so that the sample does not follow the columns of a matrix whose rows are a

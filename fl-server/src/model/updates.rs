@@ -156,7 +156,8 @@ impl<'a> Updates<'a> {
         }
         let update = self.decoded(at)?;
         let is_predicted = update.predictor.is_some();
-        let (buffers, scale) = (self.layout.buffers(), self.buffer_scales[at]);
+        let buffers = self.layout.buffers();
+        let scale = self.buffer_scales[at];
         let before = (scale != 1.0).then(|| acc[buffers.clone()].to_vec());
         update.values.add(weight, acc);
         if let Some(before) = before {

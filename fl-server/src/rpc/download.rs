@@ -66,7 +66,8 @@ impl<'a, M> Download<'a, M> {
             // A blob that is damaged is sent as it is: the receiver checks its digest, and names it.
             let _ = self.service.frame(blob).await;
         }
-        let (mut file, mut at) = (None, range.start);
+        let mut file = None;
+        let mut at = range.start;
         while at < range.end {
             self.take_place().await?;
             let part = at..range.end.min(at + CHUNK as u64);
@@ -98,11 +99,12 @@ impl<'a, M> Download<'a, M> {
             }
         };
         let file = Arc::clone(file);
-        let read = move || {
+        let piece = tokio::task::spawn_blocking(move || {
             let mut piece = vec![0; (part.end - part.start) as usize];
             file.read_exact_at(&mut piece, part.start).map(|()| Bytes::from(piece))
-        };
-        let piece = tokio::task::spawn_blocking(read).await.map_err(internal)?;
+        })
+        .await
+        .map_err(internal)?;
         piece.map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))
     }
 

@@ -58,7 +58,8 @@ pub(super) async fn fetch(
 /// continued if the client has a part of it and the server still has it.
 async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
     let state = service.state();
-    let (version, values) = (state.version(), service.layout.len());
+    let version = state.version();
+    let values = service.layout.len();
     let kept = match service.plan.rounded {
         Some(_) => service.ask(|reply| Command::KeptSnapshots { reply }).await?,
         None => Vec::new(),
@@ -201,9 +202,6 @@ async fn send(
     peer.counters.answered(&first);
     let mut download = Download::begin(service, peer, header.sent_bytes(), chunks);
     download.give(first).await?;
-    let chunk = |data| wire::ModelChunk {
-        part: Some(Part::Data(data)),
-    };
     for (kind, part) in header.parts() {
         account.sends(match kind {
             FrameKind::Snapshot => DownloadKind::Snapshot,
@@ -211,7 +209,11 @@ async fn send(
         });
         let is_partial = asked.partial.is_some_and(|partial| partial.digest == part.digest);
         let from = if is_partial { header.offset() } else { 0 };
-        download.send_blob(&part.digest, from..part.len, account, chunk).await?;
+        download
+            .send_blob(&part.digest, from..part.len, account, |data| wire::ModelChunk {
+                part: Some(Part::Data(data)),
+            })
+            .await?;
     }
     Ok(())
 }

@@ -30,9 +30,8 @@ pub(super) async fn fetch_base(
         let account = DownloadAccount::begin(&peer.counters, DownloadKind::Base);
         let span = service.tracer.base(&peer.client, asked.offset, len);
         let mut download = Download::begin(&service, &peer, len - asked.offset, &chunks);
-        let chunk = |data| wire::BaseChunk { data };
         let sent = tokio::select! {
-            sent = download.send_blob(&asked.base, asked.offset..len, &account, chunk) => sent,
+            sent = download.send_blob(&asked.base, asked.offset..len, &account, |data| wire::BaseChunk { data }) => sent,
             status = turn.over() => Err(status),
         };
         match sent {

@@ -324,15 +324,18 @@ impl LocalRun {
             return Ok(());
         };
         let frames = &self.frames;
-        let read = |digest: &Digest, bytes: &mut Vec<u8>| match frames.get(digest) {
-            Some(frame) => {
-                bytes.clear();
-                bytes.extend_from_slice(frame);
-                Ok(())
-            }
-            None => Err("the frame is missing"),
-        };
-        let closed = self.global.close(work.round, &work.updates, read)?;
+        let closed = self.global.close(
+            work.round,
+            &work.updates,
+            |digest: &Digest, bytes: &mut Vec<u8>| match frames.get(digest) {
+                Some(frame) => {
+                    bytes.clear();
+                    bytes.extend_from_slice(frame);
+                    Ok(())
+                }
+                None => Err("the frame is missing"),
+            },
+        )?;
         for update in &work.updates {
             self.frames.remove(&update.frame);
         }

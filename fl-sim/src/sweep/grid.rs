@@ -162,11 +162,10 @@ pub(super) fn label(point: &Assignment) -> String {
         }
     }
     let texts = shown.iter().map(|(key, value)| {
-        let is_unique = |parts: &usize| {
+        let parts = (1..=key.split('.').count()).find(|parts| {
             let mut others = shown.iter().filter(|(other, _)| other != key);
             others.all(|(other, _)| last(other, *parts) != last(key, *parts))
-        };
-        let parts = (1..=key.split('.').count()).find(is_unique);
+        });
         format!("{}={}", last(key, parts.unwrap_or(usize::MAX)), text(value))
     });
     texts.collect::<Vec<_>>().join(", ")

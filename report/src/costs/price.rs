@@ -63,7 +63,8 @@ fn gb(bytes: u64) -> f64 {
 
 /// Prices the sockets' bytes of a flow, and beside them those of a baseline (up, down).
 fn cost(flow: &Flow, baseline: (u64, u64), link: &Link, plan: &CostsPlan) -> Cost {
-    let (up, down) = (gb(flow.socket_up), gb(flow.socket_down));
+    let up = gb(flow.socket_up);
+    let down = gb(flow.socket_down);
     let (baseline_up, baseline_down) = (gb(baseline.0), gb(baseline.1));
     let kwh = (up + down) * link.kwh_per_gb;
     let baseline_kwh = (baseline_up + baseline_down) * link.kwh_per_gb;

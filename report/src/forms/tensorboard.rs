@@ -108,8 +108,10 @@ fn scalars(line: &RoundLine) -> Vec<Scalar> {
     let kinds = kinds.map(|(direction, kind, bytes)| (format!("bytes_{direction}/{kind}"), Some(bytes as f64)));
     let values = values.into_iter().map(|(tag, value)| (tag.to_owned(), value));
     let named = |prefix, Measures(metrics): &Measures| {
-        let tag = move |(name, mean): (&String, &f64)| (format!("{prefix}/{name}"), Some(*mean));
-        metrics.iter().map(tag).collect::<Vec<_>>()
+        metrics
+            .iter()
+            .map(move |(name, mean)| (format!("{prefix}/{name}"), Some(*mean)))
+            .collect::<Vec<_>>()
     };
     let metrics = named("train", &line.trained)
         .into_iter()

@@ -121,7 +121,8 @@ impl Sum {
         self.values += values;
         self.density.add(line.density, values);
         self.rank.add(line.rank, line.section.frames as f64);
-        let (own, more) = (&mut total.fidelity, &line.fidelity);
+        let own = &mut total.fidelity;
+        let more = &line.fidelity;
         own.figures = own.figures.saturating_add(more.figures);
         let figures = more.figures as f64;
         self.cosine.add(more.cosine, figures);

@@ -58,11 +58,12 @@ fn text(key: &str, value: &Value, shown: &[&str]) -> Option<String> {
         Value::Number(number) if !key.is_empty() && number.as_f64() == Some(0.0) => return None,
         Value::String(text) => text.clone(),
         codec if key == "default" => {
-            let name = |stage| match &codec[stage] {
-                Value::Object(method) => method.keys().next().map(String::as_str),
-                method => method.as_str(),
-            };
-            let names = ["reduce", "quantize", "code"].into_iter().filter_map(name);
+            let names = ["reduce", "quantize", "code"]
+                .into_iter()
+                .filter_map(|stage| match &codec[stage] {
+                    Value::Object(method) => method.keys().next().map(String::as_str),
+                    method => method.as_str(),
+                });
             return Some(names.collect::<Vec<_>>().join(" > "));
         }
         Value::Object(table) => {

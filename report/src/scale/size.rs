@@ -21,7 +21,8 @@ impl FromStr for Scale {
 
     /// Parses `devices=1000,rounds=300`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (mut devices, mut rounds) = (None, None);
+        let mut devices = None;
+        let mut rounds = None;
         for part in text.split(',') {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let slot = match key.trim() {

@@ -73,8 +73,10 @@ impl Source {
 
     /// The columns left whose names begin with `prefix`, each with the rest of its name.
     pub(crate) fn named(&self, prefix: &str) -> Vec<(String, String)> {
-        let rest = |name: &String| Some((name.clone(), name.strip_prefix(prefix)?.to_owned()));
-        self.columns.keys().filter_map(rest).collect()
+        self.columns
+            .keys()
+            .filter_map(|name| Some((name.clone(), name.strip_prefix(prefix)?.to_owned())))
+            .collect()
     }
 
     /// Takes the values of a column.

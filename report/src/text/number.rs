@@ -81,13 +81,17 @@ const NAME_CHARS: usize = 48;
 
 /// Escapes the characters of a text from outside that move the cursor or change the direction of writing.
 pub(crate) fn escaped(text: &str) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let escape = |c: char| match c.is_control() || turns(c) {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    text.chars().map(escape).collect()
+    text.chars()
+        .map(|c| {
+            let turns =
+                matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+            if c.is_control() || turns {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
 }
 
 /// Formats a name from outside: as [`escaped`], with the middle of a long name cut out.

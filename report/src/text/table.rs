@@ -60,8 +60,10 @@ pub(crate) fn write(out: &mut String, table: &Table) {
                     continue;
                 }
                 let column = table.column(name.trim_end_matches('?'));
-                let shown = |column: &&Column| is_unusual(column) || !(name.ends_with('?') || column.name == "closed");
-                column.filter(shown).into_iter().for_each(&mut add);
+                column
+                    .filter(|column| is_unusual(column) || !(name.ends_with('?') || column.name == "closed"))
+                    .into_iter()
+                    .for_each(&mut add);
             }
         }
     }

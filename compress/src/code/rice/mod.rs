@@ -43,9 +43,8 @@ fn encode_block(block: &[u32], bits: &mut BitWriter<'_>) {
 fn parameter(block: &[u32]) -> u32 {
     let mean = block.iter().map(|&gap| u64::from(gap)).sum::<u64>() / block.len() as u64;
     let guess = (mean + 1).ilog2().min(31);
-    let size = |p: u32| block.iter().map(|&gap| size(gap, p)).sum::<u64>();
     (guess.saturating_sub(2)..=(guess + 1).min(31))
-        .min_by_key(|&p| size(p))
+        .min_by_key(|&p| block.iter().map(|&gap| size(gap, p)).sum::<u64>())
         .unwrap_or(guess)
 }
 

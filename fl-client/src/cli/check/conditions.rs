@@ -14,22 +14,24 @@ pub(super) fn lines(when: &When) -> Vec<Line> {
 }
 
 fn of(readings: &[(&'static str, Reading)], strict: bool) -> Vec<Line> {
-    let line = |(key, reading): &(&'static str, Reading)| {
-        let check = format!("when.{key}");
-        match reading {
-            Reading::Holds(seen) => Line::good(check, format!("fulfilled, {seen}")),
-            Reading::Fails(why) | Reading::FailsUntil(_, why) => Line::good(check, format!("not fulfilled, {why}")),
-            Reading::Missing(why) => {
-                let counts = match strict {
-                    true => "not fulfilled, because of `strict`",
-                    false => "fulfilled; `strict = true` changes this",
-                };
-                let text = format!("the source is missing, {why}; it counts as {counts}");
-                Line::warning(check, text, "provide the source, or delete the key")
+    let mut lines: Vec<_> = readings
+        .iter()
+        .map(|(key, reading)| {
+            let check = format!("when.{key}");
+            match reading {
+                Reading::Holds(seen) => Line::good(check, format!("fulfilled, {seen}")),
+                Reading::Fails(why) | Reading::FailsUntil(_, why) => Line::good(check, format!("not fulfilled, {why}")),
+                Reading::Missing(why) => {
+                    let counts = match strict {
+                        true => "not fulfilled, because of `strict`",
+                        false => "fulfilled; `strict = true` changes this",
+                    };
+                    let text = format!("the source is missing, {why}; it counts as {counts}");
+                    Line::warning(check, text, "provide the source, or delete the key")
+                }
             }
-        }
-    };
-    let mut lines: Vec<_> = readings.iter().map(line).collect();
+        })
+        .collect();
     lines.push(match Decision::of(readings, strict) {
         Decision::Available => Line::good("when", "the client may train now"),
         Decision::Paused(_) | Decision::NotBefore(..) => Line::warning(

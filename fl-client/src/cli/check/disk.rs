@@ -29,7 +29,8 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
 
 /// Whether there is room for the state of a run with a model of so many values.
 pub(super) fn room(check: &str, state: &Path, values: u64) -> Line {
-    let (need, folder) = (disk_of(values), nearest(state));
+    let need = disk_of(values);
+    let folder = nearest(state);
     // What is there already is replaced.
     let used = bytes_below(state, Path::new(""));
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);

@@ -168,6 +168,7 @@ fn table(layout: &Layout, aside: &[TensorSpec], change: &[f32]) -> Vec<String> {
 }
 
 fn row(tensor: &TensorSpec, change: String) -> [String; 5] {
-    let (dtype, role) = (tensor.dtype.name().to_owned(), tensor.role.name().to_owned());
+    let dtype = tensor.dtype.name().to_owned();
+    let role = tensor.role.name().to_owned();
     [tensor.name.clone(), dtype, format!("{:?}", tensor.shape), role, change]
 }

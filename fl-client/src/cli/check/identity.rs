@@ -27,9 +27,11 @@ fn certificate(config: &ClientConfig, now: OffsetDateTime) -> Line {
     if let Err(error) = crate::check_certificates(config) {
         return Line::failed(CHECK, error.to_string());
     }
-    let read = |der: &[u8]| Some((peer_name(der).ok()?, peer_lifetime(der).ok()?));
     let der = certificates_of(&config.own.certificate).unwrap_or_default();
-    let Some((name, (issued, expires))) = der.first().and_then(|der| read(der)) else {
+    let own = der
+        .first()
+        .and_then(|der| Some((peer_name(der).ok()?, peer_lifetime(der).ok()?)));
+    let Some((name, (issued, expires))) = own else {
         return Line::wrong(
             CHECK,
             "it names no client",

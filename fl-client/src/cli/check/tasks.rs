@@ -21,10 +21,12 @@ pub(super) fn lines(subject: &Subject<'_>) -> Vec<Line> {
             "bind a task to a learner and data (configs/client.toml shows how)",
         )];
     }
-    let (mut lines, mut largest) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut largest = 0;
     for (name, entry) in &file.tasks {
-        let is_for = |run: &&DryRun| run.task.as_ref().is_none_or(|task| task == name);
-        let steps = steps.as_ref().filter(is_for);
+        let steps = steps
+            .as_ref()
+            .filter(|run| run.task.as_ref().is_none_or(|task| task == name));
         let checked = match (&entry.learner, file.named(name)) {
             (LearnerEntry::Trainer(trainer), _) => self::trainer(file, name, trainer, steps),
             (_, Some(learner)) => named(subject, name, learner.as_ref(), steps, &mut largest),

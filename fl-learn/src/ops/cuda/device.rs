@@ -100,8 +100,10 @@ fn pool(cuda: &CudaDevice) -> Result<Option<sys::CUmemoryPool>> {
     let stream = cuda.cuda_stream();
     let context = stream.context();
     // SAFETY: the device is open.
-    let pool = || unsafe { result::device::get_default_mem_pool(context.cu_device()).w() };
-    context.has_async_alloc().then(pool).transpose()
+    context
+        .has_async_alloc()
+        .then(|| unsafe { result::device::get_default_mem_pool(context.cu_device()).w() })
+        .transpose()
 }
 
 /// Gives the memory that no tensor uses back to the driver: between two rounds it is for others.

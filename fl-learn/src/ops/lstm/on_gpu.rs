@@ -50,7 +50,8 @@ pub(super) fn forward(
 impl Pass {
     /// Gradients of the inputs, as far as they are wanted, for that of the result.
     pub(super) fn backward(self, grad: &Tensor, wanted: [bool; 5]) -> Result<[Option<Tensor>; 5]> {
-        let (products, (len, batch, _)) = (self.products, self.steps.states.dims3()?);
+        let products = self.products;
+        let (len, batch, _) = self.steps.states.dims3()?;
         let d_sums = self
             .steps
             .backward(&grad.transpose(0, 1)?.contiguous()?, &self.recurrent, products)?;

@@ -234,7 +234,8 @@ fn doubtful(model: &FirstWeights) -> Option<String> {
 fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
     match (&model.base, plan.serve_base) {
         (Some(base), true) => {
-            let (each, target) = (base.bytes.len() as u64, plan.cohort.target as u64);
+            let each = base.bytes.len() as u64;
+            let target = plan.cohort.target as u64;
             Some(format!(
                 "frozen tensors: clients without them download {} each, {} for {target} clients, once and beside the first weights",
                 size(each),
@@ -263,7 +264,8 @@ fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
 /// A line about the download of the initial weights. A client generates them itself if its learner gives the same weights from
 /// the run's seed. `each`: bytes for one client.
 fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
-    let (seed, target) = (plan.seed, plan.cohort.target as u64);
+    let seed = plan.seed;
+    let target = plan.cohort.target as u64;
     let cost = format!("{} each, {} for {target} clients", size(each), size(each * target));
     let nothing = model.base.as_ref().map_or("nothing", |_| "nothing of them");
     let origin = &model.origin;

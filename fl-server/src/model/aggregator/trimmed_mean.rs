@@ -61,7 +61,8 @@ impl Aggregator for TrimmedMean {
             .enumerate()
             .filter(|(_, part)| part.examples > 0.0);
         let voters: Vec<(usize, f32)> = counting.map(|(at, part)| (at, part.scale as f32)).collect();
-        let (votes, dropped) = (voters.len(), self.dropped(voters.len()));
+        let votes = voters.len();
+        let dropped = self.dropped(voters.len());
         if votes == 0 || out.is_empty() {
             return Ok(());
         }

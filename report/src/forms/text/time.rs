@@ -13,7 +13,8 @@ const LEAST_MS: u64 = 10;
 /// Writes how the clients spent their time, how the server did, and how fast the links were during transfers.
 pub(crate) fn write(out: &mut String, report: &Report) {
     let of = |value: fn(&RoundLine) -> f64| report.rounds.iter().map(value).fold(0.0, |sum, value| sum + value);
-    let (upload, download) = (report.totals.upload_ms, report.totals.download_ms);
+    let upload = report.totals.upload_ms;
+    let download = report.totals.download_ms;
     let parts = [
         ("download", download as f64 / 1000.0),
         ("train", of(|line| line.train_seconds)),

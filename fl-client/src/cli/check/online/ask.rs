@@ -147,7 +147,8 @@ async fn probe(rpc: &mut Rpc, tasks: Vec<String>, bytes: usize) -> Result<(Probe
 }
 
 async fn received(rpc: &Rpc, replies: &mut Streaming<wire::ProbeReply>, bytes: usize) -> Result<Probed, Error> {
-    let (mut probed, mut received) = (None, 0);
+    let mut probed = None;
+    let mut received = 0;
     while let Some(reply) = replies.message().await.map_err(|status| rpc.error_of(&status))? {
         match reply.part {
             Some(Part::Result(result)) => probed = Some(Probed::try_from(result)?),

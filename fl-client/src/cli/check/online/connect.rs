@@ -68,8 +68,9 @@ pub(super) async fn port(server: &str, addresses: Vec<SocketAddr>) -> Result<(Po
         }
         Err(error) => error,
     };
-    let hung_up = || Error::Unreachable(format!("{server} hung up"));
-    let why = unreachable(&Sources::along(&error), server, hung_up);
+    let why = unreachable(&Sources::along(&error), server, || {
+        Error::Unreachable(format!("{server} hung up"))
+    });
     Err(Line::failed("port", why.to_string()))
 }
 

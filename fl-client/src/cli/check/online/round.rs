@@ -27,7 +27,8 @@ pub(crate) struct RoundCost {
 
 /// The line about a round, and its figures. `tried`: whether a dry run was asked for.
 pub(super) fn line(answer: &Answer, learned: &Learned, tried: bool) -> (Line, RoundCost) {
-    let (probed, trained) = (&answer.probed, learned.trained.as_ref());
+    let probed = &answer.probed;
+    let trained = learned.trained.as_ref();
     let joined = &probed.run;
     let budget = joined.uplink.budget.map(|budget| budget.bytes(joined.layout.len()));
     // What was measured here, what others needed, or what the run asks for.

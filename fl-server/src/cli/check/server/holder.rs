@@ -25,8 +25,8 @@ pub(super) fn holder(port: u16) -> Option<String> {
         let Ok(files) = fs::read_dir(process.path().join("fd")) else {
             continue;
         };
-        let holds = |file: &Path| fs::read_link(file).is_ok_and(|target| target == Path::new(&socket));
-        if files.flatten().any(|file| holds(&file.path())) {
+        let mut targets = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+        if targets.any(|target| target == Path::new(&socket)) {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             return Some(format!("`{}` (process {})", name.trim_end(), number.display()));
         }

@@ -43,8 +43,11 @@ impl CheckedServer {
             .parent()
             .and_then(|folder| crate::cli::issued::IssuedList::of(folder).names());
         let warnings = revoked::faults(&config.revoked, issued.as_ref());
-        let revoked = |why: &String| Line::warning("revoked", why, "correct the line, or delete it");
-        findings.extend(warnings.iter().map(revoked))?;
+        findings.extend(
+            warnings
+                .iter()
+                .map(|why| Line::warning("revoked", why, "correct the line, or delete it")),
+        )?;
         let checked = Self {
             file: file.to_owned(),
             listen: config.listen,

@@ -71,7 +71,8 @@ fn port(key: &str, address: SocketAddr) -> Line {
 /// Whether so many files may be open as `connections` need.
 fn files(config: &ServerConfig, limit: Option<u64>) -> Line {
     const CHECK: &str = "open files";
-    let (room, asked) = (Room::new(&config.tuning, limit), config.tuning.connections);
+    let room = Room::new(&config.tuning, limit);
+    let asked = config.tuning.connections;
     let limit = limit.map_or_else(|| "no limit".to_owned(), |limit| format!("a limit of {limit}"));
     match room.clients < asked {
         true => Line::warning(
