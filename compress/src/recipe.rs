@@ -87,7 +87,9 @@ mod tests {
     fn numbers_out_of_range_are_refused() {
         let read = |bytes: &[u8]| Recipe::read(&mut Reader::new(bytes), Shape::row(10));
         let shared = crate::quantize::METHODS.iter().filter(|entry| entry.tag == 7);
-        let last = shared.filter_map(|entry| entry.bytes.as_ref()).map(|bytes| *bytes.end());
+        let last = shared
+            .filter_map(|entry| entry.bytes.as_ref())
+            .map(|bytes| *bytes.end());
         let unused = last.max().unwrap() + 1;
         for bytes in [
             &[5u8 << 5][..],
