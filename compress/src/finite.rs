@@ -9,10 +9,13 @@ pub(crate) const OVERFLOW_LIMIT: f32 = 18_446_744_073_709_551_616.0;
 
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
-    let not_finite = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32 >= INFINITY;
     vectorized(
         #[inline(always)]
-        || !values.iter().fold(false, |any, value| any | not_finite(value)),
+        || {
+            !values
+                .iter()
+                .fold(false, |any, value| any | (magnitude(*value) as i32 >= INFINITY))
+        },
     )
 }
 

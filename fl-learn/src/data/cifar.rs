@@ -55,7 +55,7 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
 fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
     const WHAT: &str = "records of 3,073 bytes";
     let mut file = DataFile::open(path, HINT)?;
-    let found = file.path.clone();
+    let source = file.path.clone();
     let bytes = match file.take(BATCH, WHAT) {
         Err(Error::Size { found, .. }) => {
             // Fewer records than a full batch: read again, now that the size is known.
@@ -68,7 +68,7 @@ fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
             bytes
         }
     };
-    Ok((found, bytes))
+    Ok((source, bytes))
 }
 
 shared_set! {

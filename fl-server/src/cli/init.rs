@@ -11,7 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::config::server::ServerConfig;
-use crate::identity::LIFETIME_DAYS;
+use crate::identity::{LIFETIME_DAYS, PRIVATE, PUBLIC};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -86,14 +86,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     let server = authority.issue_server(now, Duration::days(LIFETIME_DAYS.into()))?;
     let mut files = vec![
         ("authority.pem", root.certificate.as_str(), PUBLIC),
-        ("authority.key", &root.key, SECRET),
-        ("admin.token", &token, SECRET),
+        ("authority.key", &root.key, PRIVATE),
+        ("admin.token", &token, PRIVATE),
         ("server.toml", &config, PUBLIC),
     ];
     if args.identity.is_none() {
         files.extend([
             ("server.pem", server.certificate.as_str(), PUBLIC),
-            ("server.key", &server.key, SECRET),
+            ("server.key", &server.key, PRIVATE),
         ]);
     }
     write_new(&args.dir, &files)?;
@@ -112,9 +112,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     ))?;
     Ok(())
 }
-
-pub(super) const PUBLIC: u32 = 0o644;
-pub(super) const SECRET: u32 = 0o600;
 
 /// Refuses a folder that has a file with one of these names.
 pub(super) fn expect_new(dir: &Path, names: &[&str]) -> Outcome {

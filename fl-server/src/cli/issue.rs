@@ -10,9 +10,10 @@ use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::init::{PUBLIC, SECRET, expect_new, write_new};
+use crate::cli::init::{expect_new, write_new};
 use crate::cli::issued::IssuedList;
 use crate::cli::source;
+use crate::identity::{PRIVATE, PUBLIC};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -177,7 +178,7 @@ fn issue(
     let contents = [
         (certificate, PUBLIC),
         (issued.certificate.as_str(), PUBLIC),
-        (issued.key.as_str(), SECRET),
+        (issued.key.as_str(), PRIVATE),
         (toml.as_str(), PUBLIC),
     ];
     let files: Vec<_> = FILES

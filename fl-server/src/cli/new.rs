@@ -6,8 +6,9 @@ use anyhow::anyhow;
 use fl_cli::out;
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::init::{PUBLIC, write_new};
+use crate::cli::init::write_new;
 use crate::config::plan::RunPlan;
+use crate::identity::PUBLIC;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

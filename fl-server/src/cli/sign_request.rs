@@ -8,10 +8,11 @@ use fl_proto::{ClientId, Fingerprint, Role, SigningRequest, certificate_pem};
 use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::init::{PUBLIC, write_new};
+use crate::cli::init::write_new;
 use crate::cli::issued::IssuedList;
 use crate::cli::source;
 use crate::clock;
+use crate::identity::PUBLIC;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
