@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Peer, Service};
-use crate::state_machine::{ClientEvaluation, Input, Reply};
+use crate::state_machine::{Input, Reply};
 
 pub(super) async fn evaluate(
     service: Arc<Service>,
@@ -25,11 +25,8 @@ pub(super) async fn evaluate(
 
 /// Whether an evaluation of this run counts. Idempotent.
 pub(super) async fn book(service: &Service, client: &ClientId, report: EvaluationReport) -> Result<bool, Status> {
-    let input = Input::Evaluation {
-        client: client.clone(),
-        version: report.version,
-        evaluation: ClientEvaluation::new(report, service.clock.now()),
-    };
+    let client = client.clone();
+    let input = Input::Evaluation { client, report };
     let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
     Ok(matches!(reply, Reply::Evaluation { counted: true }))
 }

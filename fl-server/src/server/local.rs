@@ -238,11 +238,8 @@ impl LocalRun {
     /// # Errors
     /// `Records` if the run contradicts itself.
     pub fn evaluate(&mut self, client: &ClientId, report: EvaluationReport, now: Millis) -> Result<bool, ServeError> {
-        let input = Input::Evaluation {
-            client: client.clone(),
-            version: report.version,
-            evaluation: ClientEvaluation::new(report, now),
-        };
+        let client = client.clone();
+        let input = Input::Evaluation { client, report };
         let reply = self.decide(input, now)?;
         Ok(matches!(reply, Reply::Evaluation { counted: true }))
     }

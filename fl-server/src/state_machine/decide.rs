@@ -1,7 +1,7 @@
 //! Decides which records and which reply follow from an input. Changes nothing.
 
 use fl_compress::Digest;
-use fl_proto::{ClientId, Refusal, UpdateReply};
+use fl_proto::{ClientId, EvaluationReport, Refusal, UpdateReply};
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
@@ -28,9 +28,7 @@ pub enum Input {
     },
     Evaluation {
         client: ClientId,
-        version: u64,
-        /// Its `at` is overwritten with the time of the decision.
-        evaluation: ClientEvaluation,
+        report: EvaluationReport,
     },
     /// The work of [`State::pending_work`] is done: the model update's frame is durable as a blob.
     RoundResult {
@@ -103,18 +101,15 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 let until = now.saturating_add(plan.cohort.deadline);
                 (vec![Record::Resumed { at: now, until }], Reply::None)
             }
-            Input::Evaluation {
-                client,
-                version,
-                evaluation,
-            } => {
+            Input::Evaluation { client, report } => {
+                let version = report.version;
                 let asked =
                     state.asks(&client, version) || (presence.is_evaluator(&client) && state.asks_evaluators(version));
                 let reported = state.reported(&client, version);
                 let record = Record::EvaluationAccepted {
                     version,
                     client,
-                    evaluation: ClientEvaluation { at: now, ..evaluation },
+                    evaluation: ClientEvaluation::new(report, now),
                 };
                 let wanted = asked && !reported;
                 let records = if wanted { vec![record] } else { Vec::new() };

@@ -1,7 +1,7 @@
 //! Invariants of the state machine under any schedule.
 
-use fl_proto::UpdateReply;
-use fl_server::state_machine::{ClientEvaluation, Phase, select};
+use fl_proto::{EvaluationReport, UpdateReply};
+use fl_server::state_machine::{Phase, select};
 use proptest::prelude::*;
 
 use crate::world::World;
@@ -71,14 +71,14 @@ fn run(world: &mut World, op: &Op) {
             let (client, version) = (client(i), world.state.version().saturating_sub(behind));
             let input = || fl_server::state_machine::Input::Evaluation {
                 client: client.clone(),
-                version,
-                evaluation: ClientEvaluation {
+                report: EvaluationReport {
+                    run: "laws".parse().unwrap(),
+                    version,
                     examples: 4,
                     loss: 0.5,
                     correct: Some(2.0),
                     language: false,
                     metrics: Default::default(),
-                    at: 0,
                 },
             };
             let first = world.input(input());

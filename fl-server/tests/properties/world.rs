@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use fl_compress::{Digest, Stages};
-use fl_proto::{ClientId, UpdateReply};
+use fl_proto::{ClientId, EvaluationReport, UpdateReply};
 use fl_server::history::History;
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{
-    Accepted, ClientEvaluation, Decision, Input, Millis, PendingWork, Phase, Presence, Record, RecordedRound,
-    RecordedRounds, RecordedStep, Reply, State, decide,
+    Accepted, Decision, Input, Millis, PendingWork, Phase, Presence, Record, RecordedRound, RecordedRounds,
+    RecordedStep, Reply, State, decide,
 };
 
 #[derive(Debug)]
@@ -238,14 +238,14 @@ impl World {
     pub(crate) fn evaluate_on(&mut self, examples: u64, i: usize, version: u64, loss: f64, correct: f64) -> bool {
         let input = Input::Evaluation {
             client: crate::client(i),
-            version,
-            evaluation: ClientEvaluation {
+            report: EvaluationReport {
+                run: "laws".parse().unwrap(),
+                version,
                 examples,
                 loss,
                 correct: Some(correct),
                 language: false,
                 metrics: Default::default(),
-                at: 0,
             },
         };
         match self.input(input) {
